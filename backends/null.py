@@ -1,0 +1,30 @@
+"""Answers at once with zeros: what is left is the harness's own cost."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+
+from harness.types import Array, Backend, BackendSetup, Batch
+
+
+class NullBackend:
+    """Reads no model; every answer is the same row of zeros."""
+
+    def __init__(self, setup: BackendSetup) -> None:
+        self._answers = np.zeros((setup.max_batch, 10), np.float32)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+    def infer(self, batch: Batch) -> Array:
+        return self._answers[: len(batch.indices)]
+
+    def describe(self) -> Mapping[str, object]:
+        return {"framework": "none", "device": "none", "precision": "none", "threads": 0}
+
+
+_: type[Backend] = NullBackend

@@ -1,0 +1,74 @@
+"""The embedded default: 500 handwritten digits the model was not trained on.
+
+Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
+Learning Repository (1998), CC BY 4.0, as shipped by scikit-learn; see harness/models/README.md.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from harness.datasets.rows import LoadedRows
+from harness.errors import ConfigError
+from harness.types import Batch, Dataset, DatasetSetup
+
+FILE = Path(__file__).parent / "digits.npz"
+WHITE = 16
+"""Largest grey value in the file."""
+
+
+class DigitsDataset:
+    """500 images of 8 x 8 pixels, float32 in [0, 1], under the model's one input name."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        try:
+            self._bytes = FILE.read_bytes()
+            with np.load(FILE, allow_pickle=False) as file:
+                self._images, self._labels = file["images"], file["labels"]
+        except (OSError, ValueError, KeyError) as e:
+            raise ConfigError(f"{FILE} cannot be read: {e}: reinstall the package") from e
+        self._input = _image_input(setup)
+        self._rows = LoadedRows(len(self._labels))
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def load(self, indices: Sequence[int]) -> None:
+        images = self._images[np.asarray(indices)].astype(np.float32) / WHITE
+        self._rows.hold(indices, {self._input: images[:, np.newaxis]})
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self._rows.release()
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return self._rows.batch(indices)
+
+    def label(self, index: int) -> int:
+        return int(self._labels[index])
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "name": "digits",
+            "count": len(self),
+            "source": "UCI Optical Recognition of Handwritten Digits, CC BY 4.0",
+            "digest": hashlib.sha256(self._bytes).hexdigest(),
+        }
+
+
+def _image_input(setup: DatasetSetup) -> str:
+    """The name of the one input; a model that takes something else is the user's mistake."""
+    if not setup.inputs:
+        return "image"
+    first = setup.inputs[0]
+    if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
+        wanted = ", ".join(f"{i.name} {i.dtype} {list(i.shape)}" for i in setup.inputs)
+        raise ConfigError(
+            f"dataset 'digits' gives float32 images of 1x8x8, the model takes {wanted}: "
+            "choose another --dataset, e.g. synthetic"
+        )
+    return first.name
+
+
+_: type[Dataset] = DigitsDataset

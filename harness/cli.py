@@ -1,0 +1,202 @@
+"""The command line: options come from RunConfig's fields, everything else is a verb.
+
+Nothing heavy is imported before it is needed: `--help` takes a quarter of a second at most.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness import __version__
+from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.errors import ConfigError, HarnessError
+from harness.options import flag_name, option_key, visible_fields
+
+EXAMPLES = """\
+examples:
+  # Poisson arrivals at a demonstration rate on the embedded digits model
+  python -m harness --scenario server --backend ort
+  # the harness's own cost: one query at a time, answered by nobody
+  python -m harness --scenario single-stream --backend null --mode performance --duration 2s
+  # any ONNX file, synthetic data, all cores
+  python -m harness --scenario offline --model model.onnx --mode performance
+  # a run again, with all values as they were resolved then
+  python -m harness --config results/latest/config.yaml
+verbs:
+  run (the default), list, runs; each has its own --help
+"""
+
+VERBS = ("run", "list", "runs")
+
+# The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
+_ALIASES = {
+    "--qps": ("--target-qps", ""),
+    "--max-batchsize": ("--max-batch", ""),
+    "--dataset-path": ("--data-dir", ""),
+    "--output": ("--out", ""),
+    "--time": ("--duration", "s"),
+    "--max-latency": ("--slo", "s"),
+}
+_REFUSED = {
+    "--count": "--count is --queries here: --queries N",
+    "--accuracy": "--accuracy is a mode here: --mode accuracy",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status; only a HarnessError is caught, one line a problem."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    verb = given.pop(0) if given and given[0] in VERBS else "run"
+    try:
+        return {"run": _run, "list": _list, "runs": _runs}[verb](given)
+    except HarnessError as e:
+        for line in str(e).splitlines():
+            print(f"harness: {line}", file=sys.stderr)
+        return e.exit_status
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def run_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m harness",
+        description="Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="%(prog)s [VERB] --scenario NAME [options]",
+    )
+    parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
+    groups: dict[str, Any] = {}
+    for field in visible_fields(RunConfig):
+        meta = field.metadata
+        group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
+        groups[meta["group"]] = group
+        kind: dict[str, Any] = {"action": "store_true"}
+        if not meta["flag"]:
+            kind = {"metavar": meta["metavar"]}
+            if meta["many"]:
+                kind["action"] = "append"
+        key = option_key(field)
+        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+    parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
+    parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
+    return parser
+
+
+def _run(arguments: list[str]) -> int:
+    options = vars(parse_known(run_parser(), _translated(arguments)))
+    file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
+    problems: list[str] = options.pop("problems")
+    values = _from_file(Path(file), problems) if file else {}
+    values |= config_from(
+        {k: v for k, v in options.items() if v is not None}, "command line", problems
+    )
+    config = make_config(values, problems)
+    from harness.run import execute
+
+    return execute(config, as_json=as_json, quiet=quiet)
+
+
+def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Like parse_args, but every unknown option becomes an entry of `problems`."""
+    options, unknown = parser.parse_known_args(arguments)
+    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
+    problems = []
+    for word in unknown:
+        name = word.partition("=")[0]
+        if not name.startswith("-"):
+            problems.append(f"unexpected argument {word!r}: see --help")
+            continue
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see --help"
+        problems.append(f"unknown option {name}: {hint}")
+    options.problems = problems
+    return options
+
+
+def _translated(arguments: Sequence[str]) -> list[str]:
+    """The reference harness's spellings into ours."""
+    words: list[str] = []
+    expects: str | None = None
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if expects is not None:
+            words.append(_with_unit(expects, word))
+            expects = None
+        elif name in _REFUSED:
+            raise ConfigError(_REFUSED[name])
+        elif name not in _ALIASES:
+            words.append(word)
+        elif equals:
+            words += [_ALIASES[name][0], _with_unit(name, value)]
+        else:
+            words.append(_ALIASES[name][0])
+            expects = name
+    return words
+
+
+def _with_unit(alias: str, value: str) -> str:
+    """Bare seconds get their unit; --max-latency is a bound on p99."""
+    text = value + _ALIASES[alias][1]
+    return f"p99={text}" if alias == "--max-latency" else text
+
+
+def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    from harness.manifest import load_yaml
+
+    content = load_yaml(path)
+    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
+        raise ConfigError(f"{path} is not a configuration: it must map option names to values")
+    version = content.pop("schema_version", SCHEMA_VERSION)
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
+            "update the harness"
+        )
+    return config_from(content, str(path), problems)
+
+
+def _list(arguments: list[str]) -> int:
+    parser = _Parser(prog="python -m harness list", description="What can be named.")
+    parser.parse_args(arguments)
+    from harness import registry
+    from harness.manifest import shipped_models
+
+    for kind in ("scenario", "backend", "dataset", "metric"):
+        print(f"{kind}s")
+        for name, entry in registry.rows(kind):
+            state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
+            print(f"  {name:<16}{entry.about}{state}")
+    print("models")
+    for name in shipped_models():
+        print(f"  {name}")
+    return 0
+
+
+def _runs(arguments: list[str]) -> int:
+    parser = _Parser(prog="python -m harness runs", description="The runs made here, newest first.")
+    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
+    options = parser.parse_args(arguments)
+    from harness import database, table
+
+    rows = database.newest_first(Path(options.results), options.limit)
+    if not rows:
+        print(
+            f"harness: no runs in {options.results}: make one, or pass --results DIR",
+            file=sys.stderr,
+        )
+        return 0
+    print("\n".join(table.run_lines(rows)))
+    return 0

@@ -1,0 +1,341 @@
+"""RunConfig: one run, as asked for. Frozen; every problem is reported at once."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.errors import ConfigError
+from harness.options import option, option_key, parse_values
+from harness.units import NS_PER_S, parse_duration_ns, write_duration
+
+SCHEMA_VERSION = 1
+"""Of config.yaml and result.json; a file from a newer version is refused."""
+
+SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
+MODES = ("performance", "accuracy", "both")
+
+
+class Slo(NamedTuple):
+    """A latency bound on a percentile of the queries. percentile: in (0, 1)."""
+
+    percentile: float
+    bound_ns: int
+
+    def __str__(self) -> str:
+        return f"p{self.percentile * 100:.10g}={write_duration(self.bound_ns)}"
+
+
+def parse_slo(text: str) -> Slo:
+    match = re.fullmatch(r"p(\d+(?:\.\d+)?)=(\S+)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
+    percent = float(match[1])
+    if not 50 <= percent <= 99.99:
+        raise ValueError(f"percentile p{match[1]} must lie between p50 and p99.99")
+    bound_ns = parse_duration_ns(match[2])
+    if bound_ns < 1:
+        raise ValueError(f"bound {match[2]} must be more than 0")
+    return Slo(round(percent / 100, 12), bound_ns)
+
+
+def parse_scenario(text: str) -> str:
+    """'server', and MLPerf's own spelling 'Server', 'SingleStream'."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
+    if name not in SCENARIOS:
+        raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
+    return name
+
+
+def parse_positive_duration_ns(text: str) -> int:
+    ns = parse_duration_ns(text)
+    if ns < 1:
+        raise ValueError(f"{text} must be more than 0")
+    return ns
+
+
+def parse_rate(text: str) -> float:
+    """Queries or samples a second, more than 0."""
+    try:
+        rate = float(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0 < rate <= 1e9:
+        raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
+    return rate
+
+
+def positive(largest: int) -> Any:
+    """A parser of whole numbers from 1 to `largest`."""
+    return bounded(1, largest)
+
+
+def bounded(smallest: int, largest: int) -> Any:
+    """A parser of whole numbers from `smallest` to `largest`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text.replace(",", "").replace("_", ""))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if not smallest <= value <= largest:
+            raise ValueError(f"{text} must lie between {smallest:,} and {largest:,}")
+        return value
+
+    return parse
+
+
+def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """'ids=1x128' -> ('ids', (1, 128)): the whole shape, the batch dimension first."""
+    match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]")
+    shape = tuple(int(d) for d in match[2].split("x"))
+    if min(shape) < 1:
+        raise ValueError(f"{text!r} has a dimension of 0")
+    return match[1], shape
+
+
+def parse_key_value(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+MAX_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Times in ns, rates in queries/s (Offline: samples/s), batches in samples."""
+
+    scenario: str = option(
+        "single-stream, multi-stream, server (Poisson arrivals) or offline",
+        parse=parse_scenario,
+        metavar="NAME",
+        group="what to run",
+    )
+    backend: str = option(
+        "what answers: a name from `list`, module:Class or file.py:Class (default ort)",
+        default="ort",
+        metavar="NAME",
+        group="what to run",
+    )
+    model: str = option(
+        "a manifest's name or .yaml file, or a model file (default digits)",
+        default="digits",
+        metavar="MODEL",
+        group="what to run",
+    )
+    dataset: str | None = option(
+        "default: the manifest's, else synthetic", metavar="NAME", group="what to run"
+    )
+    data_dir: Path | None = option(
+        "where the dataset's files are", parse=Path, metavar="DIR", group="what to run"
+    )
+    metric: str | None = option("default: the manifest's", metavar="NAME", group="what to run")
+    mode: str = option(
+        "performance, accuracy or both (default both)",
+        choices=MODES,
+        default="both",
+        metavar="MODE",
+        group="what to run",
+    )
+    out: Path | None = option(
+        "result folder (default results/<time>-<scenario>-<backend>-<model>)",
+        parse=Path,
+        metavar="DIR",
+        group="what to run",
+    )
+    duration_ns: int = option(
+        "about how long the performance run takes, e.g. 10s, 2min (default 10s)",
+        name="duration",
+        parse=parse_positive_duration_ns,
+        default=10 * NS_PER_S,
+        metavar="TIME",
+        group="the load",
+    )
+    queries: int | None = option(
+        "exactly this many queries (offline: samples) instead of --duration",
+        parse=positive(2**31 - 1),
+        metavar="N",
+        group="the load",
+    )
+    slo: Slo | None = option(
+        "latency bound and its percentile, e.g. p99=15ms",
+        parse=parse_slo,
+        metavar="SLO",
+        group="the load",
+    )
+    target_qps: float | None = option(
+        "server: arrival rate in queries/s (default 25 %% of the calibrated capacity)",
+        parse=parse_rate,
+        metavar="QPS",
+        group="the load",
+    )
+    samples_per_query: int | None = option(
+        "multi-stream: samples in a query (default 8)",
+        parse=positive(4096),
+        metavar="N",
+        group="the load",
+    )
+    performance_count: int | None = option(
+        "samples held in memory in a performance run (default: the dataset's)",
+        parse=positive(2**31 - 1),
+        metavar="N",
+        group="the load",
+    )
+    seed: int | None = option(
+        "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
+        parse=bounded(0, MAX_SEED),
+        metavar="N",
+        group="the load",
+    )
+    instances: int | None = option(
+        "copies of the model that answer in parallel (default: streams 1, else one a core)",
+        parse=positive(1024),
+        metavar="N",
+        group="how to answer",
+    )
+    threads: int | None = option(
+        "threads of each instance (default: cores / instances)",
+        parse=positive(1024),
+        metavar="N",
+        group="how to answer",
+    )
+    max_batch: int | None = option(
+        "largest batch, in samples (default: the manifest's, else 8)",
+        parse=positive(65536),
+        metavar="N",
+        group="how to answer",
+    )
+    provider: str | None = option(
+        "ort: execution provider, must then really be used (default CPUExecutionProvider)",
+        metavar="NAME",
+        group="how to answer",
+    )
+    input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
+        "size of an input whose dimensions are symbolic, e.g. ids=1x128 (repeatable)",
+        parse=parse_input_shape,
+        many=True,
+        metavar="NAME=1xDIM",
+        group="how to answer",
+    )
+    backend_option: tuple[tuple[str, str], ...] = option(
+        "passed to the backend, for plug-ins (repeatable)",
+        parse=parse_key_value,
+        many=True,
+        metavar="KEY=VALUE",
+        group="how to answer",
+    )
+    hang_timeout_ns: int | None = option(
+        "give up after this long without progress (default: 10s, or 20 slowest warm-up batches)",
+        name="hang_timeout",
+        parse=parse_positive_duration_ns,
+        metavar="TIME",
+        group="how to answer",
+    )
+    mlperf: bool = option(
+        "the official rules: 600 s, official seeds, counts and bounds",
+        flag=True,
+        default=False,
+        group="official rules",
+    )
+    user_conf: Path | None = option(
+        "LoadGen's user.conf, with --mlperf", parse=Path, metavar="FILE", group="official rules"
+    )
+    qsl_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
+    sample_index_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
+    schedule_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
+    model_sha256: str | None = option("", visible=False)
+    dataset_digest: str | None = option("", visible=False)
+    loadgen_version: str | None = option("", visible=False)
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        """Contradictions between options; ranges were checked while parsing."""
+        if not self.scenario:
+            yield f"--scenario is missing: choose from {', '.join(SCENARIOS)}"
+        if self.target_qps is not None and self.scenario != "server":
+            yield f"--target-qps is the arrival rate of --scenario server: drop it for {self.scenario}"
+        if self.samples_per_query is not None and self.scenario != "multi-stream":
+            yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {self.scenario}"
+        if self.user_conf is not None and not self.mlperf:
+            yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
+        if self.mlperf:
+            yield from self._mlperf_problems()
+
+    def _mlperf_problems(self) -> Iterator[str]:
+        for name, given, why in (
+            ("--duration", self.duration_ns != 10 * NS_PER_S, "a run takes 600 s"),
+            ("--queries", self.queries is not None, "LoadGen sets the count"),
+            ("--seed", self.seed is not None, "the round sets the seeds"),
+            ("--slo", self.slo is not None, "put target_latency into --user-conf"),
+            ("--samples-per-query", self.samples_per_query not in (None, 8), "it is 8"),
+        ):
+            if given:
+                yield f"{name} cannot be set with --mlperf: {why}"
+
+    @property
+    def runs_performance(self) -> bool:
+        return self.mode in ("performance", "both")
+
+    @property
+    def runs_accuracy(self) -> bool:
+        return self.mode in ("accuracy", "both")
+
+
+def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
+    """Raw values under their option names -> field values; problems are appended, not raised."""
+    return parse_values(RunConfig, raw, source, problems)
+
+
+def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
+    """A RunConfig, or one ConfigError with every problem of the values and of their combination."""
+    try:
+        config = RunConfig(**{"scenario": "", **values})
+    except ConfigError as e:
+        raise ConfigError("\n".join([*problems, str(e)])) from None
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
+    """The inverse of `to_plain`."""
+    problems: list[str] = []
+    raw = {k: v for k, v in plain.items() if k != "schema_version"}
+    return make_config(parse_values(RunConfig, raw, source, problems), problems)
+
+
+def to_plain(config: RunConfig) -> dict[str, object]:
+    """YAML values under their option names; what is not set is left out, and so is `out`."""
+    values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        if f.name != "out" and value is not None and value != ():
+            values[option_key(f)] = _plain(f.name, value)
+    return values
+
+
+def _plain(name: str, value: Any) -> object:
+    if name.endswith("_ns"):
+        return write_duration(value)
+    if name == "input_shape":
+        return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
+    if name == "backend_option":
+        return [f"{key}={text}" for key, text in value]
+    return str(value) if isinstance(value, Path | Slo) else value
+
+
+def parse_on_off(text: str) -> bool:
+    """For plug-in options: 'on' or 'off'."""
+    if text not in ("on", "off"):
+        raise ConfigError(f"{text!r} is neither on nor off")
+    return text == "on"

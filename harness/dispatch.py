@@ -1,0 +1,249 @@
+"""How queries reach the model: inline (streams), sliced (offline), queued (server).
+
+Whatever happens in a batch, every sample of it is answered: LoadGen waits for ever on a lost one.
+The hot path does no logging, takes no lock beyond the queue's and makes no object per sample.
+"""
+
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import Protocol
+
+import numpy as np
+
+from harness.clock import wall_ns
+from harness.journal import Issuer, Writer
+from harness.loadgen import Responder
+from harness.types import Array, Backend, Dataset, Outputs
+
+
+class Failures:
+    """Failed batches: how many samples, and the first one's traceback. Any thread may add."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.batches = 0
+        self.first = ""
+        self._lock = threading.Lock()
+
+    def add(self, error: BaseException, samples: int) -> None:
+        with self._lock:
+            self.first = self.first or "".join(traceback.format_exception(error))
+            self.samples += samples
+            self.batches += 1
+
+
+class Instance:
+    """One copy of the model and what it needs to answer. Used by one thread at a time."""
+
+    __slots__ = (
+        "_failures",
+        "_infer",
+        "_postprocess",
+        "_responder",
+        "_row_dtype",
+        "_row_shape",
+        "_to_batch",
+        "_write",
+    )
+
+    def __init__(
+        self,
+        backend: Backend,
+        dataset: Dataset,
+        postprocess: Callable[[Outputs], Array],
+        responder: Responder,
+        writer: Writer,
+        row: Array,
+        failures: Failures,
+    ) -> None:
+        self._infer = backend.infer
+        self._to_batch = dataset.batch
+        self._postprocess = postprocess
+        self._responder = responder
+        self._write = writer.batch
+        self._row_shape, self._row_dtype = row.shape, row.dtype
+        self._failures = failures
+
+    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int) -> None:
+        """One batch, start to end. first: issue order of its first sample."""
+        taken = gathered = inferred = wall_ns()
+        try:
+            batch = self._to_batch(indices)
+            gathered = inferred = wall_ns()
+            outputs = self._infer(batch)
+            inferred = wall_ns()
+            answers = self._postprocess(outputs)
+            if answers.shape[0] != len(ids) or answers.dtype != self._row_dtype:
+                raise ValueError(self._mismatch(answers, len(ids)))
+            postprocessed = wall_ns()
+            completed = self._responder.complete(ids, answers)
+            failed = 0
+        except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
+            failed = 1
+            self._failures.add(e, len(ids))
+            postprocessed = wall_ns()
+            gathered, inferred = max(gathered, taken), max(inferred, gathered)
+            completed = self._responder.complete_empty(ids)
+        self._write(first, indices, failed, taken, gathered, inferred, postprocessed, completed)
+
+    def _mismatch(self, answers: Array, count: int) -> str:
+        return (
+            f"the backend gave {answers.shape[0]} outputs of {answers.dtype} for {count} samples; "
+            f"wanted {count} of {self._row_dtype}"
+        )
+
+
+class Dispatcher(Protocol):
+    """issue: LoadGen's callback. stop: every worker has ended when it returns."""
+
+    def issue(self, ids: list[int], indices: list[int]) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class InlineDispatcher:
+    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1."""
+
+    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+        self._answer = instances[0].answer
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        count = len(ids)
+        first = self._issued(count, wall_ns())
+        if count <= self._max_batch:
+            self._answer(ids, indices, first)
+            return
+        for start in range(0, count, self._max_batch):
+            end = start + self._max_batch
+            self._answer(ids[start:end], indices[start:end], first + start)
+
+    def stop(self) -> None:
+        """There is no thread to stop."""
+
+
+class _Workers:
+    """One thread for each instance, each taking jobs from one queue; None ends a worker."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._threads = [
+            threading.Thread(target=self._work, args=(i,), name=f"instance-{n}", daemon=True)
+            for n, i in enumerate(instances)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def _work(self, instance: Instance) -> None:
+        raise NotImplementedError
+
+
+_Slices = tuple[list[int], list[int], int, Iterator[int]]
+
+
+class SlicedDispatcher(_Workers):
+    """Offline: all samples come in one call; workers take slices of it from one shared counter.
+
+    A range iterator is that counter: taking the next value is one step under the GIL.
+    """
+
+    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+        super().__init__(instances)
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._jobs: SimpleQueue[_Slices | None] = SimpleQueue()
+        self.start()
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        first = self._issued(len(ids), wall_ns())
+        starts = iter(range(0, len(ids), self._max_batch))
+        for _ in range(len(self)):
+            self._jobs.put((ids, indices, first, starts))
+
+    def _work(self, instance: Instance) -> None:
+        while (job := self._jobs.get()) is not None:
+            ids, indices, first, starts = job
+            for start in starts:
+                end = start + self._max_batch
+                instance.answer(ids[start:end], indices[start:end], first + start)
+
+    def stop(self) -> None:
+        for _ in range(len(self)):
+            self._jobs.put(None)
+        self.join()
+
+
+class QueuedDispatcher(_Workers):
+    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
+
+    Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
+    that a batch is a contiguous run of issue order; the others wait for their turn.
+    """
+
+    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+        super().__init__(instances)
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
+        self._turn = threading.Lock()
+        self._rest: tuple[list[int], list[int]] | None = None
+        self._taken = 0
+        self.start()
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        self._issued(len(ids), wall_ns())
+        self._queue.put((ids, indices))
+
+    def _work(self, instance: Instance) -> None:
+        answer = instance.answer
+        while (batch := self._take()) is not None:
+            answer(*batch)
+
+    def _take(self) -> tuple[list[int], list[int], int] | None:
+        """What waits, up to the largest batch; blocks for the first sample. None: closed."""
+        with self._turn:
+            item = self._rest or self._queue.get()
+            if item is None:
+                return None
+            ids, indices = item
+            queue, limit = self._queue, self._max_batch
+            while len(ids) < limit and not queue.empty():
+                more = queue.get()
+                if more is None:
+                    queue.put(None)  # for the next to take: this batch goes first
+                    break
+                ids += more[0]
+                indices += more[1]
+            self._rest = None
+            if len(ids) > limit:
+                self._rest = (ids[limit:], indices[limit:])
+                ids, indices = ids[:limit], indices[:limit]
+            first = self._taken
+            self._taken = first + len(ids)
+            return ids, indices, first
+
+    def stop(self) -> None:
+        for _ in range(len(self)):
+            self._queue.put(None)
+        self.join()
+
+
+def compute(
+    backend: Backend, dataset: Dataset, postprocess: Callable[[Outputs], Array], indices: list[int]
+) -> Array:
+    """One batch without LoadGen: for warm-up and calibration. Raises what the plug-ins raise."""
+    answers = postprocess(backend.infer(dataset.batch(indices)))
+    if answers.shape[0] != len(indices):
+        raise ValueError(f"{answers.shape[0]} outputs for {len(indices)} samples")
+    return np.ascontiguousarray(answers)

@@ -1,0 +1,37 @@
+"""Every error a user can see.
+
+HarnessError                 shown as one line a problem, exit status = .exit_status
++-- ConfigError          2   the command line or a file is wrong; nothing was measured
++-- PluginUnavailable    3   a plug-in cannot be imported here, or raises in load or warm-up
++-- RunInvalid           4   the run finished and its numbers must not be quoted
++-- RunDied              5   the measured process died or hung
+
+Anything else that reaches the top is our own bug and keeps its traceback.
+"""
+
+
+class HarnessError(Exception):
+    """One line a problem: what happened, to what, and what to do next."""
+
+    exit_status = 1
+
+
+class ConfigError(HarnessError):
+    exit_status = 2
+
+
+class PluginUnavailable(HarnessError):
+    exit_status = 3
+
+
+class RunInvalid(HarnessError):
+    exit_status = 4
+
+
+class RunDied(HarnessError):
+    exit_status = 5
+
+
+BY_EXIT_STATUS: dict[int, type[HarnessError]] = {
+    error.exit_status: error for error in (ConfigError, PluginUnavailable, RunInvalid, RunDied)
+}

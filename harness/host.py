@@ -1,0 +1,206 @@
+"""The machine: what it is, how much is free, and how noisy it is before a run."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.stats import percentile_ns
+from harness.units import NS_PER_MS
+
+CGROUP = Path("/sys/fs/cgroup")
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY",
+    "MALLOC_ARENA_MAX",
+    "LD_PRELOAD",
+)
+PACKAGES = (
+    "mlcommons-loadgen",
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "tensorflow",
+    "tensorflow-cpu",
+    "torch",
+    "ai-edge-litert",
+    "pillow",
+    "mlperf-harness",
+)
+
+
+def cores() -> int:
+    """Cores this process may use: the affinity mask, cut by the cgroup's quota, at least 1."""
+    available = len(os.sched_getaffinity(0))
+    quota = _read(CGROUP / "cpu.max").split()
+    if len(quota) == 2 and quota[0] != "max":
+        available = min(available, max(1, int(quota[0]) // int(quota[1])))
+    return available
+
+
+def available_memory_bytes() -> int:
+    """What can still be allocated, the cgroup's limit included."""
+    free = psutil.virtual_memory().available
+    limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
+    if limit.isdigit() and used.isdigit():
+        free = min(free, int(limit) - int(used))
+    return free
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """How late timed sleeps wake up, in ns, and the share of time stolen by other guests."""
+
+    p50_ns: int
+    p99_ns: int
+    steal: float | None
+
+    def to_json(self) -> Mapping[str, object]:
+        return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
+
+
+def noise_floor(seconds: float) -> NoiseFloor:
+    """Sleep 1 ms again and again for `seconds`: lateness no harness on this machine can beat."""
+    before = _cpu_times()
+    late: list[int] = []
+    end = time.monotonic_ns() + int(seconds * 1e9)
+    while (start := time.monotonic_ns()) < end or not late:
+        time.sleep(0.001)
+        late.append(time.monotonic_ns() - start - NS_PER_MS)
+    late.sort()
+    return NoiseFloor(
+        percentile_ns(late, 0.50), percentile_ns(late, 0.99), _steal(before, _cpu_times())
+    )
+
+
+class SystemLoad:
+    """CPU time of the whole machine between two readings, by share of all cores."""
+
+    def __init__(self) -> None:
+        self._before = _cpu_times()
+        self._start = time.monotonic()
+
+    def since(self, own_cpu_s: float) -> Mapping[str, float | None]:
+        """steal, and what processes other than the run used: own_cpu_s is the run's."""
+        after = _cpu_times()
+        wall = max(time.monotonic() - self._start, 1e-9)
+        busy = sum(after.get(k, 0) - self._before.get(k, 0) for k in ("user", "nice", "system"))
+        others = max(0.0, busy - own_cpu_s) / (wall * (os.cpu_count() or 1))
+        return {"steal": _steal(self._before, after), "others": others}
+
+
+def _cpu_times() -> dict[str, float]:
+    return dict(psutil.cpu_times()._asdict())
+
+
+def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """None where the kernel does not tell."""
+    if "steal" not in after:
+        return None
+    # guest time is also counted in user time
+    total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
+    return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
+
+
+def fingerprint() -> Mapping[str, Any]:
+    """environment.json: machine, system, versions, settings that change speed."""
+    return {
+        "machine": {
+            "cpu": _cpu_model(),
+            "architecture": platform.machine(),
+            "cores_online": os.cpu_count(),
+            "cores_usable": cores(),
+            "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
+            "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+            or None,
+            "memory_bytes": psutil.virtual_memory().total,
+            "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
+            "cgroup_cpu_max": _read(CGROUP / "cpu.max") or None,
+            "cgroup_memory_max": _read(CGROUP / "memory.max") or None,
+        },
+        "system": {
+            "os": _os_name(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "switch_interval_s": sys.getswitchinterval(),
+            "clock_source": _read(
+                Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            )
+            or None,
+        },
+        "packages": _package_versions(),
+        "variables": {k: os.environ[k] for k in THREAD_VARIABLES if k in os.environ},
+        "harness": _harness_version(),
+    }
+
+
+def _package_versions() -> Mapping[str, str]:
+    found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions()}
+    return {name: found[name] for name in PACKAGES if name in found}
+
+
+def _harness_version() -> Mapping[str, object]:
+    """Version, and the commit when this runs from a checkout."""
+    from harness import __version__
+
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return {"version": __version__, "commit": None}
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return {
+        "version": __version__,
+        "commit": commit,
+        "changed": None if changed is None else bool(changed),
+    }
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _read(path: Path) -> str:
+    """'' where the kernel offers no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,185 @@
+"""The journal: what the measured process tells while it runs, in shared memory, and nothing else.
+
+The supervisor creates it (a memfd passed by descriptor, so that no name can be left behind) and
+may read it at any time, also after the measured process died. Three parts:
+
+    cells    counters, one cache line for the issuing thread and one for each worker
+    samples  one row a sample in issue order: dataset index, callback entry (wall clock, ns)
+    batches  one row a batch for each worker: which samples, and the stamps they share
+
+Every row and counter has one writer; a worker raises its row counter after the row is written.
+All tables are as long as the run could need: pages never written cost no memory.
+"""
+
+import mmap
+import os
+from collections.abc import Sequence
+from struct import Struct
+
+import numpy as np
+
+from harness.types import Array
+
+_LINE_CELLS = 8  # int64 cells in a 64-byte cache line
+_CAPACITY, _WORKERS, _ISSUED = 0, 1, 2
+_ROWS, _SAMPLES = 0, 1  # within a worker's line
+
+_ROW = Struct("<iHHqqqqq")
+ROW_DTYPE = np.dtype(
+    [
+        ("first", "<i4"),
+        ("size", "<u2"),
+        ("failed", "<u2"),
+        ("taken_ns", "<i8"),
+        ("gathered_ns", "<i8"),
+        ("inferred_ns", "<i8"),
+        ("postprocessed_ns", "<i8"),
+        ("completed_ns", "<i8"),
+    ]
+)
+"""first: issue order of the batch's first sample; its samples are contiguous in issue order."""
+
+MAX_BATCH = 65_535
+BYTES_PER_SAMPLE = 12
+BYTES_PER_BATCH = ROW_DTYPE.itemsize
+
+
+class Journal:
+    """A view of one journal. capacity: samples it can hold; workers: how many write batches."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, os.fstat(fd).st_size)
+        self._view = memoryview(self._map)
+        head = self._view[: _LINE_CELLS * 8].cast("q")
+        self.capacity, self.workers = head[_CAPACITY], head[_WORKERS]
+        cells_end, entries_end, indices_end, _ = _layout(self.capacity, self.workers)
+        self._cells = self._view[:cells_end].cast("q")
+        self.entry_ns = np.frombuffer(self._map, "<i8", self.capacity, cells_end)
+        self.index = np.frombuffer(self._map, "<i4", self.capacity, entries_end)
+        self._rows_start = indices_end
+
+    @staticmethod
+    def create() -> int:
+        """An empty journal's descriptor; `resize` before anyone attaches."""
+        return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
+
+    @staticmethod
+    def resize(fd: int, capacity: int, workers: int) -> None:
+        *_, size = _layout(capacity, workers)
+        os.ftruncate(fd, size)
+        os.pwrite(fd, Struct("<qq").pack(capacity, workers), 0)
+
+    @property
+    def issued(self) -> int:
+        """Samples LoadGen has handed over."""
+        return self._cells[_ISSUED]
+
+    @property
+    def completed(self) -> int:
+        """Samples answered, failed ones included."""
+        return sum(self._cells[self._line(w) + _SAMPLES] for w in range(self.workers))
+
+    def row_count(self, worker: int) -> int:
+        return self._cells[self._line(worker) + _ROWS]
+
+    def rows(self, worker: int, start: int = 0) -> Array:
+        """The batches `worker` has completed, from row `start`: a view, in completion order."""
+        count = self.row_count(worker) - start
+        offset = self._worker_offset(worker) + start * _ROW.size
+        return np.frombuffer(self._map, ROW_DTYPE, count, offset)
+
+    def issuer(self) -> "Issuer":
+        return Issuer(self._cells, self.entry_ns)
+
+    def writer(self, worker: int) -> "Writer":
+        offset = self._worker_offset(worker)
+        rows = self._view[offset : offset + self.capacity * _ROW.size]
+        return Writer(rows, self._cells, self._line(worker), self.index)
+
+    def _worker_offset(self, worker: int) -> int:
+        return self._rows_start + worker * self.capacity * _ROW.size
+
+    @staticmethod
+    def _line(worker: int) -> int:
+        return _LINE_CELLS * (1 + worker)
+
+
+def _layout(capacity: int, workers: int) -> tuple[int, int, int, int]:
+    """Ends of the cells, entry column, index column and batch tables, in bytes."""
+    cells_end = 8 * _LINE_CELLS * (1 + workers)
+    entries_end = cells_end + 8 * capacity
+    indices_end = entries_end + -(-4 * capacity // 8) * 8
+    return cells_end, entries_end, indices_end, indices_end + workers * capacity * _ROW.size
+
+
+class Issuer:
+    """Written by LoadGen's issuing thread alone."""
+
+    __slots__ = ("_cells", "_column", "_entry_ns", "count")
+
+    def __init__(self, cells: memoryview, entry_ns: Array) -> None:
+        self._cells = cells
+        self._column = entry_ns
+        self._entry_ns = memoryview(entry_ns.data)  # single items: three times as fast as numpy's
+        self.count = 0
+
+    def issued(self, samples: int, entry_ns: int) -> int:
+        """Note one callback; returns the issue order of its first sample."""
+        first = self.count
+        self.count = end = first + samples
+        if samples == 1:
+            self._entry_ns[first] = entry_ns
+        else:
+            self._column[first:end] = entry_ns
+        self._cells[_ISSUED] = end
+        return first
+
+
+class Writer:
+    """Written by one worker alone."""
+
+    __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
+
+    def __init__(self, rows: memoryview, cells: memoryview, line: int, index: Array) -> None:
+        self._rows = rows
+        self._cells = cells
+        self._line = line
+        self._column = index
+        self._index = memoryview(index.data)
+        self._pack = _ROW.pack_into
+        self._rows_done = 0
+        self._samples = 0
+
+    def batch(
+        self,
+        first: int,
+        indices: Sequence[int],
+        failed: int,
+        taken_ns: int,
+        gathered_ns: int,
+        inferred_ns: int,
+        postprocessed_ns: int,
+        completed_ns: int,
+    ) -> None:
+        size = len(indices)
+        if size == 1:
+            self._index[first] = indices[0]
+        else:
+            self._column[first : first + size] = indices
+        row = self._rows_done
+        self._pack(
+            self._rows,
+            row * 48,
+            first,
+            size,
+            failed,
+            taken_ns,
+            gathered_ns,
+            inferred_ns,
+            postprocessed_ns,
+            completed_ns,
+        )
+        self._rows_done = row + 1
+        self._samples += size
+        self._cells[self._line + 1] = self._samples
+        self._cells[self._line] = row + 1

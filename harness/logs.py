@@ -1,0 +1,93 @@
+"""LoadGen's log files, as data: nothing here is decided, only read."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.types import Answer
+
+DETAIL = "mlperf_log_detail.txt"
+SUMMARY = "mlperf_log_summary.txt"
+ACCURACY = "mlperf_log_accuracy.json"
+TRACE = "mlperf_log_trace.json"
+_PREFIX = ":::MLLOG "
+
+
+@dataclass(slots=True)
+class DetailLog:
+    """mlperf_log_detail.txt. values: the first value of each key, as MLCommons' own parser takes.
+
+    complete: LoadGen reached its end. A performance log ends with num_errors, an accuracy log
+    has no results and ends with power_end.
+    repeated: how many runs the file holds; more than one means that logs were mixed.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    malformed_lines: int = 0
+    complete: bool = False
+    repeated: int = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+
+def read_detail(path: Path) -> DetailLog:
+    """A missing or cut file gives a log that is not complete; nothing is raised for its content."""
+    log = DetailLog()
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return log
+    for line in lines:
+        entry = _entry(line)
+        if entry is None:
+            log.malformed_lines += 1
+            continue
+        key, value, metadata = entry
+        log.values.setdefault(key, value)
+        log.repeated += key == "loadgen_version"
+        if metadata.get("is_error"):
+            log.errors.append(f"{key}: {value}")
+        elif metadata.get("is_warning"):
+            log.warnings.append(f"{key}: {value}")
+    ends = "power_end" if log.get("effective_test_mode") == "AccuracyOnly" else "num_errors"
+    log.complete = ends in log.values and not log.malformed_lines
+    return log
+
+
+def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
+    if not line.startswith(_PREFIX):
+        return None
+    try:
+        entry = json.loads(line[len(_PREFIX) :])
+        key, value, metadata = entry["key"], entry["value"], entry["metadata"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(key, str) or not isinstance(metadata, dict):
+        return None
+    return key, value, metadata
+
+
+class AccuracyLogError(Exception):
+    """mlperf_log_accuracy.json is missing, cut or not what LoadGen writes."""
+
+
+def read_answers(path: Path) -> Iterator[Answer]:
+    """Every row in file order; multi-stream's padding makes some indices come twice."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise AccuracyLogError(f"{path} cannot be read: {e.strerror}") from e
+    except (ValueError, RecursionError) as e:
+        raise AccuracyLogError(f"{path} is not the JSON that LoadGen writes: {e}") from None
+    if not isinstance(rows, list):
+        raise AccuracyLogError(f"{path} is not a list of answers")
+    for row in rows:
+        try:
+            yield Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
+        except (KeyError, TypeError, ValueError):
+            raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None

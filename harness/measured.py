@@ -1,0 +1,383 @@
+"""The measured process: load, warm up, calibrate, then do nothing but answer LoadGen's queries.
+
+Spawned by the supervisor, one for each LoadGen run, with a socket and the journal's descriptor.
+
+    receives   setup    the configuration and which run this is
+    sends      loaded   what was loaded, the sizes the plan needs
+    sends      calibrated
+    receives   plan     what LoadGen is told; the journal has its size by now
+    sends      ended    resources used, failures     (or `error` at any time before)
+"""
+
+import ctypes
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from harness import registry
+from harness.channel import Channel
+from harness.config import RunConfig, from_plain
+from harness.dispatch import (
+    Dispatcher,
+    Failures,
+    InlineDispatcher,
+    Instance,
+    QueuedDispatcher,
+    SlicedDispatcher,
+    compute,
+)
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.journal import Journal
+from harness.loadgen import Callbacks, Responder, settings_for, start_test
+from harness.manifest import Model, load_model
+from harness.plan import LoadPlan
+from harness.postprocess import postprocessor
+from harness.types import Backend, BackendSetup, Dataset, DatasetSetup, HasSignature, TensorSpec
+
+DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
+    "inline": InlineDispatcher,
+    "sliced": SlicedDispatcher,
+    "queued": QueuedDispatcher,
+}
+WARM_UP_LIMIT_S = 5.0
+"""Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
+
+
+def main() -> None:
+    """Entry: argv holds the descriptors of the socket and of the journal."""
+    _die_with_parent()
+    channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
+    status = 0
+    try:
+        message = channel.receive()
+        if message is not None:
+            _Run(channel, message, int(sys.argv[-1])).run()
+    except HarnessError as e:
+        status = e.exit_status
+        channel.send("error", status=status, text=str(e), trace=_cause_trace(e))
+    except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
+        status = 1
+        channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())
+    sys.stdout.flush()
+    os._exit(status)  # no destructors: LoadGen's and the frameworks' can hang
+
+
+def _cause_trace(error: HarnessError) -> str:
+    return "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else ""
+
+
+def _die_with_parent() -> None:
+    """SIGKILL when the supervisor dies, however it dies (Linux, prctl(2) PR_SET_PDEATHSIG)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (OSError, AttributeError):  # not Linux: the closed socket must do
+        return
+    if os.getppid() == 1:
+        os._exit(1)
+
+
+@contextmanager
+def _plugin(what: str) -> Iterator[None]:
+    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except MemoryError as e:
+        raise PluginUnavailable(f"{what} ran out of memory") from e
+    except Exception as e:
+        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
+
+
+class _Run:
+    """One run, from the setup message to the `ended` message."""
+
+    def __init__(self, channel: Channel, setup: Mapping[str, Any], journal_fd: int) -> None:
+        self._channel = channel
+        self._journal_fd = journal_fd
+        self._config: RunConfig = from_plain(setup["config"])
+        self._accuracy: bool = setup["accuracy"]
+        self._outdir = Path(setup["outdir"])
+        self._dispatch: str = setup["dispatch"]
+        self._batches: list[int] = setup["batch_sizes"]
+        self._calibrate_s: float = setup["calibrate_s"]
+        self._instances: int = setup["instances"]
+        self._threads: int = setup["threads"]
+        self._max_batch: int = setup["max_batch"]
+        self._failures = Failures()
+
+    def run(self) -> None:
+        with ExitStack() as stack:
+            start = time.monotonic()
+            model = load_model(self._config.model)
+            backends = self._open_backends(model, stack)
+            dataset = self._open_dataset(model, backends[0])
+            output = model.output
+            postprocess = postprocessor(
+                output.postprocess if output else "none", output.name if output else None
+            )
+            self._send_loaded(backends[0], dataset, time.monotonic() - start)
+            row = self._warm_up(backends, dataset, postprocess)
+            message = self._channel.receive()
+            if message is None:
+                return
+            plan = LoadPlan.from_json(message["plan"])
+            journal = Journal(self._journal_fd)
+            instances = [
+                Instance(
+                    backend,
+                    dataset,
+                    postprocess,
+                    Responder(self._max_batch, row),
+                    journal.writer(i),
+                    row,
+                    self._failures,
+                )
+                for i, backend in enumerate(backends)
+            ]
+            dispatcher = DISPATCHERS[self._dispatch](instances, self._max_batch, journal.issuer())
+            used = self._start_test(plan, dataset, dispatcher)
+            dispatcher.stop()
+            self._close(stack, used, str(row.dtype))
+
+    def _close(self, stack: ExitStack, used: Mapping[str, Any], answer_dtype: str) -> None:
+        """Leave the backends, then say how it went: a failing exit must not lose the run."""
+        close_error = ""
+        try:
+            stack.close()
+        except Exception as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
+            traceback.print_exc()
+            close_error = f"{type(e).__name__}: {e}"
+        self._channel.send(
+            "ended",
+            used=used,
+            answer_dtype=answer_dtype,
+            failed_samples=self._failures.samples,
+            failed_batches=self._failures.batches,
+            first_failure=self._failures.first,
+            close_error=close_error,
+        )
+
+    def _open_backends(self, model: Model, stack: ExitStack) -> list[Backend]:
+        config = self._config
+        cls = registry.load("backend", config.backend)
+        setup = BackendSetup(
+            model=model.path(getattr(cls, "formats", ())),
+            model_name=model.name,
+            inputs=model.inputs,
+            threads=self._threads,
+            max_batch=self._max_batch,
+            provider=config.provider,
+            options=dict(config.backend_option),
+        )
+        backends = []
+        for _ in range(self._instances):
+            with _plugin(f"backend {config.backend!r}, loading {model.name!r},"):
+                backends.append(stack.enter_context(cls(setup)))
+        return backends
+
+    def _open_dataset(self, model: Model, backend: Backend) -> Dataset:
+        config = self._config
+        inputs = self._inputs(model, backend)
+        fixed = {s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
+        if fixed:
+            self._max_batch = min(self._max_batch, *fixed)
+        name = config.dataset or (model.manifest.dataset if model.manifest else "synthetic")
+        cls = registry.load("dataset", name)
+        setup = DatasetSetup(
+            inputs=inputs,
+            data_dir=config.data_dir,
+            shapes=dict(config.input_shape),
+            seed=config.seed or 0,
+        )
+        with _plugin(f"dataset {name!r}"):
+            dataset: Dataset = cls(setup)
+            if len(dataset) < 1:
+                raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
+            return dataset
+
+    @staticmethod
+    def _inputs(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
+        if isinstance(backend, HasSignature):
+            found = backend.signature()
+            declared = {s.name for s in model.inputs}
+            if declared and declared != {s.name for s in found}:
+                raise ConfigError(
+                    f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
+                    f"the file's are {sorted(s.name for s in found)}"
+                )
+            return model.inputs or found
+        return model.inputs
+
+    def _send_loaded(self, backend: Backend, dataset: Dataset, load_s: float) -> None:
+        count = len(dataset)
+        held = self._config.performance_count or int(getattr(dataset, "performance_count", count))
+        self._held = min(held, count)
+        with _plugin("describe()"):
+            about = {"backend": dict(backend.describe()), "dataset": dict(dataset.describe())}
+        self._channel.send(
+            "loaded",
+            **about,
+            total_count=count,
+            performance_count=self._held,
+            synthetic=bool(getattr(dataset, "synthetic", False)),
+            max_batch=self._max_batch,
+            load_s=load_s,
+        )
+
+    def _warm_up(
+        self, backends: Sequence[Backend], dataset: Dataset, postprocess: Callable[..., Any]
+    ) -> Any:
+        """Every instance answers batches of the sizes to come, then calibrates. -> one answer."""
+        sizes = sorted({min(size, self._max_batch) for size in self._batches})
+        loaded = list(range(min(self._held, max(sizes))))
+        with _plugin("warm-up"):
+            dataset.load(loaded)
+            batches = {n: [loaded[i % len(loaded)] for i in range(n)] for n in sizes}
+            slowest_ns, row = 0, None
+            deadline = time.monotonic() + WARM_UP_LIMIT_S
+            for backend in backends:
+                for n in sizes:
+                    if time.monotonic() > deadline and n not in (sizes[0], sizes[-1]):
+                        continue
+                    compute(backend, dataset, postprocess, batches[n])
+                    start = time.monotonic_ns()
+                    row = compute(backend, dataset, postprocess, batches[n])[0]
+                    slowest_ns = max(slowest_ns, time.monotonic_ns() - start)
+            found = self._calibrate(backends, dataset, postprocess, batches)
+            dataset.unload(loaded)
+        self._channel.send("calibrated", slowest_batch_ns=slowest_ns, **found)
+        return np.asarray(row)
+
+    def _calibrate(
+        self,
+        backends: Sequence[Backend],
+        dataset: Dataset,
+        postprocess: Callable[..., Any],
+        batches: Mapping[int, list[int]],
+    ) -> Mapping[str, Any]:
+        if not self._calibrate_s:
+            return {}
+        start = time.monotonic()
+        deadline_ns = time.monotonic_ns() + int(self._calibrate_s * 1e9)
+        if self._dispatch == "inline":
+            times = _timed(backends[0], dataset, postprocess, batches[max(batches)], deadline_ns)
+            return {
+                "latency_ns": int(np.median(times)),
+                "seconds": time.monotonic() - start,
+            }
+        counts = [0] * len(backends)
+        largest = batches[max(batches)]
+
+        def busy(i: int) -> None:
+            counts[i] = len(_timed(backends[i], dataset, postprocess, largest, deadline_ns))
+
+        threads = [threading.Thread(target=busy, args=(i,)) for i in range(len(backends))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.monotonic() - start
+        return {"rate_per_s": sum(counts) * len(largest) / seconds, "seconds": seconds}
+
+    def _start_test(self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher) -> Any:
+        """LoadGen on a thread of its own; the main thread only waits."""
+        settings = settings_for(plan)
+        usage: dict[str, Any] = {}
+        rss_before_bytes = _rss_bytes()
+
+        def load(indices: list[int]) -> None:
+            try:
+                dataset.load(indices)
+            except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
+                self._die_loading(e)
+            gc.collect()
+            gc.freeze()
+            usage.setdefault("start", _usage())
+
+        def unload(indices: list[int]) -> None:
+            usage["end"] = _usage()
+            try:
+                dataset.unload(indices)
+            except Exception:  # noqa: BLE001 - every answer was given: only worth a note
+                traceback.print_exc()
+
+        def issue(ids: list[int], indices: list[int]) -> None:
+            try:
+                dispatcher.issue(ids, indices)
+            except BaseException as e:  # noqa: BLE001 - LoadGen would crash: say why first
+                self._die(1, repr(e), e)
+
+        calls = Callbacks(issue, lambda: None, load, unload)
+        errors: list[BaseException] = []
+
+        def start() -> None:
+            try:
+                start_test(plan, settings, self._outdir, calls)
+            except BaseException as e:  # noqa: BLE001 - raised again on the main thread
+                errors.append(e)
+
+        thread = threading.Thread(target=start, name="loadgen")
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return {k: usage["end"][k] - usage["start"][k] for k in usage["end"]} | {
+            "rss_before_bytes": rss_before_bytes,
+            "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+    def _die_loading(self, error: BaseException) -> None:
+        name = self._config.dataset or "of the manifest"
+        if isinstance(error, HarnessError):
+            self._die(error.exit_status, str(error), error)
+        self._die(3, f"dataset {name!r} raised in load: {type(error).__name__}: {error}", error)
+
+    def _die(self, status: int, text: str, error: BaseException) -> NoReturn:
+        trace = "".join(traceback.format_exception(error))
+        self._channel.send("error", status=status, text=text, trace=trace)
+        os._exit(status)
+
+
+def _timed(
+    backend: Backend,
+    dataset: Dataset,
+    postprocess: Callable[..., Any],
+    indices: list[int],
+    deadline_ns: int,
+) -> list[int]:
+    """ns of each repetition of one batch until the deadline; at least one."""
+    times: list[int] = []
+    while not times or time.monotonic_ns() < deadline_ns:
+        start = time.monotonic_ns()
+        compute(backend, dataset, postprocess, indices)
+        times.append(time.monotonic_ns() - start)
+    return times
+
+
+def _usage() -> dict[str, float]:
+    """Of this process so far: CPU seconds, wall seconds, context switches."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "wall_s": time.monotonic(),
+        "voluntary_switches": used.ru_nvcsw,
+        "involuntary_switches": used.ru_nivcsw,
+    }
+
+
+def _rss_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

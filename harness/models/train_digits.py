@@ -1,0 +1,250 @@
+"""Train the small embedded digit classifier and write it in every committed format.
+
+    python -m harness.models.train_digits [--out DIR] [--skip-tflite]
+
+Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256.
+
+Model, in every format: "image" float32 (batch, 1, 8, 8), grey values already scaled to 0..1,
+-> "logits" float32 (batch, 10). conv 3x3 1->16, relu, conv 3x3 16->32, relu, max pool 2x2, flatten
+(C, H, W order), dense 512->128, relu, dense 128->10.
+
+Data: "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak (1998), UCI Machine
+Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0 (UCI's licence for what it hosts).
+scikit-learn (BSD-3-Clause) ships it as `load_digits`, in its words "a copy of the test set of the
+UCI ML hand-written digits datasets": 1,797 images of 8x8 integer pixels in the range 0..16, by 13
+writers. Changed here: split (by digit, not by writer), and stored as uint8.
+
+No setting was tuned on the 500 held-out images. Two runs on one machine give identical bytes;
+another CPU model or other versions may round differently and give other weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEED = 2026
+HELD_OUT = 500
+EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
+PEAK_LEARNING_RATE = 4e-3
+DROPOUT = 0.25
+GREY_MAX = 16  # the largest pixel value in the data
+OPSET = 17
+IR_VERSION = 10  # of onnx 1.16, so that runtimes older than the onnx package read the file
+
+# Read by the libraries when they are first imported: one thread, and the same instruction set on
+# every CPU that has it, since the order of a sum decides its last bit.
+DETERMINISTIC_ENVIRONMENT = {
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "MKL_CBWR": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+FILES = (
+    "datasets/digits.npz",  # the held-out images and their labels
+    "harness/models/digits_weights.npz",  # see Weights
+    "harness/models/digits.onnx",
+    "harness/models/digits.tflite",  # the same weights
+)
+
+# (layer in the .npz, its index in the torch Sequential)
+LAYERS = (("conv1", 0), ("conv2", 2), ("dense1", 7), ("dense2", 10))
+
+Weights = Mapping[str, NDArray[np.float32]]
+"""The arrays of digits_weights.npz, all float32, in PyTorch's layout.
+
+conv1_weight (16, 1, 3, 3), conv2_weight (32, 16, 3, 3): out, in, height, width; padding 1.
+dense1_weight (128, 512), dense2_weight (10, 128): out, in; the 512 are in C, H, W = 32, 4, 4 order.
+The biases: (16,), (32,), (128,), (10,).
+"""
+
+
+class Split(NamedTuple):
+    """Images are uint8 (n, 8, 8), 0..16; labels are int64 (n,), 0..9."""
+
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.int64]
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.int64]
+
+
+def load_split() -> Split:
+    """1,297 images to train on and 500 held out, stratified by digit, the same on every call."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images, labels = digits.images.astype(np.uint8), digits.target.astype(np.int64)
+    train, test = train_test_split(
+        np.arange(len(labels)), test_size=HELD_OUT, random_state=SEED, stratify=labels
+    )
+    return Split(images[train], labels[train], images[test], labels[test])
+
+
+def to_input(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(n, 8, 8) uint8, 0..16 -> (n, 1, 8, 8) float32, 0..1; exact, as 16 is a power of two."""
+    return images[:, np.newaxis].astype(np.float32) / np.float32(GREY_MAX)
+
+
+def build_network() -> Any:
+    """The untrained torch model; LAYERS names its layers by index."""
+    from torch import nn
+
+    first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()]
+    second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    hidden = [nn.Dropout(DROPOUT), nn.Linear(32 * 4 * 4, 128), nn.ReLU(), nn.Dropout(DROPOUT)]
+    return nn.Sequential(*first, *second, *hidden, nn.Linear(128, 10))
+
+
+def train(images: NDArray[np.float32], labels: NDArray[np.int64]) -> Any:
+    """The torch model, trained and in evaluation mode. images: (n, 1, 8, 8), labels: (n,)."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(SEED)
+    network = build_network()
+    x, y = torch.from_numpy(images), torch.from_numpy(labels)
+    optimizer = torch.optim.Adam(network.parameters())
+    steps = EPOCHS * -(-len(x) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LEARNING_RATE, steps)
+    for _ in range(EPOCHS):
+        order: Any = torch.randperm(len(x))
+        for chosen in order.split(BATCH):
+            loss: Any = torch.nn.functional.cross_entropy(network(x[chosen]), y[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return network.eval()
+
+
+def top1(network: Any, images: NDArray[np.float32], labels: NDArray[np.int64]) -> float:
+    """The fraction of images whose largest logit is the label's."""
+    import torch
+
+    predicted = network(torch.from_numpy(images)).argmax(1).numpy()
+    return float((predicted == labels).mean())
+
+
+def weights_of(network: Any) -> Weights:
+    """The trained arrays under the names of the .npz."""
+    return {
+        f"{layer}_{part}": getattr(network[index], part).detach().numpy().astype(np.float32)
+        for layer, index in LAYERS
+        for part in ("weight", "bias")
+    }
+
+
+def write_onnx(path: Path, weights: Weights) -> None:
+    """Built node by node: an exporter would write its own version and names into the file."""
+    from onnx import TensorProto, checker, helper, numpy_helper
+
+    def node(kind: str, source: str, target: str, layer: str = "", **attributes: Any) -> Any:
+        inputs = [source, f"{layer}_weight", f"{layer}_bias"] if layer else [source]
+        return helper.make_node(kind, inputs, [target], name=f"{target}_{kind}", **attributes)
+
+    same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        node("Conv", "image", "conv1", "conv1", **same),
+        node("Relu", "conv1", "relu1"),
+        node("Conv", "relu1", "conv2", "conv2", **same),
+        node("Relu", "conv2", "relu2"),
+        node("MaxPool", "relu2", "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "pool", "flat"),
+        node("Gemm", "flat", "dense1", "dense1", transB=1),
+        node("Relu", "dense1", "relu3"),
+        node("Gemm", "relu3", "logits", "dense2", transB=1),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])
+    arrays = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "digits", [image], [logits], arrays)
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    checker.check_model(model, full_check=True)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def tensorflow_function(weights: Weights) -> Any:
+    """The model as a tf.function: (batch, 1, 8, 8) float32 -> {"logits": (batch, 10) float32}.
+
+    TensorFlow on CPU wants N, H, W, C. With one channel that is a reshape of the input; the rows
+    of dense1 are put in that order once, here.
+    """
+    import tensorflow as tf
+
+    def convolve(x: Any, layer: str) -> Any:
+        kernel = weights[f"{layer}_weight"].transpose(2, 3, 1, 0)
+        return tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME") + weights[f"{layer}_bias"])
+
+    dense1 = weights["dense1_weight"].reshape(128, 32, 4, 4).transpose(2, 3, 1, 0).reshape(512, 128)
+    dense2 = weights["dense2_weight"].T
+
+    def digits(image: Any) -> dict[str, Any]:
+        x = convolve(tf.reshape(image, (-1, 8, 8, 1)), "conv1")
+        x = tf.nn.max_pool2d(convolve(x, "conv2"), 2, 2, "VALID")
+        x = tf.nn.relu(tf.reshape(x, (-1, 512)) @ dense1 + weights["dense1_bias"])
+        return {"logits": x @ dense2 + weights["dense2_bias"]}
+
+    return tf.function(digits, input_signature=[tf.TensorSpec((None, 1, 8, 8), name="image")])
+
+
+def write_tflite(path: Path, weights: Weights) -> None:
+    """float32, signature "serving_default": image -> logits; the batch can be resized."""
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.digits = tensorflow_function(weights)
+    with tempfile.TemporaryDirectory() as saved_model:
+        tf.saved_model.save(module, saved_model, {"serving_default": module.digits})
+        path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(saved_model).convert())
+
+
+def write_all(root: Path, *, skip_tflite: bool) -> None:
+    """Train, write every file under `root`, print the accuracy and what was written."""
+    files = [root / name for name in FILES]
+    held_out_npz, weights_npz, model_onnx, model_tflite = files
+    for path in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    split = load_split()
+    network = train(to_input(split.train_images), split.train_labels)
+    weights = weights_of(network)
+    # Not compressed: the bytes do not depend on zlib, and numpy dates every member 1980-01-01.
+    np.savez(held_out_npz, images=split.test_images, labels=split.test_labels)
+    np.savez(weights_npz, allow_pickle=False, **weights)
+    write_onnx(model_onnx, weights)
+    if skip_tflite:
+        files.remove(model_tflite)
+    else:
+        write_tflite(model_tflite, weights)
+    accuracy = top1(network, to_input(split.test_images), split.test_labels)
+    print(f"top-1 on the {len(split.test_labels)} held-out images: {accuracy:.4f}")
+    for path in files:
+        content = path.read_bytes()
+        print(hashlib.sha256(content).hexdigest(), path.relative_to(root), len(content), "bytes")
+
+
+def main() -> None:
+    """Parse the command line, pin the environment before anything heavy is imported, and run."""
+    root = Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
+    parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
+    parser.add_argument("--skip-tflite", action="store_true", help="do without TensorFlow")
+    options = parser.parse_args()
+    os.environ.update(DETERMINISTIC_ENVIRONMENT)
+    write_all(options.out, skip_tflite=options.skip_tflite)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""result.json: everything measured, with its verdict, reasons and doubts. Pure assembly."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.config import SCHEMA_VERSION, RunConfig, Slo
+from harness.manifest import Model
+from harness.plan import Calibration
+from harness.sizing import Loaded
+from harness.stages import Completions, percentiles, query_latency_ns, summarise
+from harness.types import Reason, Score
+from harness.verdict import (
+    Evidence,
+    machine_doubts,
+    performance_doubts,
+    performance_reasons,
+    run_reasons,
+    score_reasons,
+    slo_reasons,
+)
+
+NO_METER = "no power meter was read: meters come with a later version"
+_LOADGEN_PERCENTILES = {
+    "p50": "50.00",
+    "p90": "90.00",
+    "p95": "95.00",
+    "p97": "97.00",
+    "p99": "99.00",
+    "p99.9": "99.90",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """What a run has found out so far; whatever is missing has not been measured."""
+
+    config: RunConfig
+    model: Model
+    dataset: str
+    scenario: Any
+    slo: Slo | None
+    started: str
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] | None = None
+    load: Mapping[str, float | None] = field(default_factory=dict)
+    loaded: Loaded | None = None
+    calibration: Calibration | None = None
+    performance: Evidence | None = None
+    accuracy: Evidence | None = None
+    score: Score | None = None
+    no_score: str = ""
+    score_failure: Reason | None = None
+    stopped: Reason | None = None
+
+
+def result(found: Findings) -> dict[str, Any]:
+    """The content of result.json. VALID means that there is no reason."""
+    reasons = list(_reasons(found))
+    if not reasons and not _measured(found):
+        reasons = [Reason("did-not-finish", "the run did not finish")]
+    run = found.performance
+    done = run.done if run and run.done and len(run.done) else None
+    from_log = run is not None and run.log.complete and run.failure is None
+    ours = _journal_latency(run, done) if run and done else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": "INVALID" if reasons else "VALID",
+        "reasons": [r._asdict() for r in _once(reasons)],
+        "doubts": [d._asdict() for d in _doubts(found, ours)],
+        "not_for_submission": list(_not_for_submission(found)),
+        "started": found.started,
+        "scenario": found.config.scenario,
+        "mode": found.config.mode,
+        "backend": found.config.backend,
+        "model": found.model.name,
+        "dataset": found.dataset,
+        "slo": str(found.slo) if found.slo else None,
+        "headline": found.scenario.headline(run.log.values)._asdict() if run and from_log else None,
+        "latency_ns": _latency(run, ours) if run else None,
+        "throughput_per_s": _throughput(run, done) if run else None,
+        "accuracy": _accuracy(found),
+        "power": None,
+        "power_reason": NO_METER,
+        "stages_ns": summarise(done) if done else None,
+        "queries": _queries(run, done) if run else None,
+        "measured_process": _process(run) if run else None,
+        "noise_floor_ns": found.noise,
+        "calibration": _calibration(found.calibration),
+        "backend_description": found.loaded.backend if found.loaded else None,
+        "dataset_description": found.loaded.dataset if found.loaded else None,
+        "environment": found.environment,
+    }
+
+
+def _measured(found: Findings) -> bool:
+    """Every run that was asked for has ended."""
+    performance = found.performance is not None or not found.config.runs_performance
+    return performance and (found.accuracy is not None or not found.config.runs_accuracy)
+
+
+def _reasons(found: Findings) -> Iterable[Reason]:
+    if found.stopped is not None:
+        yield found.stopped
+    if found.performance is not None:
+        yield from performance_reasons(found.performance)
+        if found.performance.failure is None:
+            yield from slo_reasons(found.scenario, found.performance.log, found.slo)
+    if found.accuracy is not None:
+        yield from run_reasons(found.accuracy)
+    if found.score_failure is not None:
+        yield found.score_failure
+    manifest = found.model.manifest
+    if found.score is not None:
+        yield from score_reasons(found.score, manifest.accuracy if manifest else None)
+
+
+def _once(reasons: Sequence[Reason]) -> list[Reason]:
+    return list(dict.fromkeys(reasons))
+
+
+def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]:
+    bound_ns = found.slo.bound_ns if found.slo else None
+    if found.performance is not None:
+        yield from performance_doubts(found.performance, ours, bound_ns)
+    if found.noise is not None:
+        yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
+
+
+def _not_for_submission(found: Findings) -> Iterable[str]:
+    if not found.config.mlperf:
+        yield "a quick run, not under the official rules"
+    if found.config.backend == "null":
+        yield "null backend: the harness's own cost, no model"
+    if found.loaded is not None and found.loaded.synthetic:
+        yield "synthetic data"
+
+
+def _journal_latency(run: Evidence, done: Completions) -> Mapping[str, int] | None:
+    latency = query_latency_ns(done, run.plan.samples_per_query)
+    return percentiles(latency) if len(latency) else None
+
+
+def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any] | None:
+    """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
+    log = run.log
+    if run.failure is None and log.complete:
+        kind = "query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
+        per = "per_query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
+        percentile = {
+            name: log.get(f"result_{text}_percentile_{per}")
+            for name, text in _LOADGEN_PERCENTILES.items()
+        }
+        ends = {name: log.get(f"result_{name}_{kind}") for name in ("mean", "min", "max")}
+        return {**ends, **percentile, "source": "LoadGen mlperf_log_detail.txt"}
+    if ours is None:
+        return None
+    return {**ours, "source": "interrupted, from the journal"}
+
+
+def _throughput(run: Evidence, done: Completions | None) -> Mapping[str, Any] | None:
+    """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
+    log, plan = run.log, run.plan
+    if run.failure is not None or not log.complete:
+        rate = _journal_rate(done) if done else None
+        return {
+            "asked": plan.target_qps,
+            "scheduled": None,
+            "completed": rate,
+            "source": "interrupted, from the journal",
+        }
+    if plan.scenario == "server":
+        completed = log.get("result_completed_samples_per_sec")
+    elif plan.scenario == "offline":
+        completed = log.get("result_samples_per_second")
+    else:
+        completed = _journal_rate(done) if done else None
+    return {
+        "asked": plan.target_qps,
+        "scheduled": log.get("result_scheduled_samples_per_sec"),
+        "completed": completed,
+        "source": "journal" if run.plan.scenario.endswith("stream") else "LoadGen",
+    }
+
+
+def _journal_rate(done: Completions) -> float | None:
+    """samples/s from the first callback to the last completion."""
+    took_ns = int(done.columns["completed_ns"].max()) - int(done.columns["scheduled_ns"].min())
+    return len(done) * 1e9 / took_ns if took_ns > 0 else None
+
+
+def _accuracy(found: Findings) -> Mapping[str, Any] | None:
+    manifest = found.model.manifest
+    target = manifest.accuracy.target if manifest and manifest.accuracy else None
+    if found.score is not None:
+        return {
+            "metric": found.score.metric,
+            "value": found.score.value,
+            "unit": found.score.unit,
+            "samples": found.score.samples,
+            "target": target,
+            "source": "LoadGen mlperf_log_accuracy.json",
+        }
+    if not found.config.runs_accuracy:
+        return {"value": None, "reason": "performance run only"}
+    return {"value": None, "reason": found.no_score or "the accuracy run did not finish"}
+
+
+def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:
+    plan = run.plan
+    return {
+        "planned": plan.query_count,
+        "samples_per_query": plan.samples_per_query,
+        "counted_by_loadgen": run.log.get("result_query_count"),
+        "late": run.log.get("result_overlatency_query_count"),
+        "samples_issued": done.issued if done else 0,
+        "samples_answered": len(done) if done else 0,
+        "samples_failed": done.failed if done else 0,
+        "expected_s": plan.expected_s,
+        "took_s": _took_s(done) if done else None,
+        "mean_batch": _mean_batch(done) if done else None,
+    }
+
+
+def _took_s(done: Completions) -> float:
+    return float(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min()) / 1e9
+
+
+def _mean_batch(done: Completions) -> float:
+    """Samples a batch, averaged over batches."""
+    return len(done) / float((1.0 / done.columns["batch_size"]).sum())
+
+
+def _process(run: Evidence) -> Mapping[str, Any] | None:
+    """CPU and switches from the first load of samples until LoadGen unloads them."""
+    if run.ended is None or not run.done:
+        return None
+    used = run.ended["used"]
+    queries = max(1, run.done.issued // run.plan.samples_per_query)
+    return {
+        "cpu_s_per_query": used["cpu_s"] / queries,
+        "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
+        "voluntary_switches_per_query": used["voluntary_switches"] / queries,
+        "involuntary_switches_per_query": used["involuntary_switches"] / queries,
+        "rss_growth_bytes": used["rss_peak_bytes"] - used["rss_before_bytes"],
+    }
+
+
+def _calibration(found: Calibration | None) -> Mapping[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "rate_per_s": found.rate_per_s,
+        "latency_ns": found.latency_ns,
+        "slowest_batch_ns": found.slowest_batch_ns,
+        "seconds": found.seconds,
+    }

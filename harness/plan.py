@@ -1,0 +1,59 @@
+"""LoadPlan: everything LoadGen is told for one run, decided before its first query."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+
+class Seeds(NamedTuple):
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """Rates in queries/s (Offline: samples/s), percentiles in (0, 1), times in ns.
+
+    query_count: queries that will be generated (Offline and accuracy: samples).
+    journal_samples: the most samples that can be issued; the journal is this long.
+    model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
+    """
+
+    scenario: str
+    accuracy: bool
+    query_count: int
+    journal_samples: int
+    total_count: int
+    performance_count: int
+    seeds: Seeds
+    samples_per_query: int = 1
+    target_qps: float | None = None
+    percentile: float | None = None
+    latency_bound_ns: int | None = None
+    expected_latency_ns: int | None = None
+    model_key: str | None = None
+    user_conf: str | None = None
+    expected_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"seeds": list(self.seeds)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "LoadPlan":
+        return cls(**{**values, "seeds": Seeds(*values["seeds"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What the measured process found after warm-up, without LoadGen.
+
+    rate_per_s: samples/s with every instance busy on its largest batch (streams: None).
+    latency_ns: median time of one query answered alone (server and offline: None).
+    slowest_batch_ns: the slowest warmed-up batch of any size.
+    """
+
+    slowest_batch_ns: int
+    rate_per_s: float | None = None
+    latency_ns: int | None = None
+    seconds: float = 0.0

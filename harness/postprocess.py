@@ -1,0 +1,38 @@
+"""From a backend's outputs to answers: the step a manifest names, applied in the timed part."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.types import Array, Outputs
+
+STEPS: Mapping[str, Callable[[Array], Array]] = {
+    "none": lambda rows: rows,
+    "argmax": lambda rows: rows.argmax(axis=1),
+}
+"""argmax: (n, classes) -> (n,) int64, the answer MLPerf's image classification logs."""
+
+
+def postprocessor(step: str, output: str | None) -> Callable[[Outputs], Array]:
+    """outputs -> (n, ...) answers. output: which one to use where the backend gives several."""
+    apply = STEPS[step]
+
+    def postprocess(outputs: Outputs) -> Array:
+        if isinstance(outputs, np.ndarray):
+            return apply(outputs)
+        if isinstance(outputs, Mapping):
+            return apply(np.asarray(_chosen(outputs, output)))
+        return apply(np.asarray(outputs))
+
+    return postprocess
+
+
+def _chosen(outputs: Mapping[str, Array], name: str | None) -> Array:
+    if name is None:
+        return next(iter(outputs.values()))
+    if name not in outputs:
+        raise ConfigError(
+            f"the manifest's output {name!r} is not among the model's: {', '.join(outputs)}"
+        )
+    return outputs[name]

@@ -1,0 +1,86 @@
+"""What can be known before anything is started: every problem at once, nothing measured yet."""
+
+import sys
+from pathlib import Path
+
+from harness import registry, userconf
+from harness.config import RunConfig
+from harness.errors import ConfigError, HarnessError
+from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
+from harness.manifest import Model, sha256_of
+from harness.sizing import Loaded
+
+
+def say(text: str) -> None:
+    print(f"harness: {text}", file=sys.stderr, flush=True)
+
+
+def default_dataset(model: Model) -> str:
+    return model.manifest.dataset if model.manifest else "synthetic"
+
+
+def default_metric(model: Model) -> str | None:
+    accuracy = model.manifest.accuracy if model.manifest else None
+    return accuracy.metric if accuracy else None
+
+
+def model_key(model: Model) -> str:
+    """LoadGen's name for the benchmark; one it does not know gets the general rules."""
+    key = model.manifest.mlperf_model if model.manifest else None
+    return key or model.name
+
+
+def model_digest(model: Model, config: RunConfig) -> str | None:
+    """SHA-256 of what was run: the bare file, or the manifest's files."""
+    if model.manifest is None:
+        path = Path(config.model)
+        return sha256_of(path) if path.is_file() else None
+    digests = [f.sha256 for f in model.manifest.files.values()]
+    return digests[0] if len(digests) == 1 else "+".join(d[:12] for d in digests)
+
+
+def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
+    """What can be known before anything is started; all problems at once."""
+    problems: list[str] = []
+    for kind, name in (("backend", config.backend), ("dataset", dataset), ("metric", metric)):
+        try:
+            if name is not None:
+                registry.check_name(kind, name)
+        except HarnessError as e:
+            problems.append(str(e))
+    if config.model_sha256 and config.model_sha256 != model_digest(model, config):
+        problems.append(f"model {model.name!r} is not the one this configuration was written for")
+    if config.data_dir is not None and not config.data_dir.is_dir():
+        problems.append(f"--data-dir {config.data_dir}: there is no such folder")
+    problems += _version_problems(config)
+    if config.user_conf is not None:
+        try:
+            userconf.lint(config.user_conf)
+        except ConfigError as e:
+            problems.append(str(e))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    entry = registry.BACKENDS.get(config.backend)
+    if entry is not None and not entry.installed:
+        raise registry.missing_extra("backend", config.backend, entry)
+
+
+def _version_problems(config: RunConfig) -> list[str]:
+    """Each round's rules are built into one LoadGen version."""
+    have = installed_version()
+    if have in ROUNDS:
+        return []
+    advice = f"pip install mlcommons-loadgen=={PINNED_VERSION}"
+    if config.mlperf:
+        return [f"--mlperf needs LoadGen {PINNED_VERSION}, {have} is installed: {advice}"]
+    say(f"LoadGen {have} is installed, this harness was tried with {PINNED_VERSION}: {advice}")
+    return []
+
+
+def check_digest(config: RunConfig, loaded: Loaded) -> None:
+    digest = loaded.dataset.get("digest")
+    if config.dataset_digest and config.dataset_digest != digest:
+        raise ConfigError(
+            f"the dataset's digest is {str(digest)[:12]}…, this configuration was written for "
+            f"{config.dataset_digest[:12]}…: the data has changed"
+        )

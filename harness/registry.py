@@ -1,0 +1,138 @@
+"""Plug-ins by name: strings here, imported when chosen.
+
+A plug-in is named in one of four ways: a name in the tables below, an entry point in the group
+`harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. Code is only ever imported
+because the user named it.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.errors import ConfigError, PluginUnavailable
+
+
+class Entry(NamedTuple):
+    """target: 'module:attribute'. extra and needs: what installs it and the module to look for."""
+
+    target: str
+    about: str
+    extra: str = ""
+    needs: str = ""
+
+    @property
+    def installed(self) -> bool:
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+
+BACKENDS = {
+    "ort": Entry("harness.backends.ort:OrtBackend", "ONNX Runtime", "ort", "onnxruntime"),
+    "null": Entry("harness.backends.null:NullBackend", "answers at once: the harness's own cost"),
+}
+DATASETS = {
+    "digits": Entry("harness.datasets.digits:DigitsDataset", "500 handwritten digits, embedded"),
+    "synthetic": Entry(
+        "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
+    ),
+}
+METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
+SCENARIOS = {
+    "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
+    "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
+    "server": Entry("harness.scenarios.server:SERVER", "Poisson arrivals at a given rate"),
+    "offline": Entry("harness.scenarios.offline:OFFLINE", "all samples at once"),
+}
+KINDS: Mapping[str, Mapping[str, Entry]] = {
+    "backend": BACKENDS,
+    "dataset": DATASETS,
+    "metric": METRICS,
+    "scenario": SCENARIOS,
+}
+
+
+def check_name(kind: str, name: str) -> None:
+    """A ConfigError when `name` cannot be a plug-in of that kind; nothing is imported."""
+    if ":" in name:
+        module, _, attribute = name.rpartition(":")
+        if not attribute.isidentifier():
+            raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
+        if module.endswith(".py") and not Path(module).is_file():
+            raise ConfigError(f"{kind} {name!r}: there is no file {module}")
+        return
+    if name in KINDS[kind] or name in _entry_points(kind):
+        return
+    known = [*KINDS[kind], *_entry_points(kind)]
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    raise ConfigError(f"no {kind} named {name!r}: {hint}")
+
+
+def load(kind: str, name: str) -> Any:
+    """The class (or scenario object) that `name` stands for, imported now."""
+    check_name(kind, name)
+    entry = KINDS[kind].get(name)
+    try:
+        if entry is not None:
+            return _import(entry.target)
+        if ":" in name:
+            return _import(name)
+        return _entry_points(kind)[name].load()
+    except ModuleNotFoundError as e:
+        raise _unavailable(kind, name, entry, e) from e
+    except (ImportError, AttributeError, SyntaxError) as e:
+        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {e}") from e
+
+
+def _import(target: str) -> Any:
+    module_name, _, attribute = target.rpartition(":")
+    if module_name.endswith(".py"):
+        module = _import_file(Path(module_name))
+    else:
+        module = importlib.import_module(module_name)
+    return getattr(module, attribute)
+
+
+def _import_file(path: Path) -> Any:
+    name = f"harness_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it runs
+    spec.loader.exec_module(module)
+    return module
+
+
+def _unavailable(
+    kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
+) -> PluginUnavailable:
+    if error.name and error.name.startswith("harness."):
+        raise error  # our own bug, not a missing dependency
+    if entry is not None and entry.extra:
+        return missing_extra(kind, name, entry)
+    return PluginUnavailable(
+        f"{kind} {name!r} needs the module {error.name!r}: install it into this environment"
+    )
+
+
+def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
+    return PluginUnavailable(
+        f"{kind} {name!r} needs the module {entry.needs!r}: "
+        f"pip install 'mlperf-harness[{entry.extra}]'"
+    )
+
+
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
+
+
+def rows(kind: str) -> Iterator[tuple[str, Entry]]:
+    """Every plug-in that goes by a name, entry points included."""
+    yield from KINDS[kind].items()
+    for name, point in _entry_points(kind).items():
+        yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")

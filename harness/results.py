@@ -1,0 +1,86 @@
+"""The result folder: it appears under its name whole, or stays `<name>.partial`."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError
+
+RESULT = "result.json"
+CONFIG = "config.yaml"
+
+
+class ResultFolder:
+    """`path` while it is written, `final` once it is complete."""
+
+    def __init__(self, final: Path) -> None:
+        if final.exists():
+            raise ConfigError(f"{final} exists: results are never overwritten; pass another --out")
+        self.final = final
+        self.path = final.with_name(final.name + ".partial")
+        try:
+            self.path.mkdir(parents=True)
+        except FileExistsError:
+            raise ConfigError(
+                f"{self.path} exists, from a run that did not finish: remove it or pass another "
+                "--out"
+            ) from None
+        except OSError as e:
+            raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e
+
+    def finish(self) -> Path:
+        """Rename to the final name and point `latest` at it."""
+        self.path.rename(self.final)
+        link = self.final.parent / "latest"
+        if link.is_symlink() or not link.exists():
+            fresh = link.with_name(f".latest-{os.getpid()}")
+            fresh.symlink_to(self.final.name)
+            fresh.replace(link)
+        return self.final
+
+
+def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:
+    """`out`, or results/<time>-<scenario>-<backend>-<model>, numbered when two start at once."""
+    if out is not None:
+        return ResultFolder(out)
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    name = "-".join([time, scenario, _plain(backend), _plain(model)])
+    for number in range(1, 100):
+        final = Path("results") / (name if number == 1 else f"{name}-{number}")
+        if not final.exists() and not final.with_name(final.name + ".partial").exists():
+            try:
+                return ResultFolder(final)
+            except ConfigError:
+                if not final.parent.is_dir() or not os.access(final.parent, os.W_OK):
+                    raise
+    raise ConfigError(f"results/{name} and 99 more exist: pass --out")
+
+
+def _plain(name: str) -> str:
+    """A plug-in's path as part of a folder name."""
+    return re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Replaces the file in one step, so that a reader never sees half of it."""
+    text = json.dumps(content, indent=2, allow_nan=False, default=str) + "\n"
+    _replace(path, text)
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    _replace(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    with fresh.open("w", encoding="utf-8") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    fresh.replace(path)

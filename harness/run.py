@@ -1,0 +1,424 @@
+"""The main job: `python -m harness --scenario server --backend ort`.
+
+preflight -> result folder -> noise floor -> performance process -> accuracy process -> verdict
+"""
+
+import dataclasses
+import json
+import shutil
+import signal
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import database, host, preflight, registry, results, score, table, userconf
+from harness.config import RunConfig, to_plain
+from harness.errors import ConfigError, RunDied
+from harness.journal import MAX_BATCH, Journal
+from harness.loadgen import ROUNDS, installed_version
+from harness.logs import DETAIL, TRACE, AccuracyLogError, DetailLog, read_detail
+from harness.manifest import load_model
+from harness.outcome import Findings, result
+from harness.plan import Calibration, LoadPlan
+from harness.progress import Progress
+from harness.sizing import (
+    Loaded,
+    accuracy_plan,
+    check_memory,
+    hang_timeout_s,
+    official_plan,
+    performance_plan,
+    seeds_of,
+    slo_of,
+)
+from harness.stages import read_completions, save
+from harness.supervise import START_LIMIT_S, MeasuredProcess
+from harness.types import Reason
+from harness.units import show_ns, show_rate
+from harness.verdict import Evidence
+from harness.watch import Watcher
+
+NOISE_PROBE_S = 1.0
+CALIBRATE_S = 1.0
+DEFAULT_MAX_BATCH = 8
+INTERRUPT_EXIT = 128
+
+
+class Stopped(BaseException):
+    """A signal to stop. Not an Exception, so that no handler for errors takes it for one."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise Stopped once; while what was measured is saved, no more."""
+
+    def stop(signum: int, _frame: object) -> None:
+        for number in caught:
+            signal.signal(number, signal.SIG_IGN)
+        raise Stopped(signum)
+
+    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
+    """One run as configured; prints the table (or JSON) and returns the exit status."""
+    run = _Run(config, quiet=quiet)
+    with _signals():
+        try:
+            run.measure()
+            status = 0
+        except Stopped as e:
+            run.stopped(e)
+            status = INTERRUPT_EXIT + e.signum
+        except RunDied as e:
+            preflight.say(str(e))
+            status = e.exit_status
+        except ConfigError:
+            run.discard()
+            raise
+        except BaseException:
+            run.save()
+            raise
+        return run.conclude(status, as_json=as_json)
+
+
+class _Run:
+    """The state of one run, step by step; `findings` is what result.json is made from."""
+
+    def __init__(self, config: RunConfig, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._model = load_model(config.model)
+        self._scenario = registry.load("scenario", config.scenario)
+        self._dataset = config.dataset or preflight.default_dataset(self._model)
+        self._metric = config.metric or preflight.default_metric(self._model)
+        self._config = config
+        preflight.check(config, self._model, self._dataset, self._metric)
+        default = getattr(sys.modules[type(self._scenario).__module__], "DEFAULT_SLO", None)
+        slo = None if config.mlperf else slo_of(config, self._model, default)
+        self._folder = results.new_folder(
+            config.out, config.scenario, config.backend, self._model.name
+        )
+        self.findings = Findings(
+            config=config,
+            model=self._model,
+            dataset=self._dataset,
+            scenario=self._scenario,
+            slo=slo,
+            started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+        cores = host.cores()
+        streams = self._scenario.streams
+        self._instances = config.instances or (1 if streams else cores)
+        self._threads = config.threads or max(1, cores // self._instances)
+        manifest = self._model.manifest
+        hint = manifest.max_batch if manifest else None
+        self._max_batch = min(config.max_batch or hint or DEFAULT_MAX_BATCH, MAX_BATCH)
+
+    def measure(self) -> None:
+        """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
+        self.save()
+        probe = host.noise_floor(NOISE_PROBE_S)
+        self.findings.noise = probe.to_json()
+        if self._config.runs_performance:
+            self._performance()
+        if self._config.runs_accuracy:
+            self._accuracy_run()
+
+    def _performance(self) -> None:
+        outdir = self._folder.path / "performance" / "run_1"
+        outdir.mkdir(parents=True)
+        needs = self._scenario.needs_calibration(self._config)
+        load = None
+        with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
+            loaded, found = self._loaded(process)
+            self.findings.calibration = found
+            plan = self._plan(loaded, found, outdir, accuracy=False)
+            self._announce(plan, found)
+            self._resolve(plan, loaded)
+            load = host.SystemLoad()
+            evidence = self._watch(process, plan, found, outdir)
+        self.findings.performance = evidence
+        own = evidence.ended["used"]["cpu_s"] if evidence.ended else 0.0
+        self.findings.load = load.since(own)
+        if evidence.done is not None:
+            save(outdir / "completions.npz", evidence.done)
+        self._raise_if_died(evidence)
+
+    def _accuracy_run(self) -> None:
+        outdir = self._folder.path / "accuracy"
+        outdir.mkdir(parents=True)
+        with self._spawn("accuracy", outdir, 0.0) as process:
+            loaded, found = self._loaded(process)
+            plan = self._plan(loaded, found, outdir, accuracy=True)
+            if not self._config.runs_performance:
+                self._resolve(plan, loaded)
+            evidence = self._watch(process, plan, found, outdir)
+        self.findings.accuracy = evidence
+        self._raise_if_died(evidence)
+        if evidence.ended is not None:
+            self._score(outdir, loaded, evidence.ended["answer_dtype"])
+
+    @staticmethod
+    def _raise_if_died(evidence: Evidence) -> None:
+        if evidence.failure is not None:
+            raise RunDied(evidence.failure.text)
+
+    def _spawn(self, name: str, outdir: Path, calibrate_s: float) -> MeasuredProcess:
+        samples = self._scenario.samples_per_query(self._config)
+        wanted = {1, samples, self._max_batch}
+        if not self._scenario.streams:
+            wanted |= {1 << n for n in range(self._max_batch.bit_length())}
+        batch = samples if self._scenario.streams else self._max_batch
+        setup = {
+            "config": to_plain(self._config),
+            "accuracy": name == "accuracy",
+            "outdir": str(outdir.absolute()),
+            "dispatch": self._scenario.dispatch,
+            "batch_sizes": sorted(n for n in wanted if n <= max(batch, 1)),
+            "calibrate_s": calibrate_s,
+            "instances": self._instances,
+            "threads": self._threads,
+            "max_batch": max(batch, 1) if self._scenario.streams else self._max_batch,
+        }
+        return MeasuredProcess(setup, self._folder.path / f"{name}.log")
+
+    def _loaded(self, process: MeasuredProcess) -> tuple[Loaded, Calibration]:
+        ns = self._config.hang_timeout_ns
+        limit_s = START_LIMIT_S if ns is None else ns / 1e9
+        if not self.findings.environment:
+            self.findings.environment = host.fingerprint()  # while the model loads
+        message = process.expect("loaded", limit_s)
+        message.pop("event")
+        loaded = Loaded(**message)
+        self.findings.loaded = loaded
+        if loaded.max_batch < self._max_batch and not self._scenario.streams:
+            preflight.say(f"the model file fixes the batch: --max-batch is {loaded.max_batch}")
+            self._max_batch = loaded.max_batch
+        preflight.check_digest(self._config, loaded)
+        message = process.expect("calibrated", limit_s + CALIBRATE_S)
+        message.pop("event")
+        return loaded, Calibration(**message)
+
+    def _plan(
+        self, loaded: Loaded, found: Calibration, outdir: Path, *, accuracy: bool
+    ) -> LoadPlan:
+        config, slo = self._config, self.findings.slo
+        if config.mlperf:
+            plan = self._official_plan(loaded, found, outdir, accuracy=accuracy)
+        elif accuracy:
+            plan = accuracy_plan(self._scenario, config, slo, loaded)
+        else:
+            plan = performance_plan(self._scenario, config, slo, loaded, found)
+        check_memory(plan, self._max_batch, self._model_bytes(), host.available_memory_bytes())
+        return plan
+
+    def _official_plan(
+        self, loaded: Loaded, found: Calibration, outdir: Path, *, accuracy: bool
+    ) -> LoadPlan:
+        text = userconf.lint(self._config.user_conf) if self._config.user_conf else ""
+        if accuracy:
+            sized = self._scenario.accuracy_user_conf()
+            text = "" if self._config.scenario == "server" else text
+        else:
+            sized = self._scenario.user_conf(self._config, found)
+        path = outdir.absolute() / "user.conf"
+        path.write_text(userconf.compose(text, sized), encoding="utf-8")
+        key = preflight.model_key(self._model)
+        return official_plan(self._config, key, path, loaded, accuracy=accuracy)
+
+    def _model_bytes(self) -> int:
+        manifest = self._model.manifest
+        path = Path(self._config.model)
+        if manifest is None:
+            return path.stat().st_size * self._instances if path.is_file() else 0
+        sizes = [self._model.size_bytes(f) for f in manifest.files]
+        return max(sizes, default=0) * self._instances
+
+    def _announce(self, plan: LoadPlan, found: Calibration) -> None:
+        """One line: what is about to run and how long it will take."""
+        if self._quiet:
+            return
+        parts = [f"{plan.scenario}: {plan.query_count:,} {_unit(plan)}"]
+        if plan.target_qps is not None:
+            parts.append(f"at {show_rate(plan.target_qps)}/s")
+        if found.rate_per_s is not None:
+            parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
+        if found.latency_ns is not None:
+            parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
+        if plan.percentile is not None and plan.latency_bound_ns is not None:
+            percent = f"p{plan.percentile * 100:.10g}"
+            parts.append(f"SLO {percent} ≤ {show_ns(plan.latency_bound_ns)}")
+        parts.append(f"{self._instances} x {self._threads} threads, batch ≤ {self._max_batch}")
+        if plan.expected_s:
+            parts.append(f"about {plan.expected_s:.0f} s")
+        preflight.say(", ".join(parts))
+
+    def _resolve(self, plan: LoadPlan, loaded: Loaded) -> None:
+        """config.yaml: this run again, with everything that was decided on the way."""
+        config = self._config
+        seeds = seeds_of(config)
+        values: dict[str, Any] = {
+            "dataset": self._dataset,
+            "instances": self._instances,
+            "threads": self._threads,
+            "max_batch": self._max_batch,
+            "dataset_digest": loaded.dataset.get("digest"),
+            "model_sha256": preflight.model_digest(self._model, self._config),
+            "loadgen_version": installed_version(),
+        }
+        if not config.mlperf:
+            values |= {
+                "slo": self.findings.slo,
+                "seed": None,
+                "qsl_seed": seeds.qsl,
+                "sample_index_seed": seeds.sample_index,
+                "schedule_seed": seeds.schedule,
+            }
+            if config.seed is not None:
+                values["seed"] = config.seed
+            if not plan.accuracy:
+                values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
+        resolved = dataclasses.replace(config, **values)
+        results.write_yaml(self._folder.path / results.CONFIG, to_plain(resolved))
+        results.write_json(self._folder.path / "environment.json", self._environment(plan))
+
+    def _environment(self, plan: LoadPlan) -> dict[str, Any]:
+        loaded = self.findings.loaded
+        official = ROUNDS.get(installed_version())
+        return {
+            **self.findings.environment,
+            "loadgen": {
+                "version": installed_version(),
+                "round": official.name if official else None,
+                "seeds": plan.seeds._asdict(),
+            },
+            "backend": loaded.backend if loaded else None,
+            "dataset": loaded.dataset if loaded else None,
+            "model_sha256": preflight.model_digest(self._model, self._config),
+        }
+
+    def _watch(
+        self, process: MeasuredProcess, plan: LoadPlan, found: Calibration, outdir: Path
+    ) -> Evidence:
+        """LoadGen's run to its end, however it ends; what was measured is kept either way."""
+        workers = 1 if self._scenario.streams else self._instances
+        journal = process.start(plan, max(workers, self._instances))
+        ended, failure = None, None
+        try:
+            with Progress(plan, quiet=self._quiet) as progress:
+                ended = process.watch(
+                    Watcher(journal, plan),
+                    plan,
+                    hang_timeout_s(self._config, found.slowest_batch_ns),
+                    progress.show,
+                )
+        except RunDied as e:
+            process.kill()
+            code = "hung" if "hung" in str(e) else "died"
+            failure = Reason(code, str(e))
+        except Stopped:
+            process.kill()
+            self._keep(process, journal, plan, outdir)
+            raise
+        return self._evidence(process, journal, plan, outdir, ended, failure)
+
+    def _keep(
+        self, process: MeasuredProcess, journal: Journal, plan: LoadPlan, outdir: Path
+    ) -> None:
+        """After a signal: the journal becomes what the result shows."""
+        stopped = Reason("interrupted", "stopped by a signal before the run was complete")
+        evidence = self._evidence(process, journal, plan, outdir, None, stopped)
+        if plan.accuracy:
+            self.findings.accuracy = evidence
+            return
+        self.findings.performance = evidence
+        if evidence.done is not None:
+            save(outdir / "completions.npz", evidence.done)
+
+    def _evidence(
+        self,
+        process: MeasuredProcess,
+        journal: Journal,
+        plan: LoadPlan,
+        outdir: Path,
+        ended: dict[str, Any] | None,
+        failure: Reason | None,
+    ) -> Evidence:
+        trace = outdir / TRACE
+        if trace.exists() and not trace.stat().st_size:
+            trace.unlink()
+        log = read_detail(outdir / DETAIL) if failure is None else DetailLog()
+        return Evidence(
+            plan=plan,
+            loadgen_scenario=self._scenario.loadgen_name,
+            log=log,
+            done=read_completions(journal, plan, log.get("result_max_latency_ns")),
+            ended=ended,
+            failure=failure,
+            clock=process.clock,
+        )
+
+    def _score(self, outdir: Path, loaded: Loaded, answer_dtype: str) -> None:
+        found = self.findings
+        if loaded.synthetic:
+            found.no_score = "synthetic data"
+        elif self._metric is None:
+            found.no_score = "no metric: neither the manifest nor --metric names one"
+        else:
+            labels = score.labels(self._config, self._model, self._dataset)
+            try:
+                found.score = score.score(outdir, self._metric, answer_dtype, labels)
+            except AccuracyLogError as e:
+                found.score_failure = Reason("accuracy-incomplete", str(e))
+
+    def stopped(self, stop: Stopped) -> None:
+        name = signal.Signals(stop.signum).name
+        self.findings.stopped = Reason("interrupted", f"stopped by {name} before its end")
+
+    def save(self) -> dict[str, Any]:
+        """result.json as far as the run has come."""
+        content = result(self.findings)
+        results.write_json(self._folder.path / results.RESULT, content)
+        return content
+
+    def discard(self) -> None:
+        """The user's mistake, found before the first query: nothing was measured."""
+        shutil.rmtree(self._folder.path, ignore_errors=True)
+
+    def conclude(self, status: int, *, as_json: bool) -> int:
+        """Write the result, name the folder, add the row, print; returns the exit status."""
+        content = self.save()
+        folder = self._folder.path if status else self._folder.finish()
+        try:
+            database.add(folder.parent, folder.name, content)
+        except sqlite3.Error as e:
+            preflight.say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
+        if as_json:
+            print(json.dumps(content, indent=2, default=str))
+        else:
+            print("\n".join(table.lines(content, folder)))
+        if status:
+            return status
+        return 0 if content["verdict"] == "VALID" else 4
+
+
+def _unit(plan: LoadPlan) -> str:
+    return "samples" if plan.scenario == "offline" or plan.accuracy else "queries"

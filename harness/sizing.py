@@ -1,0 +1,182 @@
+"""From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from harness.config import RunConfig, Slo
+from harness.errors import ConfigError
+from harness.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
+from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version, official_load
+from harness.manifest import Model
+from harness.plan import Calibration, LoadPlan, Seeds
+from harness.units import show_bytes
+
+BYTES_PER_QUERY = 317
+BYTES_PER_OFFLINE_SAMPLE = 155
+"""What LoadGen keeps for each generated query and each Offline sample, as measured."""
+
+MEMORY_SHARE = 0.60
+"""Of the available memory; the rest is for what nobody foresaw."""
+
+ISSUE_MARGIN = 1.25
+"""LoadGen may issue somewhat more than the official settings predict; the journal has room."""
+
+MIN_HANG_S = 10.0
+HANG_BATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the measured process found: its `loaded` message."""
+
+    total_count: int
+    performance_count: int
+    max_batch: int
+    synthetic: bool
+    backend: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    load_s: float
+
+
+def seeds_of(config: RunConfig) -> Seeds:
+    """The round's, unless the user set one for all or, in a config.yaml, each."""
+    official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
+    if config.seed is not None:
+        official = Seeds(config.seed, config.seed, config.seed)
+    given = Seeds(
+        config.qsl_seed if config.qsl_seed is not None else official.qsl,
+        config.sample_index_seed if config.sample_index_seed is not None else official.sample_index,
+        config.schedule_seed if config.schedule_seed is not None else official.schedule,
+    )
+    return official if config.mlperf else given
+
+
+def slo_of(config: RunConfig, model: Model, default: Slo | None) -> Slo | None:
+    """The user's, else for Server the manifest's, else the scenario's default."""
+    if config.slo is not None:
+        return config.slo
+    if config.scenario != "server":
+        return None
+    return model.slo or default
+
+
+def performance_plan(
+    scenario: Any, config: RunConfig, slo: Slo | None, loaded: Loaded, found: Calibration
+) -> LoadPlan:
+    """A quick performance run: the count is fixed, the time is a forecast."""
+    load = scenario.load(config, slo, found)
+    samples = scenario.samples_per_query(config)
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=False,
+        query_count=load.query_count,
+        journal_samples=load.query_count * samples,
+        total_count=loaded.total_count,
+        performance_count=loaded.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=samples,
+        target_qps=load.target_qps,
+        percentile=slo.percentile if slo else None,
+        latency_bound_ns=slo.bound_ns if slo else None,
+        expected_s=load.expected_s,
+    )
+
+
+def official_plan(
+    config: RunConfig, model_key: str, user_conf: Path, loaded: Loaded, *, accuracy: bool
+) -> LoadPlan:
+    """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key."""
+    load = official_load(
+        config.scenario,
+        model_key,
+        str(user_conf),
+        loaded.total_count,
+        loaded.performance_count,
+    )
+    issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=accuracy,
+        query_count=loaded.total_count if accuracy else load.queries,
+        journal_samples=_accuracy_samples(loaded) if accuracy else issued,
+        total_count=loaded.total_count,
+        performance_count=load.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=load.samples_per_query,
+        target_qps=load.target_qps if config.scenario == "server" else None,
+        percentile=load.percentile,
+        latency_bound_ns=load.latency_bound_ns,
+        model_key=model_key,
+        user_conf=str(user_conf),
+        expected_s=0.0 if accuracy else load.expected_s,
+    )
+
+
+ACCURACY_QPS = 100_000.0
+"""Server stays paced in accuracy mode, where latency is not judged."""
+
+
+def accuracy_plan(scenario: Any, config: RunConfig, slo: Slo | None, loaded: Loaded) -> LoadPlan:
+    """Every sample of the dataset once."""
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=True,
+        query_count=loaded.total_count,
+        journal_samples=_accuracy_samples(loaded),
+        total_count=loaded.total_count,
+        performance_count=loaded.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=scenario.samples_per_query(config),
+        target_qps=ACCURACY_QPS if config.scenario == "server" else None,
+        percentile=slo.percentile if slo else None,
+        latency_bound_ns=slo.bound_ns if slo else None,
+    )
+
+
+_LARGEST_QUERY = 4096
+
+
+def _accuracy_samples(loaded: Loaded) -> int:
+    """Multi-stream fills the last query of each loadable set with duplicates."""
+    sets = ceil(loaded.total_count / loaded.performance_count)
+    return loaded.total_count + (sets + 1) * _LARGEST_QUERY
+
+
+def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
+    """What a run of this plan will hold, LoadGen, journal and model together."""
+    samples = plan.query_count * plan.samples_per_query
+    if plan.scenario == "offline":
+        kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
+    else:
+        kept, batches = plan.query_count * BYTES_PER_QUERY, plan.query_count
+    return kept + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
+
+
+def check_memory(plan: LoadPlan, max_batch: int, model_bytes: int, available_bytes: int) -> None:
+    """A ConfigError with the longest run that fits, when the plan does not."""
+    wanted = memory_bytes(plan, max_batch, model_bytes)
+    limit = MEMORY_SHARE * available_bytes
+    if wanted <= limit:
+        return
+    count = plan.query_count
+    per_query = (wanted - model_bytes) / count
+    fits = max(0, int((limit - model_bytes) / per_query))
+    share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
+    if plan.model_key is not None:
+        advice = f"raise target_latency or lower target_qps in --user-conf to at most {fits:,}"
+    elif plan.expected_s:
+        advice = f"the longest that fits is --duration {int(plan.expected_s * fits / count)}s"
+    else:
+        advice = f"the most that fits is --queries {fits}"
+    raise ConfigError(
+        f"{count:,} queries need about {show_bytes(wanted)} of memory, more than {share}: {advice}"
+    )
+
+
+def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
+    if config.hang_timeout_ns is not None:
+        return config.hang_timeout_ns / 1e9
+    return max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9)

@@ -1,0 +1,150 @@
+"""From a journal to one row a sample, and from those rows to stages and percentiles.
+
+    scheduled -issue_delay-> entry -queue-> taken -gather-> gathered -infer-> inferred
+              -postprocess-> postprocessed -complete-> completed
+
+Per sample the six stages sum to the end-to-end latency.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.journal import Journal
+from harness.plan import LoadPlan
+from harness.schedule import server_schedule_ns
+from harness.stats import percentile_ns
+from harness.types import Array
+
+STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
+_EDGES = (
+    "scheduled_ns",
+    "entry_ns",
+    "taken_ns",
+    "gathered_ns",
+    "inferred_ns",
+    "postprocessed_ns",
+    "completed_ns",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """columns: name -> (n,) one entry a completed sample, in issue order.
+
+    issued: samples LoadGen handed over. answered_once: each of those has exactly one row.
+    """
+
+    columns: Mapping[str, Array]
+    issued: int
+    answered_once: bool
+
+    def __len__(self) -> int:
+        return len(self.columns["order"])
+
+    @property
+    def latency_ns(self) -> Array:
+        return self.columns["completed_ns"] - self.columns["scheduled_ns"]
+
+    @property
+    def failed(self) -> int:
+        return int(self.columns["failed"].sum())
+
+
+def read_completions(
+    journal: Journal, plan: LoadPlan, longest_ns: int | None = None
+) -> Completions:
+    """Everything the journal holds now; complete once the measured process has ended.
+
+    longest_ns: LoadGen's longest latency, where it has one. Offline's one query starts before the
+    callback is entered, by the time LoadGen takes to hand over the list; that shows as issue delay.
+    """
+    issued = journal.issued
+    parts = [journal.rows(worker) for worker in range(journal.workers)]
+    workers = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int16)
+    batches = np.concatenate(parts)
+    sizes = batches["size"].astype(np.int64)
+    total = int(sizes.sum())
+    batch = np.repeat(np.arange(len(batches)), sizes)
+    within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    order = batches["first"].astype(np.int64)[batch] + within
+    in_order = np.argsort(order, kind="stable")
+    order, batch = order[in_order], batch[in_order]
+    columns: dict[str, Array] = {
+        "order": order,
+        "index": journal.index[order],
+        "entry_ns": journal.entry_ns[order],
+        "worker": workers[batch],
+        "batch": batch.astype(np.int32),
+        "batch_size": batches["size"][batch],
+        "failed": batches["failed"][batch],
+    }
+    columns |= {name: batches[name][batch] for name in _EDGES[2:]}
+    columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, longest_ns)
+    once = total == issued and bool((order == np.arange(total)).all())
+    return Completions(columns, issued, once)
+
+
+def _scheduled_ns(
+    columns: Mapping[str, Array], issued: int, plan: LoadPlan, longest_ns: int | None
+) -> Array:
+    """Streams and Offline are scheduled when they are issued; Server as its seed says."""
+    entry_ns, order = columns["entry_ns"], columns["order"]
+    if plan.scenario == "offline" and not plan.accuracy and len(entry_ns):
+        start = int(entry_ns.min())
+        if longest_ns is not None:
+            start = min(start, int(columns["completed_ns"].max()) - longest_ns)
+        return np.full(len(entry_ns), start, np.int64)
+    if plan.scenario != "server" or plan.target_qps is None or not len(order):
+        return entry_ns
+    after_ns = server_schedule_ns(
+        max(issued, int(order[-1]) + 1), plan.target_qps, plan.seeds.schedule
+    )[order]
+    start_ns = int((entry_ns - after_ns).min())
+    scheduled: Array = np.add(after_ns, start_ns)
+    return scheduled
+
+
+def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
+    """(queries,) a query is as late as its last sample. Whole queries only."""
+    latency = done.latency_ns
+    if samples_per_query == 1:
+        return latency
+    whole = len(latency) // samples_per_query * samples_per_query
+    return latency[:whole].reshape(-1, samples_per_query).max(axis=1)
+
+
+def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
+    """stage -> p50 and p99 in ns, and its share of the time of all samples."""
+    total = float(done.latency_ns.sum()) or 1.0
+    summary: dict[str, Mapping[str, float]] = {}
+    for stage, begin, end in zip(STAGES, _EDGES[:-1], _EDGES[1:], strict=True):
+        spent = done.columns[end] - done.columns[begin]
+        ordered = np.sort(spent)
+        summary[stage] = {
+            "p50": percentile_ns(ordered, 0.50),
+            "p99": percentile_ns(ordered, 0.99),
+            "share": float(spent.sum()) / total,
+        }
+    return summary
+
+
+def percentiles(latency_ns: Array) -> Mapping[str, int]:
+    """The same statistics LoadGen reports, from the journal."""
+    ordered = np.sort(latency_ns)
+    fractions = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
+    return {
+        "min": int(ordered[0]),
+        "max": int(ordered[-1]),
+        "mean": int(ordered.mean()),
+        **{name: percentile_ns(ordered, f) for name, f in fractions.items()},
+    }
+
+
+def save(path: Path, done: Completions) -> None:
+    """completions.npz: one array a column."""
+    columns: dict[str, Any] = dict(done.columns)
+    np.savez(path, **columns)

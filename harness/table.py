@@ -1,0 +1,83 @@
+"""The short table at the end of a run, for people. Everything in it is in result.json."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.units import show_ns, show_rate
+
+
+def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    yield f"{result['verdict']}  {result['scenario']}  {result['backend']}  {result['model']}"
+    for reason in result["reasons"]:
+        yield f"  reason  {reason['code']}: {reason['text']}"
+    for doubt in result["doubts"]:
+        yield f"  doubt   {doubt['code']}: {doubt['text']}"
+    for note in result["not_for_submission"]:
+        yield f"  note    not for submission: {note}"
+    yield ""
+    yield from _numbers(result)
+    yield f"{'results':<12}{folder}"
+
+
+def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """`python -m harness runs`: one line a run."""
+    width = max(len(r["folder"]) for r in rows)
+    yield f"{'folder':<{width}}  {'verdict':<8}{'headline':>22}{'p99':>11}{'accuracy':>10}  reasons"
+    for row in rows:
+        value, unit = row["headline_value"], row["headline_unit"]
+        headline = _quantity({"value": value, "unit": unit}) if value is not None else "-"
+        p99 = show_ns(row["p99_ns"]) if row["p99_ns"] is not None else "-"
+        accuracy = f"{row['accuracy']:.2f}" if row["accuracy"] is not None else "-"
+        yield (
+            f"{row['folder']:<{width}}  {row['verdict']:<8}{headline:>22}{p99:>11}{accuracy:>10}"
+            f"  {row['reasons']}".rstrip()
+        )
+
+
+def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
+    headline = result["headline"]
+    if headline:
+        yield f"{'headline':<12}{headline['name']}: {_quantity(headline)}"
+    throughput = result["throughput_per_s"]
+    if throughput:
+        yield f"{'throughput':<12}{_throughput(throughput)}"
+    latency = result["latency_ns"]
+    if latency:
+        names = ("p50", "p90", "p95", "p97", "p99", "p99.9")
+        per = "query" if result["scenario"] == "multi-stream" else "sample"
+        text = "  ".join(f"{n} {show_ns(latency[n])}" for n in names)
+        yield f"{'latency':<12}{text}  (a {per}; mean {show_ns(latency['mean'])})"
+    accuracy = result["accuracy"]
+    if accuracy:
+        yield f"{'accuracy':<12}{_accuracy(accuracy)}"
+    stages = result["stages_ns"]
+    if stages:
+        yield ""
+        yield f"{'stage':<14}{'p50':>10}{'p99':>12}{'share':>9}"
+        for name, stage in stages.items():
+            share = f"{stage['share']:.1%}"
+            yield f"{name:<14}{show_ns(stage['p50']):>10}{show_ns(stage['p99']):>12}{share:>9}"
+        yield ""
+
+
+def _quantity(quantity: Mapping[str, Any]) -> str:
+    if quantity["unit"] == "ns":
+        return show_ns(quantity["value"])
+    return f"{show_rate(quantity['value'])} {quantity['unit']}"
+
+
+def _throughput(rates: Mapping[str, Any]) -> str:
+    names = ("asked", "scheduled", "completed")
+    return "  ".join(f"{n} {show_rate(rates[n])}/s" for n in names if rates.get(n) is not None)
+
+
+def _accuracy(accuracy: Mapping[str, Any]) -> str:
+    if accuracy["value"] is None:
+        return f"not measured: {accuracy['reason']}"
+    target = accuracy["target"]
+    against = f" (target {target:g} {accuracy['unit']})" if target is not None else ""
+    return (
+        f"{accuracy['metric']} {accuracy['value']:.2f} {accuracy['unit']}{against}, "
+        f"{accuracy['samples']:,} samples"
+    )

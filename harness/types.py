@@ -1,0 +1,173 @@
+"""The nouns every part shares, and the protocols a plug-in follows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+Outputs = Array | Sequence[Array] | Mapping[str, Array]
+"""What `Backend.infer` returns: n rows, or n arrays, or n rows under each output's name."""
+
+
+class TensorSpec(NamedTuple):
+    """One model input. shape: the first entry is the batch; None or a name where it varies."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+
+class Batch(NamedTuple):
+    """What a backend answers: n samples.
+
+    indices: (n,) dataset indices, in the order the outputs must have.
+    inputs: input name -> (n, ...) array. It may be a view into the dataset: do not write to it.
+    """
+
+    indices: Sequence[int]
+    inputs: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSetup:
+    """What a backend is built from.
+
+    model: the model file, None where the model has none in a format the backend reads.
+    manifest: name of the model for messages.
+    inputs: the inputs the manifest declares, () without a manifest.
+    threads: threads this one instance may compute with, >= 1.
+    max_batch: the largest batch it will be given, in samples.
+    """
+
+    model: Path | None
+    model_name: str
+    inputs: tuple[TensorSpec, ...] = ()
+    threads: int = 1
+    max_batch: int = 1
+    provider: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One instance of a model on a framework. It sees no ids and no clock.
+
+    Built as `Backend(setup)`. Each instance is entered, called and left by one thread at a time.
+    Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
+    `signature()`, its input TensorSpecs once entered, needed for models without a manifest.
+    """
+
+    def __init__(self, setup: BackendSetup, /) -> None: ...
+
+    def __enter__(self) -> Self:
+        """Load the model. A ConfigError says that the user's file is at fault."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Free everything."""
+
+    def infer(self, batch: Batch, /) -> Outputs:
+        """Answer one output per index, in the order of `batch.indices`."""
+
+    def describe(self) -> Mapping[str, object]:
+        """Versions, device, precision, threads: as they are, not as they were asked for."""
+
+
+@runtime_checkable
+class HasSignature(Protocol):
+    """A backend that can tell its inputs once it has loaded the model."""
+
+    def signature(self) -> tuple[TensorSpec, ...]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSetup:
+    """What a dataset is built from.
+
+    inputs: the model's inputs. shapes: sizes given for symbolic dimensions, by input name.
+    """
+
+    inputs: tuple[TensorSpec, ...] = ()
+    data_dir: Path | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    seed: int = 0
+
+
+class Dataset(Protocol):
+    """LoadGen's sample library plus labels. Built as `Dataset(setup)`; building must be cheap.
+
+    Optional: `performance_count`, how many samples a performance run holds in memory at most;
+    `synthetic = True` where answers have no right or wrong.
+    """
+
+    def __init__(self, setup: DatasetSetup, /) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def load(self, indices: Sequence[int], /) -> None:
+        """Decode and preprocess (untimed). Rows stay in the order given; LoadGen shuffles it and
+        then issues Offline in that order, and multi-stream ends it with duplicates as padding.
+        """
+
+    def unload(self, indices: Sequence[int], /) -> None: ...
+
+    def batch(self, indices: Sequence[int], /) -> Batch:
+        """Gather (timed): a view where the rows are contiguous, else one copy; never a decode."""
+
+    def label(self, index: int, /) -> object:
+        """The right answer, None where there is none."""
+
+    def describe(self) -> Mapping[str, object]:
+        """Name, count, source, `digest` (SHA-256 of what the samples are made from)."""
+
+
+class Answer(NamedTuple):
+    """One row of LoadGen's accuracy log. sample: its dataset index; payload: the bytes the harness answered with."""
+
+    sample: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """value: in the metric's own unit, e.g. 99.2 for 99.2 %. line: accuracy.txt, official pattern."""
+
+    metric: str
+    value: float
+    unit: str
+    samples: int
+    line: str
+
+
+class Metric(Protocol):
+    """Answers and labels -> one score. Built as `Metric(dtype)`, the dtype of one answer row."""
+
+    def __init__(self, dtype: str, /) -> None: ...
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object], /) -> Score:
+        """answers: one for each dataset index, every one once."""
+
+
+class Quantity(NamedTuple):
+    """A number that says what it is and where it comes from."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+
+
+class Reason(NamedTuple):
+    """Why a run is INVALID or doubtful. code: a stable word for programs; text: for people."""
+
+    code: str
+    text: str

@@ -1,0 +1,65 @@
+"""Numbers with units, between text and integers."""
+
+import re
+from fractions import Fraction
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+_NS = {
+    "ns": 1,
+    "us": NS_PER_US,
+    "ms": NS_PER_MS,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "h": 3600 * NS_PER_S,
+}
+_LARGEST_FIRST = ("h", "min", "s", "ms", "us", "ns")
+
+
+def parse_duration_ns(text: str) -> int:
+    """'15ms' -> 15_000_000. A bare number is refused: its unit would be a guess."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ns|us|ms|s|min|h)", text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"
+        )
+    return round(Fraction(match[1]) * _NS[match[2]])
+
+
+def write_duration(ns: int) -> str:
+    """The shortest exact text that `parse_duration_ns` reads back as `ns`."""
+    for unit in _LARGEST_FIRST:
+        if ns % _NS[unit] == 0 and (ns or unit == "s"):
+            return f"{ns // _NS[unit]}{unit}"
+    raise ValueError(f"{ns!r} ns is not a whole number")
+
+
+def show_ns(ns: float) -> str:
+    """Three significant digits with the fitting unit, for people: 1234567 -> '1.23 ms'."""
+    magnitude = abs(ns)
+    for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
+        if magnitude >= 0.9995 * size:
+            return f"{_three_digits(ns / size)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def show_rate(per_s: float) -> str:
+    """'12,345' or '3.21': thousands separated, three significant digits below 100."""
+    return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
+
+
+def show_bytes(count: float) -> str:
+    """Decimal units, three significant digits: 317e6 -> '317 MB'."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{_three_digits(count / size)} {unit}"
+    return f"{count:.0f} B"
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,109 @@
+"""LoadGen's user.conf: linted before LoadGen reads it, because LoadGen ignores mistakes in silence.
+
+A typo, a missing space round '=' or the wrong case of a scenario gives status 0 and no effect.
+Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, as tried on 6.0.17.
+"""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline", "Interactive")
+INTEGER_KEYS = frozenset(
+    {
+        "samples_per_query",
+        "min_duration",
+        "min_query_count",
+        "performance_sample_count_override",
+        "accuracy_sample_count_override",
+        "coalesce_queries",
+        "max_async_queries",
+        "sample_concatenate_permutation",
+        "use_token_latencies",
+        "ttft_latency",
+        "tpot_latency",
+    }
+)
+FLOAT_KEYS = frozenset({"target_latency", "target_qps", "target_latency_percentile"})
+FORBIDDEN = {
+    "max_duration": "an official run must not be cut short",
+    "max_query_count": "an official run must not be cut short",
+    "mode": "the harness sets it",
+}
+KEYS = INTEGER_KEYS | FLOAT_KEYS
+MIN_DURATION_MS = 600_000
+
+
+def lint(path: Path) -> str:
+    """The file's text; one ConfigError with every line that LoadGen would misread."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"--user-conf {path} cannot be read: {e}") from None
+    problems = [
+        f"{path}, line {number}: {problem}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for problem in _line_problems(line)
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return text
+
+
+def _line_problems(line: str) -> Iterator[str]:
+    content = line.partition("#")[0].strip()
+    if not content:
+        return
+    match = re.fullmatch(r"(\S+) += +(\S+)", content)
+    if match is None:
+        yield f"{content!r} is not 'model.Scenario.key = value' with spaces round '='"
+        return
+    name, value = match.groups()
+    parts = name.rsplit(".", 2)
+    if len(parts) != 3:
+        yield f"{name!r} is not model.Scenario.key, e.g. *.Server.target_qps"
+        return
+    yield from _name_problems(parts[1], parts[2])
+    yield from _value_problems(parts[1], parts[2], value)
+
+
+def _name_problems(scenario: str, key: str) -> Iterator[str]:
+    if scenario not in (*SCENARIOS, "*"):
+        near = get_close_matches(scenario.lower(), [s.lower() for s in SCENARIOS], n=1)
+        right = next((s for s in SCENARIOS if [s.lower()] == near), None)
+        hint = f"write {right}" if right else f"choose from {', '.join(SCENARIOS)} or *"
+        yield f"scenario {scenario!r} is not known to LoadGen: {hint}"
+    if key in FORBIDDEN:
+        yield f"{key} is not allowed: {FORBIDDEN[key]}"
+    elif key not in KEYS:
+        near = get_close_matches(key, KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"keys are {', '.join(sorted(KEYS))}"
+        yield f"unknown key {key!r}: {hint}"
+
+
+def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
+    if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
+        yield f"{key} = {value}: LoadGen reads whole numbers here, without exponent"
+        return
+    if key not in KEYS:
+        return
+    if not re.fullmatch(r"\d+(\.\d+)?", value):
+        yield f"{key} = {value}: LoadGen reads plain decimal numbers here"
+        return
+    if key == "target_latency" and scenario == "Server" and "." in value:
+        yield f"Server.target_latency = {value}: LoadGen cuts it to whole milliseconds"
+    if key == "min_duration" and int(value) < MIN_DURATION_MS:
+        yield f"min_duration = {value}: official runs need at least {MIN_DURATION_MS} ms"
+    if key in ("target_qps", "target_latency") and float(value) == 0:
+        yield f"{key} = {value}: it must be more than 0"
+
+
+def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
+    """What is given to LoadGen: the calibrated sizes, except where the user's own line sets them."""
+    own = {match[1] for match in re.finditer(r"^\s*\S*?\.(\w+\.\w+) +=", user_text, re.MULTILINE)}
+    lines = [f"*.{key} = {value}" for key, value in sized if key not in own]
+    header = ["# sized by calibration", *lines] if lines else []
+    return "\n".join([*header, user_text.rstrip(), ""]) if user_text else "\n".join([*header, ""])

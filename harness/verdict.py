@@ -1,0 +1,272 @@
+"""VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
+
+Rules: section 12 of the MLPerf facts in docs/decisions.md. Pure: logs and journal in, reasons out.
+`reasons` forbid quoting the numbers; `doubts` are printed beside them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.clock import JUMP_NS, SLEW_PPM, ClockWatch
+from harness.config import Slo
+from harness.logs import DetailLog
+from harness.manifest import Accuracy
+from harness.plan import LoadPlan
+from harness.stages import Completions
+from harness.stats import queries_needed, queries_to_settle
+from harness.types import Reason, Score
+from harness.units import NS_PER_US, show_ns, show_rate
+
+NOISE_SHARE = 0.10
+"""Of the SLO: a noise floor above it means that the machine decides the tail."""
+
+OTHERS_SHARE = 0.10
+"""Of all cores, used by other processes during the run."""
+
+STEAL_SHARE = 0.02
+_HARMLESS_WARNING = "Logging allocation detected"
+"""LoadGen's own log buffer grew; it says nothing about the run."""
+
+AGREE_SHARE = 0.01
+AGREE_NS = 20 * NS_PER_US
+"""Our percentiles, from the journal, must equal LoadGen's within one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One LoadGen run: what it was told, what it logged, what the journal holds."""
+
+    plan: LoadPlan
+    loadgen_scenario: str
+    log: DetailLog
+    done: Completions | None
+    ended: Mapping[str, Any] | None
+    failure: Reason | None
+    clock: ClockWatch
+
+
+def run_reasons(run: Evidence) -> Iterator[Reason]:
+    """What makes either kind of run unquotable."""
+    name = "accuracy" if run.plan.accuracy else "performance"
+    if run.failure is not None:
+        yield run.failure
+    if run.ended is not None and run.ended["failed_samples"]:
+        answered = len(run.done) if run.done else 0
+        yield Reason(
+            "batch-failed",
+            f"{name} run: {run.ended['failed_samples']:,} of {answered:,} samples failed: "
+            f"{_last_line(run.ended['first_failure'])}",
+        )
+    elif run.done is not None and run.done.failed:
+        yield Reason("batch-failed", f"{name} run: {run.done.failed:,} samples failed")
+    if run.failure is None:
+        yield from _log_reasons(run, name)
+        yield from _sample_reasons(run, name)
+    if run.clock.jumped:
+        yield Reason(
+            "clock-jumped",
+            f"{name} run: the wall clock was stepped by {show_ns(run.clock.largest_step_ns)} "
+            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false",
+        )
+
+
+def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
+    log, plan = run.log, run.plan
+    if not log.values:
+        yield Reason("log-missing", f"{name} run: LoadGen left no detail log")
+        return
+    if not log.complete:
+        yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")
+    if log.repeated > 1:
+        yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
+    errors = max(len(log.errors), int(log.get("num_errors") or 0))
+    if errors:
+        first = f": {log.errors[0]}" if log.errors else ""
+        yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
+    wanted = "AccuracyOnly" if plan.accuracy else "PerformanceOnly"
+    found = (log.get("effective_scenario"), log.get("effective_test_mode"))
+    if found != (run.loadgen_scenario, wanted):
+        yield Reason(
+            "wrong-run",
+            f"{name} run: the log is of {found[0]} {found[1]}, "
+            f"not of {run.loadgen_scenario} {wanted}",
+        )
+    for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
+        if log.get(f"effective_{key}_rng_seed") != seed:
+            yield Reason("wrong-seed", f"{name} run: the {key} seed in the log is not the plan's")
+
+
+def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
+    if run.done is None:
+        yield Reason("journal-missing", f"{name} run: the journal holds nothing")
+        return
+    if not run.done.answered_once:
+        yield Reason(
+            "samples-lost",
+            f"{name} run: {run.done.issued:,} samples were issued, {len(run.done):,} answers "
+            "recorded; each must be answered exactly once",
+        )
+    expected = run.log.get("result_query_count")
+    if expected is not None and not run.plan.accuracy:
+        samples = run.log.get("effective_samples_per_query", 1)
+        if expected * samples != run.done.issued:
+            yield Reason(
+                "samples-lost",
+                f"{name} run: LoadGen counted {expected * samples:,} samples, "
+                f"the journal {run.done.issued:,}",
+            )
+
+
+def performance_reasons(run: Evidence) -> Iterator[Reason]:
+    """LoadGen's own verdict, in words that say what would help."""
+    yield from run_reasons(run)
+    log, plan = run.log, run.plan
+    if run.failure is not None or not log.complete:
+        return
+    if log.get("effective_performance_sample_count") != plan.performance_count:
+        yield Reason(
+            "wrong-sample-count",
+            f"LoadGen held {log.get('effective_performance_sample_count')} samples, "
+            f"the plan says {plan.performance_count}",
+        )
+    counted = log.get("result_query_count", 0)
+    if plan.model_key is None and plan.scenario != "offline" and counted < plan.query_count:
+        yield Reason(
+            "too-few-queries",
+            f"LoadGen counted {counted:,} queries, the plan says {plan.query_count:,}",
+        )
+    late = log.get("result_overlatency_query_count", 0)
+    if plan.scenario == "server" and not _server_met(log):
+        yield _server_late(log, late)
+    elif log.get("result_validity") != "VALID":
+        yield Reason("loadgen-invalid", f"LoadGen says INVALID: {_constraints(log)}")
+    if plan.model_key is not None:
+        yield from _official_duration(log)
+
+
+def _server_met(log: DetailLog) -> bool:
+    return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
+
+
+def _server_late(log: DetailLog, late: int) -> Reason:
+    """Too many late queries for the percentile: how many queries and seconds would settle it."""
+    percentile = log.get("effective_target_latency_percentile")
+    bound_ns = log.get("effective_target_latency_ns")
+    queries = log.get("result_query_count")
+    rate = log.get("effective_target_qps")
+    found = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
+    needed = queries_to_settle(late, queries, percentile)
+    if needed is None:
+        allowed = f"p{percentile * 100:.10g} allows {1 - percentile:.3g} of them"
+        return Reason("slo-missed", f"{found}, {allowed}: lower --target-qps or raise --slo")
+    return Reason(
+        "early-stopping",
+        f"{found}: too many to be sure of p{percentile * 100:.10g} with so few; "
+        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
+        f"this share, {late} late need {queries_needed(late, percentile):,}",
+    )
+
+
+def _constraints(log: DetailLog) -> str:
+    names = {
+        "result_perf_constraints_met": "performance constraints",
+        "result_min_duration_met": "min duration",
+        "result_min_queries_met": "min queries",
+        "early_stopping_met": "early stopping",
+    }
+    missed = [text for key, text in names.items() if log.get(key) is False]
+    return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
+
+
+def _official_duration(log: DetailLog) -> Iterator[Reason]:
+    limit_ms = 600_000
+    setting = log.get("effective_min_duration_ms", 0)
+    if setting < limit_ms:
+        yield Reason("too-short", f"min_duration was {setting} ms, the rules ask for {limit_ms}")
+
+
+def slo_reasons(scenario: Any, log: DetailLog, slo: Slo | None) -> Iterator[Reason]:
+    """Streams and Offline: an SLO exists only if given. Server's is judged by LoadGen."""
+    if slo is None or not log.complete:
+        return
+    judged = scenario.slo_value_ns(log.values, slo.percentile)
+    if judged is not None and judged[0] > slo.bound_ns:
+        yield Reason(
+            "slo-missed",
+            f"{judged[1]} is {show_ns(judged[0])}, the SLO {slo} allows {show_ns(slo.bound_ns)}",
+        )
+
+
+def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
+    if target is not None and target.metric == score.metric and score.value < target.target:
+        yield Reason(
+            "accuracy-below-target",
+            f"accuracy {score.metric} is {score.value:.3f} {score.unit}, "
+            f"the manifest's target is {target.target:g} {score.unit}",
+        )
+
+
+def performance_doubts(
+    run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
+) -> Iterator[Reason]:
+    """ours: percentiles from the journal. bound_ns: the SLO's."""
+    if abs(run.clock.slew_ppm) > SLEW_PPM:
+        yield Reason(
+            "clock-slewed",
+            f"the wall clock was slewed by {run.clock.slew_ppm:.0f} ppm (limit {SLEW_PPM}): "
+            "wait until time synchronisation has settled",
+        )
+    if run.ended is not None and run.ended["close_error"]:
+        yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
+    if ours is not None and run.log.complete:
+        yield from _disagreement(run, ours)
+    warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
+    if warnings:
+        yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
+    if run.plan.scenario == "server" and bound_ns and run.done is not None and len(run.done):
+        delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
+        late_ns = int(sorted(delay)[int(len(delay) * 0.99)])
+        if late_ns > NOISE_SHARE * bound_ns:
+            yield Reason(
+                "generator-late",
+                f"LoadGen issued 1 % of the queries more than {show_ns(late_ns)} after their "
+                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
+            )
+
+
+def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
+    kind = "per_query_latency" if run.plan.scenario == "multi-stream" else "latency"
+    for name, text in (("p50", "50.00"), ("p99", "99.00")):
+        theirs = run.log.get(f"result_{text}_percentile_{kind}_ns")
+        if theirs is None:
+            continue
+        gap = abs(ours[name] - theirs)
+        if gap > max(AGREE_SHARE * theirs, AGREE_NS):
+            yield Reason(
+                "percentiles-disagree",
+                f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
+                "the stages do not add up",
+            )
+
+
+def machine_doubts(
+    noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
+) -> Iterator[Reason]:
+    """load: steal and others, as shares, over the performance run."""
+    if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
+        yield Reason(
+            "noisy-machine",
+            f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
+            f"10 % of the SLO ({show_ns(bound_ns)}): the machine decides the tail",
+        )
+    steal, others = load.get("steal"), load.get("others")
+    if steal is not None and steal > STEAL_SHARE:
+        yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
+    if others is not None and others > OTHERS_SHARE:
+        yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
+
+
+def _last_line(trace: str) -> str:
+    lines = trace.strip().splitlines()
+    return lines[-1] if lines else "no message"

@@ -1,0 +1,82 @@
+"""What the journal says while the run goes on: read at any time, for progress and the watchdog."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.clock import monotonic_ns
+from harness.journal import Journal
+from harness.plan import LoadPlan
+from harness.schedule import server_schedule_ns
+
+_BUCKETS_PER_DECADE = 40
+_EDGES_NS = 10 ** np.arange(3, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
+"""Upper edges of the latency histogram, 1 us to 1000 s: a running percentile within 6 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """samples issued and completed; p99_ns None before the first; idle_ns since the last row."""
+
+    issued: int
+    completed: int
+    failed: int
+    p99_ns: float | None
+    idle_ns: int
+
+    @property
+    def waiting(self) -> int:
+        return self.issued - self.completed
+
+
+class Watcher:
+    """Reads only what is new at each `look`. Not thread-safe."""
+
+    def __init__(self, journal: Journal, plan: LoadPlan) -> None:
+        self._journal = journal
+        self._seen = [0] * journal.workers
+        self._histogram = np.zeros(len(_EDGES_NS) + 1, np.int64)
+        self._failed = 0
+        self._last_count = (-1, False)
+        self._last_change_ns = monotonic_ns()
+        self._after_ns = None
+        self._start_ns: int | None = None
+        if plan.scenario == "server" and plan.target_qps is not None and not plan.accuracy:
+            self._after_ns = server_schedule_ns(
+                min(plan.journal_samples, 20_000_000), plan.target_qps, plan.seeds.schedule
+            )
+
+    def look(self) -> Now:
+        issued, completed = self._journal.issued, self._journal.completed
+        # Idle counts only while something is in flight: between sparse queries nothing hangs.
+        state = (completed, issued > completed)
+        if state != self._last_count:
+            self._last_count, self._last_change_ns = state, monotonic_ns()
+        for worker in range(self._journal.workers):
+            self._read(worker)
+        idle_ns = monotonic_ns() - self._last_change_ns if issued > completed else 0
+        return Now(issued, completed, self._failed, self._p99_ns(), idle_ns)
+
+    def _read(self, worker: int) -> None:
+        rows = self._journal.rows(worker, self._seen[worker])
+        if not len(rows):
+            return
+        self._seen[worker] += len(rows)
+        self._failed += int((rows["failed"] * rows["size"].astype(np.int64)).sum())
+        # The first sample of a batch stands for all of it: it waited longest, and this is live.
+        first = rows["first"]
+        scheduled = self._journal.entry_ns[first]
+        if self._after_ns is not None and int(first.max()) < len(self._after_ns):
+            after = self._after_ns[first]
+            start = int((scheduled - after).min())
+            self._start_ns = start if self._start_ns is None else min(start, self._start_ns)
+            scheduled = self._start_ns + after
+        buckets = np.searchsorted(_EDGES_NS, rows["completed_ns"] - scheduled)
+        np.add.at(self._histogram, buckets, rows["size"])
+
+    def _p99_ns(self) -> float | None:
+        total = int(self._histogram.sum())
+        if not total:
+            return None
+        bucket = int(np.searchsorted(np.cumsum(self._histogram), 0.99 * total))
+        return float(_EDGES_NS[min(bucket, len(_EDGES_NS) - 1)])

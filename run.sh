@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the harness on a machine that has Python 3.11 and nothing else:
+#
+#   ./run.sh --scenario server --backend ort
+#
+# .venv is made on first use, with the framework of the backend asked for (ort when none is named).
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
+
+# The value of the last `--NAME VALUE` or `--NAME=VALUE` among the arguments, or nothing.
+option() {
+    local name=$1 value=''
+    shift
+    while (($#)); do
+        case $1 in
+        "$name") value=${2-} ;;
+        "$name"=*) value=${1#*=} ;;
+        esac
+        shift
+    done
+    printf '%s' "$value"
+}
+
+backend=$(option --backend "$@")
+config=$(option --config "$@")
+if [[ -z $backend && -f $config ]]; then
+    backend=$(sed -n 's/^backend: *\([a-z]*\) *$/\1/p' "$config")
+fi
+
+case ${backend:=ort} in
+ort | tensorflow | openvino | litert | torch) ensure_env "$backend" ;;
+*) ensure_env ;; # null, a plug-in, or a name that the harness will refuse
+esac
+
+exec "$venv/bin/python" -P -m harness "$@"

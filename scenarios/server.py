@@ -1,0 +1,67 @@
+"""Server: queries arrive by themselves (Poisson); the metric is the rate that meets the bound."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from harness.config import RunConfig, Slo
+from harness.plan import Calibration
+from harness.scenarios.base import LATE_ALLOWED, Load, Scenario
+from harness.stats import queries_needed
+from harness.types import Quantity
+from harness.units import NS_PER_MS, NS_PER_S
+
+DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
+"""LoadGen's own default bound, for models whose manifest states none."""
+
+DEMONSTRATION_SHARE = 0.25
+DEMONSTRATION_LIMIT_QPS = 20_000.0
+"""The default rate is a quarter of the calibrated capacity, at most this: a demonstration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    name: str = "server"
+    loadgen_name: str = "Server"
+    dispatch: str = "queued"
+    percentile: float = DEFAULT_SLO.percentile
+    streams: bool = False
+
+    def samples_per_query(self, config: RunConfig) -> int:
+        return 1
+
+    def needs_calibration(self, config: RunConfig) -> bool:
+        return config.target_qps is None
+
+    def rate(self, config: RunConfig, found: Calibration | None) -> float:
+        if config.target_qps is not None:
+            return config.target_qps
+        assert found is not None
+        assert found.rate_per_s is not None
+        return min(DEMONSTRATION_SHARE * found.rate_per_s, DEMONSTRATION_LIMIT_QPS)
+
+    def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+        rate = self.rate(config, found)
+        count = config.queries
+        if count is None:
+            least = queries_needed(LATE_ALLOWED, (slo or DEFAULT_SLO).percentile)
+            count = max(least, ceil(config.duration_ns / NS_PER_S * rate))
+        return Load(count, count / rate, rate)
+
+    def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
+        yield "Server.target_qps", f"{self.rate(config, found):.6f}"
+
+    def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
+        """Latency is not judged there, and at a slow rate 50,000 samples would take hours."""
+        yield "Server.target_qps", "100000"
+
+    def headline(self, log: Mapping[str, Any]) -> Quantity:
+        key = "result_completed_samples_per_sec"
+        return Quantity("completed queries", log[key], "queries/s", f"LoadGen {key}")
+
+    def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
+        return None
+
+
+SERVER: Scenario = _Server()

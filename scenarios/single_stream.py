@@ -1,0 +1,11 @@
+"""Single-stream: one sample a query, one query at a time; the metric is p90 latency."""
+
+from harness.scenarios.streams import Stream
+
+SINGLE_STREAM = Stream(
+    name="single-stream",
+    loadgen_name="SingleStream",
+    percentile=0.90,
+    default_samples_per_query=1,
+    early_stopping_key="early_stopping_latency_ss",
+)

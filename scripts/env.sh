@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# Sourced by run.sh and test.sh, which set -euo pipefail: makes .venv and keeps it up to date.
+#
+#   ensure_env EXTRA...   .venv holds this checkout (editable), its core and these extras, in the
+#                         versions of constraints.txt. Costs a few ms when there is nothing to do.
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+me=${0##*/}
+venv=$root/.venv
+uv=$root/.uv/bin/uv
+
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
+
+fail() {
+    say "$@"
+    exit 1
+}
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    local candidate
+    for candidate in python3 python python3.13 python3.12 python3.11 python3.14; do
+        # Run it: a pyenv shim exists on PATH also for versions that are not switched on.
+        if is_new_enough "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "needs Python 3.11 or newer, and found none on PATH"
+}
+
+# What an install depends on; the path too, because an editable install points at it.
+env_key() { { cat "$root/pyproject.toml" "$root/constraints.txt" && printf '%s' "$root"; } | cksum; }
+
+# is_installed KEY NAME
+is_installed() {
+    local stamp
+    [[ -x $venv/bin/python && -f $venv/.installed-$2 ]] || return 1
+    read -r stamp <"$venv/.installed-$2" && [[ $stamp == "$1" ]]
+}
+
+# Each of the three below is run with its output in a log, and returns its status.
+
+get_uv() {
+    [[ -x $uv ]] || "$1" -m pip install --quiet --target "$root/.uv" uv==0.13.8
+}
+
+make_venv() {
+    local python=$1
+    [[ -x $venv/bin/python ]] && return
+    "$uv" venv --quiet --clear --python "$python" "$venv" || "$python" -m venv --clear "$venv"
+}
+
+install_into_venv() {
+    cd -- "$root" || return # so that a path with spaces or brackets is never parsed
+    "$uv" pip install --quiet --python .venv/bin/python -c constraints.txt -e "$1" && return
+    printf 'no uv, or it failed; now with pip\n'
+    .venv/bin/python -m pip --version || .venv/bin/python -m ensurepip || return
+    .venv/bin/python -m pip install --quiet -c constraints.txt -e "$1"
+}
+
+# install_missing KEY NAME...: under the lock, so the others may have been here before us.
+install_missing() {
+    local key=$1 name log python
+    local missing=() extras=()
+    shift
+    for name in "$@"; do
+        is_installed "$key" "$name" && continue
+        missing+=("$name")
+        [[ $name == core ]] || extras+=("$name")
+    done
+    ((${#missing[@]})) || return 0
+
+    python=$(find_python) || exit
+    if [[ -x $venv/bin/python ]] && ! is_new_enough "$venv/bin/python"; then
+        fail "$venv holds a Python older than 3.11: remove that folder and run again"
+    fi
+    for name in "${extras[@]-core}"; do
+        if [[ -f $venv/.installed-$name ]]; then
+            say "updating '$name' in .venv (pyproject.toml, constraints.txt or the folder's path changed)"
+        elif [[ $name == core || $name == dev ]]; then
+            say "installing '$name' into .venv (first use)"
+        else
+            say "installing backend '$name' into .venv (first use)"
+        fi
+    done
+
+    log=$(mktemp)
+    # shellcheck disable=SC2064 # the value now
+    trap "rm -f -- '$log'" EXIT
+    {
+        get_uv "$python" || printf 'uv is not to be had; going on with pip\n'
+        make_venv "$python" && (install_into_venv ".$(IFS=, && printf '%s' "${extras[*]+[${extras[*]}]}")")
+    } >"$log" 2>&1 || {
+        cat -- "$log" >&2
+        fail "installing ${missing[*]} into .venv failed: the installer's output is above"
+    }
+    for name in "${missing[@]}"; do
+        printf '%s\n' "$key" >"$venv/.installed-$name"
+    done
+}
+
+ensure_env() {
+    local key name
+    key=$(env_key)
+    for name in core "$@"; do
+        is_installed "$key" "$name" && continue
+        (
+            mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock" || fail "cannot write in $root"
+            exec 9>>"$root/.uv/lock"
+            if command -v flock >/dev/null && ! flock -n 9; then
+                say "waiting for another install into .venv"
+                flock 9
+            fi
+            install_missing "$key" core "$@"
+        ) || exit
+        return
+    done
+}
