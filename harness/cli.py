@@ -61,9 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(e).splitlines():
             print(f"harness: {line}", file=sys.stderr)
         return e.exit_status
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    except KeyboardInterrupt:  # before the run took the signals over
+        return 130
 
 
 def run_parser() -> argparse.ArgumentParser:

@@ -41,7 +41,7 @@ from harness.dispatch import (
 from harness.errors import ConfigError, HarnessError, PluginUnavailable
 from harness.journal import Journal
 from harness.loadgen import Callbacks, Responder, settings_for, start_test
-from harness.manifest import Model, load_model
+from harness.manifest import Model, load_model, sha256_of
 from harness.plan import LoadPlan
 from harness.postprocess import postprocessor
 from harness.types import Backend, BackendSetup, Dataset, DatasetSetup, HasSignature, TensorSpec
@@ -173,8 +173,10 @@ class _Run:
     def _open_backends(self, model: Model, stack: ExitStack) -> list[Backend]:
         config = self._config
         cls = registry.load("backend", config.backend)
+        path = model.path(getattr(cls, "formats", ()))
+        self._model_sha256 = sha256_of(path) if path is not None else None
         setup = BackendSetup(
-            model=model.path(getattr(cls, "formats", ())),
+            model=path,
             model_name=model.name,
             inputs=model.inputs,
             threads=self._threads,
@@ -234,6 +236,7 @@ class _Run:
             performance_count=self._held,
             synthetic=bool(getattr(dataset, "synthetic", False)),
             max_batch=self._max_batch,
+            model_sha256=self._model_sha256,
             load_s=load_s,
         )
 

@@ -1,13 +1,12 @@
 """What can be known before anything is started: every problem at once, nothing measured yet."""
 
 import sys
-from pathlib import Path
 
 from harness import registry, userconf
 from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
-from harness.manifest import Model, sha256_of
+from harness.manifest import Model
 from harness.sizing import Loaded
 
 
@@ -30,15 +29,6 @@ def model_key(model: Model) -> str:
     return key or model.name
 
 
-def model_digest(model: Model, config: RunConfig) -> str | None:
-    """SHA-256 of what was run: the bare file, or the manifest's files."""
-    if model.manifest is None:
-        path = Path(config.model)
-        return sha256_of(path) if path.is_file() else None
-    digests = [f.sha256 for f in model.manifest.files.values()]
-    return digests[0] if len(digests) == 1 else "+".join(d[:12] for d in digests)
-
-
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
     """What can be known before anything is started; all problems at once."""
     problems: list[str] = []
@@ -48,8 +38,6 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
                 registry.check_name(kind, name)
         except HarnessError as e:
             problems.append(str(e))
-    if config.model_sha256 and config.model_sha256 != model_digest(model, config):
-        problems.append(f"model {model.name!r} is not the one this configuration was written for")
     if config.data_dir is not None and not config.data_dir.is_dir():
         problems.append(f"--data-dir {config.data_dir}: there is no such folder")
     problems += _version_problems(config)
@@ -68,6 +56,8 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 def _version_problems(config: RunConfig) -> list[str]:
     """Each round's rules are built into one LoadGen version."""
     have = installed_version()
+    if config.loadgen_version not in (None, have):
+        say(f"this configuration was written for LoadGen {config.loadgen_version}, {have} is here")
     if have in ROUNDS:
         return []
     advice = f"pip install mlcommons-loadgen=={PINNED_VERSION}"
@@ -77,10 +67,17 @@ def _version_problems(config: RunConfig) -> list[str]:
     return []
 
 
-def check_digest(config: RunConfig, loaded: Loaded) -> None:
-    digest = loaded.dataset.get("digest")
-    if config.dataset_digest and config.dataset_digest != digest:
-        raise ConfigError(
-            f"the dataset's digest is {str(digest)[:12]}…, this configuration was written for "
-            f"{config.dataset_digest[:12]}…: the data has changed"
-        )
+def check_digests(config: RunConfig, loaded: Loaded) -> None:
+    """A config.yaml names what it was written for; another model or other data is another run."""
+    found = {
+        "the model file": (config.model_sha256, loaded.model_sha256),
+        "the dataset": (config.dataset_digest, loaded.dataset.get("digest")),
+    }
+    problems = [
+        f"{what} has changed: its digest is {str(have)[:12]}…, this configuration was written for "
+        f"{wanted[:12]}…"
+        for what, (wanted, have) in found.items()
+        if wanted is not None and wanted != have
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))

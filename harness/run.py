@@ -5,6 +5,7 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 
 import dataclasses
 import json
+import os
 import shutil
 import signal
 import sqlite3
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import database, host, preflight, registry, results, score, table, userconf
-from harness.config import RunConfig, to_plain
-from harness.errors import ConfigError, RunDied
+from harness.config import RunConfig, Slo, to_plain
+from harness.errors import ConfigError, HarnessError, RunDied, RunInvalid
 from harness.journal import MAX_BATCH, Journal
 from harness.loadgen import ROUNDS, installed_version
 from harness.logs import DETAIL, TRACE, AccuracyLogError, DetailLog, read_detail
@@ -56,6 +57,11 @@ class Stopped(BaseException):
         super().__init__(signum)
         self.signum = signum
 
+    @property
+    def reason(self) -> Reason:
+        name = signal.Signals(self.signum).name
+        return Reason("interrupted", f"stopped by {name} before the end of the run")
+
 
 @contextmanager
 def _signals() -> Iterator[None]:
@@ -86,14 +92,18 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
             run.measure()
             status = 0
         except Stopped as e:
-            run.stopped(e)
+            run.findings.stopped = e.reason
             status = INTERRUPT_EXIT + e.signum
         except RunDied as e:
             preflight.say(str(e))
             status = e.exit_status
-        except ConfigError:
-            run.discard()
-            raise
+        except HarnessError as e:
+            if not run.has_measured:
+                run.give_up(e)
+                raise
+            preflight.say(str(e))
+            run.findings.score_failure = Reason("accuracy-failed", str(e))
+            status = RunInvalid.exit_status
         except BaseException:
             run.save()
             raise
@@ -111,8 +121,7 @@ class _Run:
         self._metric = config.metric or preflight.default_metric(self._model)
         self._config = config
         preflight.check(config, self._model, self._dataset, self._metric)
-        default = getattr(sys.modules[type(self._scenario).__module__], "DEFAULT_SLO", None)
-        slo = None if config.mlperf else slo_of(config, self._model, default)
+        slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         self._folder = results.new_folder(
             config.out, config.scenario, config.backend, self._model.name
         )
@@ -155,11 +164,9 @@ class _Run:
             self._resolve(plan, loaded)
             load = host.SystemLoad()
             evidence = self._watch(process, plan, found, outdir)
-        self.findings.performance = evidence
+        self._keep(evidence, outdir)
         own = evidence.ended["used"]["cpu_s"] if evidence.ended else 0.0
         self.findings.load = load.since(own)
-        if evidence.done is not None:
-            save(outdir / "completions.npz", evidence.done)
         self._raise_if_died(evidence)
 
     def _accuracy_run(self) -> None:
@@ -171,7 +178,7 @@ class _Run:
             if not self._config.runs_performance:
                 self._resolve(plan, loaded)
             evidence = self._watch(process, plan, found, outdir)
-        self.findings.accuracy = evidence
+        self._keep(evidence, outdir)
         self._raise_if_died(evidence)
         if evidence.ended is not None:
             self._score(outdir, loaded, evidence.ended["answer_dtype"])
@@ -212,7 +219,7 @@ class _Run:
         if loaded.max_batch < self._max_batch and not self._scenario.streams:
             preflight.say(f"the model file fixes the batch: --max-batch is {loaded.max_batch}")
             self._max_batch = loaded.max_batch
-        preflight.check_digest(self._config, loaded)
+        preflight.check_digests(self._config, loaded)
         message = process.expect("calibrated", limit_s + CALIBRATE_S)
         message.pop("event")
         return loaded, Calibration(**message)
@@ -223,6 +230,8 @@ class _Run:
         config, slo = self._config, self.findings.slo
         if config.mlperf:
             plan = self._official_plan(loaded, found, outdir, accuracy=accuracy)
+            if plan.percentile is not None and plan.latency_bound_ns is not None:
+                self.findings.slo = Slo(plan.percentile, plan.latency_bound_ns)
         elif accuracy:
             plan = accuracy_plan(self._scenario, config, slo, loaded)
         else:
@@ -281,7 +290,7 @@ class _Run:
             "threads": self._threads,
             "max_batch": self._max_batch,
             "dataset_digest": loaded.dataset.get("digest"),
-            "model_sha256": preflight.model_digest(self._model, self._config),
+            "model_sha256": loaded.model_sha256,
             "loadgen_version": installed_version(),
         }
         if not config.mlperf:
@@ -298,10 +307,9 @@ class _Run:
                 values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
         resolved = dataclasses.replace(config, **values)
         results.write_yaml(self._folder.path / results.CONFIG, to_plain(resolved))
-        results.write_json(self._folder.path / "environment.json", self._environment(plan))
+        results.write_json(self._folder.path / "environment.json", self._environment(plan, loaded))
 
-    def _environment(self, plan: LoadPlan) -> dict[str, Any]:
-        loaded = self.findings.loaded
+    def _environment(self, plan: LoadPlan, loaded: Loaded) -> dict[str, Any]:
         official = ROUNDS.get(installed_version())
         return {
             **self.findings.environment,
@@ -310,9 +318,9 @@ class _Run:
                 "round": official.name if official else None,
                 "seeds": plan.seeds._asdict(),
             },
-            "backend": loaded.backend if loaded else None,
-            "dataset": loaded.dataset if loaded else None,
-            "model_sha256": preflight.model_digest(self._model, self._config),
+            "backend": loaded.backend,
+            "dataset": loaded.dataset,
+            "model_sha256": loaded.model_sha256,
         }
 
     def _watch(
@@ -334,19 +342,15 @@ class _Run:
             process.kill()
             code = "hung" if "hung" in str(e) else "died"
             failure = Reason(code, str(e))
-        except Stopped:
+        except Stopped as e:
             process.kill()
-            self._keep(process, journal, plan, outdir)
+            self._keep(self._evidence(process, journal, plan, outdir, None, e.reason), outdir)
             raise
         return self._evidence(process, journal, plan, outdir, ended, failure)
 
-    def _keep(
-        self, process: MeasuredProcess, journal: Journal, plan: LoadPlan, outdir: Path
-    ) -> None:
+    def _keep(self, evidence: Evidence, outdir: Path) -> None:
         """After a signal: the journal becomes what the result shows."""
-        stopped = Reason("interrupted", "stopped by a signal before the run was complete")
-        evidence = self._evidence(process, journal, plan, outdir, None, stopped)
-        if plan.accuracy:
+        if evidence.plan.accuracy:
             self.findings.accuracy = evidence
             return
         self.findings.performance = evidence
@@ -370,7 +374,7 @@ class _Run:
             plan=plan,
             loadgen_scenario=self._scenario.loadgen_name,
             log=log,
-            done=read_completions(journal, plan, log.get("result_max_latency_ns")),
+            done=read_completions(journal, plan, log.get("result_min_latency_ns")),
             ended=ended,
             failure=failure,
             clock=process.clock,
@@ -383,15 +387,18 @@ class _Run:
         elif self._metric is None:
             found.no_score = "no metric: neither the manifest nor --metric names one"
         else:
-            labels = score.labels(self._config, self._model, self._dataset)
             try:
+                labels = score.labels(self._config, self._model, self._dataset)
                 found.score = score.score(outdir, self._metric, answer_dtype, labels)
             except AccuracyLogError as e:
                 found.score_failure = Reason("accuracy-incomplete", str(e))
+            except Exception as e:  # noqa: BLE001 - a plug-in's dataset or metric
+                text = f"scoring with {self._metric!r} raised {type(e).__name__}: {e}"
+                found.score_failure = Reason("accuracy-failed", text)
 
-    def stopped(self, stop: Stopped) -> None:
-        name = signal.Signals(stop.signum).name
-        self.findings.stopped = Reason("interrupted", f"stopped by {name} before its end")
+    @property
+    def has_measured(self) -> bool:
+        return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self) -> dict[str, Any]:
         """result.json as far as the run has come."""
@@ -399,9 +406,13 @@ class _Run:
         results.write_json(self._folder.path / results.RESULT, content)
         return content
 
-    def discard(self) -> None:
-        """The user's mistake, found before the first query: nothing was measured."""
-        shutil.rmtree(self._folder.path, ignore_errors=True)
+    def give_up(self, error: HarnessError) -> None:
+        """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
+        if isinstance(error, ConfigError):
+            shutil.rmtree(self._folder.path, ignore_errors=True)
+        else:
+            self.findings.stopped = Reason("did-not-start", str(error))
+            self.save()
 
     def conclude(self, status: int, *, as_json: bool) -> int:
         """Write the result, name the folder, add the row, print; returns the exit status."""
@@ -411,13 +422,19 @@ class _Run:
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             preflight.say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
-        if as_json:
-            print(json.dumps(content, indent=2, default=str))
-        else:
-            print("\n".join(table.lines(content, folder)))
+        text = json.dumps(content, indent=2, default=str) if as_json else None
+        _print(text or "\n".join(table.lines(content, folder)))
         if status:
             return status
         return 0 if content["verdict"] == "VALID" else 4
+
+
+def _print(text: str) -> None:
+    """A reader that has gone (`| head`) must not change the exit status."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unit(plan: LoadPlan) -> str:

@@ -38,6 +38,7 @@ class Loaded:
     synthetic: bool
     backend: Mapping[str, Any]
     dataset: Mapping[str, Any]
+    model_sha256: str | None
     load_s: float
 
 
@@ -54,13 +55,11 @@ def seeds_of(config: RunConfig) -> Seeds:
     return official if config.mlperf else given
 
 
-def slo_of(config: RunConfig, model: Model, default: Slo | None) -> Slo | None:
-    """The user's, else for Server the manifest's, else the scenario's default."""
-    if config.slo is not None:
+def slo_of(scenario: Any, config: RunConfig, model: Model) -> Slo | None:
+    """The user's, else, where the scenario cannot do without, the manifest's or its default."""
+    if config.slo is not None or scenario.default_slo is None:
         return config.slo
-    if config.scenario != "server":
-        return None
-    return model.slo or default
+    return model.slo or scenario.default_slo
 
 
 def performance_plan(

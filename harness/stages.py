@@ -55,12 +55,13 @@ class Completions:
 
 
 def read_completions(
-    journal: Journal, plan: LoadPlan, longest_ns: int | None = None
+    journal: Journal, plan: LoadPlan, shortest_ns: int | None = None
 ) -> Completions:
     """Everything the journal holds now; complete once the measured process has ended.
 
-    longest_ns: LoadGen's longest latency, where it has one. Offline's one query starts before the
-    callback is entered, by the time LoadGen takes to hand over the list; that shows as issue delay.
+    shortest_ns: LoadGen's shortest latency, where it has one. The journal knows the schedule only
+    up to its start, which lies before the first callback by what LoadGen needed to make the call.
+    The fastest sample, the least disturbed of all, tells by how much; that shows as issue delay.
     """
     issued = journal.issued
     parts = [journal.rows(worker) for worker in range(journal.workers)]
@@ -83,29 +84,27 @@ def read_completions(
         "failed": batches["failed"][batch],
     }
     columns |= {name: batches[name][batch] for name in _EDGES[2:]}
-    columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, longest_ns)
+    columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, shortest_ns)
     once = total == issued and bool((order == np.arange(total)).all())
     return Completions(columns, issued, once)
 
 
 def _scheduled_ns(
-    columns: Mapping[str, Array], issued: int, plan: LoadPlan, longest_ns: int | None
+    columns: Mapping[str, Array], issued: int, plan: LoadPlan, shortest_ns: int | None
 ) -> Array:
     """Streams and Offline are scheduled when they are issued; Server as its seed says."""
-    entry_ns, order = columns["entry_ns"], columns["order"]
-    if plan.scenario == "offline" and not plan.accuracy and len(entry_ns):
-        start = int(entry_ns.min())
-        if longest_ns is not None:
-            start = min(start, int(columns["completed_ns"].max()) - longest_ns)
-        return np.full(len(entry_ns), start, np.int64)
-    if plan.scenario != "server" or plan.target_qps is None or not len(order):
+    entry_ns: Array = columns["entry_ns"]
+    order: Array = columns["order"]
+    if plan.accuracy or plan.scenario not in ("server", "offline") or not len(order):
         return entry_ns
-    after_ns = server_schedule_ns(
-        max(issued, int(order[-1]) + 1), plan.target_qps, plan.seeds.schedule
-    )[order]
+    after_ns: Array = np.zeros(len(order), np.int64)
+    if plan.target_qps is not None:
+        queries = max(issued, int(order[-1]) + 1)
+        after_ns = server_schedule_ns(queries, plan.target_qps, plan.seeds.schedule)[order]
     start_ns = int((entry_ns - after_ns).min())
-    scheduled: Array = np.add(after_ns, start_ns)
-    return scheduled
+    if shortest_ns is not None:
+        start_ns = min(start_ns, int((columns["completed_ns"] - after_ns).min()) - shortest_ns)
+    return after_ns + start_ns
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
@@ -114,7 +113,9 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
     if samples_per_query == 1:
         return latency
     whole = len(latency) // samples_per_query * samples_per_query
-    return latency[:whole].reshape(-1, samples_per_query).max(axis=1)
+    queries: Array = latency[:whole].reshape(-1, samples_per_query)
+    longest: Array = queries.max(axis=1)
+    return longest
 
 
 def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:

@@ -24,6 +24,7 @@ class _Offline:
     dispatch: str = "sliced"
     percentile: float = 0.99
     streams: bool = False
+    default_slo: Slo | None = None
 
     def samples_per_query(self, config: RunConfig) -> int:
         return 1

@@ -27,6 +27,7 @@ class _Server:
     dispatch: str = "queued"
     percentile: float = DEFAULT_SLO.percentile
     streams: bool = False
+    default_slo: Slo | None = DEFAULT_SLO
 
     def samples_per_query(self, config: RunConfig) -> int:
         return 1

@@ -28,6 +28,7 @@ class Stream:
     early_stopping_key: str
     dispatch: str = "inline"
     streams: bool = True
+    default_slo: Slo | None = None
 
     def samples_per_query(self, config: RunConfig) -> int:
         return config.samples_per_query or self.default_samples_per_query
