@@ -6,16 +6,15 @@ The hot path does no logging, takes no lock beyond the queue's and makes no obje
 
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Protocol
-
-import numpy as np
 
 from harness.clock import wall_ns
 from harness.journal import Issuer, Writer
 from harness.loadgen import Responder
-from harness.types import Array, Backend, Dataset, Outputs
+from harness.postprocess import Postprocess
+from harness.types import Array, Backend, Dataset
 
 
 class Failures:
@@ -52,7 +51,7 @@ class Instance:
         self,
         backend: Backend,
         dataset: Dataset,
-        postprocess: Callable[[Outputs], Array],
+        postprocess: Postprocess,
         responder: Responder,
         writer: Writer,
         row: Array,
@@ -75,7 +74,7 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs)
-            if answers.shape[0] != len(ids) or answers.dtype != self._row_dtype:
+            if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)
@@ -90,8 +89,8 @@ class Instance:
 
     def _mismatch(self, answers: Array, count: int) -> str:
         return (
-            f"the backend gave {answers.shape[0]} outputs of {answers.dtype} for {count} samples; "
-            f"wanted {count} of {self._row_dtype}"
+            f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
+            f"wanted {self._row_dtype} of shape {(count, *self._row_shape)}"
         )
 
 
@@ -237,13 +236,3 @@ class QueuedDispatcher(_Workers):
         for _ in range(len(self)):
             self._queue.put(None)
         self.join()
-
-
-def compute(
-    backend: Backend, dataset: Dataset, postprocess: Callable[[Outputs], Array], indices: list[int]
-) -> Array:
-    """One batch without LoadGen: for warm-up and calibration. Raises what the plug-ins raise."""
-    answers = postprocess(backend.infer(dataset.batch(indices)))
-    if answers.shape[0] != len(indices):
-        raise ValueError(f"{answers.shape[0]} outputs for {len(indices)} samples")
-    return np.ascontiguousarray(answers)

@@ -24,8 +24,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from harness import registry
 from harness.channel import Channel
 from harness.config import RunConfig, from_plain
@@ -36,23 +34,29 @@ from harness.dispatch import (
     Instance,
     QueuedDispatcher,
     SlicedDispatcher,
-    compute,
 )
 from harness.errors import ConfigError, HarnessError, PluginUnavailable
 from harness.journal import Journal
 from harness.loadgen import Callbacks, Responder, settings_for, start_test
 from harness.manifest import Model, load_model, sha256_of
 from harness.plan import LoadPlan
-from harness.postprocess import postprocessor
-from harness.types import Backend, BackendSetup, Dataset, DatasetSetup, HasSignature, TensorSpec
+from harness.postprocess import Postprocess, postprocessor
+from harness.types import (
+    Array,
+    Backend,
+    BackendSetup,
+    Dataset,
+    DatasetSetup,
+    HasSignature,
+    TensorSpec,
+)
+from harness.warmup import Answerer, calibrate_latency, calibrate_rate, warm_up
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
     "inline": InlineDispatcher,
     "sliced": SlicedDispatcher,
     "queued": QueuedDispatcher,
 }
-WARM_UP_LIMIT_S = 5.0
-"""Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
 
 
 def main() -> None:
@@ -112,6 +116,7 @@ class _Run:
         self._outdir = Path(setup["outdir"])
         self._dispatch: str = setup["dispatch"]
         self._batches: list[int] = setup["batch_sizes"]
+        self._query_samples: int = setup["samples_per_query"]
         self._calibrate_s: float = setup["calibrate_s"]
         self._instances: int = setup["instances"]
         self._threads: int = setup["threads"]
@@ -241,59 +246,28 @@ class _Run:
         )
 
     def _warm_up(
-        self, backends: Sequence[Backend], dataset: Dataset, postprocess: Callable[..., Any]
-    ) -> Any:
+        self, backends: Sequence[Backend], dataset: Dataset, postprocess: Postprocess
+    ) -> Array:
         """Every instance answers batches of the sizes to come, then calibrates. -> one answer."""
         sizes = sorted({min(size, self._max_batch) for size in self._batches})
-        loaded = list(range(min(self._held, max(sizes))))
+        loaded = list(range(min(self._held, sizes[-1])))
         with _plugin("warm-up"):
             dataset.load(loaded)
-            batches = {n: [loaded[i % len(loaded)] for i in range(n)] for n in sizes}
-            slowest_ns, row = 0, None
-            deadline = time.monotonic() + WARM_UP_LIMIT_S
-            for backend in backends:
-                for n in sizes:
-                    if time.monotonic() > deadline and n not in (sizes[0], sizes[-1]):
-                        continue
-                    compute(backend, dataset, postprocess, batches[n])
-                    start = time.monotonic_ns()
-                    row = compute(backend, dataset, postprocess, batches[n])[0]
-                    slowest_ns = max(slowest_ns, time.monotonic_ns() - start)
-            found = self._calibrate(backends, dataset, postprocess, batches)
+            batches = [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
+            answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
+            slowest_ns, row = warm_up(answerers, batches)
+            found: Mapping[str, Any] = {}
+            if self._calibrate_s and self._dispatch == "inline":
+                query = [
+                    batches[-1][: self._query_samples - start]
+                    for start in range(0, self._query_samples, self._max_batch)
+                ]
+                found = calibrate_latency(answerers[0], query, self._calibrate_s)
+            elif self._calibrate_s:
+                found = calibrate_rate(answerers, batches[-1], self._calibrate_s)
             dataset.unload(loaded)
         self._channel.send("calibrated", slowest_batch_ns=slowest_ns, **found)
-        return np.asarray(row)
-
-    def _calibrate(
-        self,
-        backends: Sequence[Backend],
-        dataset: Dataset,
-        postprocess: Callable[..., Any],
-        batches: Mapping[int, list[int]],
-    ) -> Mapping[str, Any]:
-        if not self._calibrate_s:
-            return {}
-        start = time.monotonic()
-        deadline_ns = time.monotonic_ns() + int(self._calibrate_s * 1e9)
-        if self._dispatch == "inline":
-            times = _timed(backends[0], dataset, postprocess, batches[max(batches)], deadline_ns)
-            return {
-                "latency_ns": int(np.median(times)),
-                "seconds": time.monotonic() - start,
-            }
-        counts = [0] * len(backends)
-        largest = batches[max(batches)]
-
-        def busy(i: int) -> None:
-            counts[i] = len(_timed(backends[i], dataset, postprocess, largest, deadline_ns))
-
-        threads = [threading.Thread(target=busy, args=(i,)) for i in range(len(backends))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = time.monotonic() - start
-        return {"rate_per_s": sum(counts) * len(largest) / seconds, "seconds": seconds}
+        return row
 
     def _start_test(self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher) -> Any:
         """LoadGen on a thread of its own; the main thread only waits."""
@@ -352,22 +326,6 @@ class _Run:
         trace = "".join(traceback.format_exception(error))
         self._channel.send("error", status=status, text=text, trace=trace)
         os._exit(status)
-
-
-def _timed(
-    backend: Backend,
-    dataset: Dataset,
-    postprocess: Callable[..., Any],
-    indices: list[int],
-    deadline_ns: int,
-) -> list[int]:
-    """ns of each repetition of one batch until the deadline; at least one."""
-    times: list[int] = []
-    while not times or time.monotonic_ns() < deadline_ns:
-        start = time.monotonic_ns()
-        compute(backend, dataset, postprocess, indices)
-        times.append(time.monotonic_ns() - start)
-    return times
 
 
 def _usage() -> dict[str, float]:

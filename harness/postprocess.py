@@ -7,6 +7,8 @@ import numpy as np
 from harness.errors import ConfigError
 from harness.types import Array, Outputs
 
+Postprocess = Callable[[Outputs], Array]
+
 STEPS: Mapping[str, Callable[[Array], Array]] = {
     "none": lambda rows: rows,
     "argmax": lambda rows: rows.argmax(axis=1),
@@ -14,7 +16,7 @@ STEPS: Mapping[str, Callable[[Array], Array]] = {
 """argmax: (n, classes) -> (n,) int64, the answer MLPerf's image classification logs."""
 
 
-def postprocessor(step: str, output: str | None) -> Callable[[Outputs], Array]:
+def postprocessor(step: str, output: str | None) -> Postprocess:
     """outputs -> (n, ...) answers. output: which one to use where the backend gives several."""
     apply = STEPS[step]
 

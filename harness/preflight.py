@@ -29,7 +29,7 @@ def model_key(model: Model) -> str:
     return key or model.name
 
 
-def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
+def check(config: RunConfig, dataset: str, metric: str | None) -> None:
     """What can be known before anything is started; all problems at once."""
     problems: list[str] = []
     for kind, name in (("backend", config.backend), ("dataset", dataset), ("metric", metric)):

@@ -120,7 +120,7 @@ class _Run:
         self._dataset = config.dataset or preflight.default_dataset(self._model)
         self._metric = config.metric or preflight.default_metric(self._model)
         self._config = config
-        preflight.check(config, self._model, self._dataset, self._metric)
+        preflight.check(config, self._dataset, self._metric)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         self._folder = results.new_folder(
             config.out, config.scenario, config.backend, self._model.name
@@ -139,7 +139,11 @@ class _Run:
         self._threads = config.threads or max(1, cores // self._instances)
         manifest = self._model.manifest
         hint = manifest.max_batch if manifest else None
-        self._max_batch = min(config.max_batch or hint or DEFAULT_MAX_BATCH, MAX_BATCH)
+        largest = config.max_batch or hint or DEFAULT_MAX_BATCH
+        if streams:  # a query is answered at once, in one batch where the user allows it
+            samples = self._scenario.samples_per_query(config)
+            largest = min(samples, config.max_batch or samples)
+        self._max_batch = min(largest, MAX_BATCH)
 
     def measure(self) -> None:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
@@ -189,21 +193,18 @@ class _Run:
             raise RunDied(evidence.failure.text)
 
     def _spawn(self, name: str, outdir: Path, calibrate_s: float) -> MeasuredProcess:
-        samples = self._scenario.samples_per_query(self._config)
-        wanted = {1, samples, self._max_batch}
-        if not self._scenario.streams:
-            wanted |= {1 << n for n in range(self._max_batch.bit_length())}
-        batch = samples if self._scenario.streams else self._max_batch
+        powers = {1 << n for n in range(self._max_batch.bit_length())}
         setup = {
             "config": to_plain(self._config),
             "accuracy": name == "accuracy",
             "outdir": str(outdir.absolute()),
             "dispatch": self._scenario.dispatch,
-            "batch_sizes": sorted(n for n in wanted if n <= max(batch, 1)),
+            "batch_sizes": sorted(powers | {self._max_batch}),
+            "samples_per_query": self._scenario.samples_per_query(self._config),
             "calibrate_s": calibrate_s,
             "instances": self._instances,
             "threads": self._threads,
-            "max_batch": max(batch, 1) if self._scenario.streams else self._max_batch,
+            "max_batch": self._max_batch,
         }
         return MeasuredProcess(setup, self._folder.path / f"{name}.log")
 
@@ -216,7 +217,7 @@ class _Run:
         message.pop("event")
         loaded = Loaded(**message)
         self.findings.loaded = loaded
-        if loaded.max_batch < self._max_batch and not self._scenario.streams:
+        if loaded.max_batch < self._max_batch:
             preflight.say(f"the model file fixes the batch: --max-batch is {loaded.max_batch}")
             self._max_batch = loaded.max_batch
         preflight.check_digests(self._config, loaded)

@@ -1,0 +1,86 @@
+"""Before LoadGen: warm every instance up, and find out how fast the model is."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.postprocess import Postprocess
+from harness.types import Array, Backend, Dataset
+
+LIMIT_S = 5.0
+"""Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
+
+
+class Answerer(NamedTuple):
+    """What answers a batch, without LoadGen. Raises whatever the plug-ins raise."""
+
+    backend: Backend
+    dataset: Dataset
+    postprocess: Postprocess
+
+    def answer(self, indices: Sequence[int]) -> Array:
+        answers = self.postprocess(self.backend.infer(self.dataset.batch(indices)))
+        if len(answers) != len(indices):
+            raise ValueError(f"{len(answers)} outputs for {len(indices)} samples")
+        return answers
+
+
+def warm_up(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> tuple[int, Array]:
+    """Each batch twice on each instance. batches: indices, by ascending size.
+
+    Returns the slowest second time, in ns, and one answer: every later one must be like it.
+    """
+    slowest_ns = 0
+    deadline = time.monotonic() + LIMIT_S
+    for each in answerers:
+        for batch in batches:
+            if time.monotonic() > deadline and batch not in (batches[0], batches[-1]):
+                continue
+            each.answer(batch)
+            start_ns = time.monotonic_ns()
+            each.answer(batch)
+            slowest_ns = max(slowest_ns, time.monotonic_ns() - start_ns)
+    row: Array = np.asarray(answerers[0].answer(batches[0])[0])
+    return slowest_ns, row
+
+
+def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:
+    """Median time of one query, answered alone. query: its batches."""
+    start = time.monotonic()
+    times = _repeat(each, query, start + limit_s)
+    return {"latency_ns": int(np.median(times)), "seconds": time.monotonic() - start}
+
+
+def calibrate_rate(
+    answerers: Sequence[Answerer], batch: list[int], limit_s: float
+) -> Mapping[str, Any]:
+    """samples/s with every instance busy on `batch`."""
+    start = time.monotonic()
+    counts = [0] * len(answerers)
+
+    def work(i: int) -> None:
+        counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(answerers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - start
+    if not all(counts):
+        raise RuntimeError("an instance answered no batch in calibration: see the log")
+    return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
+
+
+def _repeat(each: Answerer, batches: Sequence[list[int]], deadline_s: float) -> list[int]:
+    """ns of each repetition of all `batches`, until the deadline; at least one."""
+    times: list[int] = []
+    while not times or time.monotonic() < deadline_s:
+        start_ns = time.monotonic_ns()
+        for indices in batches:
+            each.answer(indices)
+        times.append(time.monotonic_ns() - start_ns)
+    return times
