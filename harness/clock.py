@@ -16,6 +16,9 @@ monotonic_ns = time.monotonic_ns
 JUMP_NS = NS_PER_MS
 """A change of REALTIME - MONOTONIC above this between two samples is a step, not slewing."""
 
+MAX_SLEW_PPM = 500
+"""The fastest the kernel slews (adjtimex(2)); a faster change is a step."""
+
 SLEW_PPM = 100
 """NTP slews by at most 500 ppm; above this the clock is being steered hard enough to doubt."""
 
@@ -49,10 +52,6 @@ class ClockWatch:
             if abs(step) > abs(self.largest_step_ns):
                 self.largest_step_ns = step
         self._samples.append((at_ns, offset_ns))
-
-    @property
-    def jumped(self) -> bool:
-        return abs(self.largest_step_ns) > JUMP_NS
 
     @property
     def slew_ppm(self) -> float:

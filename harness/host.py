@@ -89,19 +89,31 @@ def noise_floor(seconds: float) -> NoiseFloor:
 
 
 class SystemLoad:
-    """CPU time of the whole machine between two readings, by share of all cores."""
+    """CPU time of the whole machine from now on, beside what the run itself used.
 
-    def __init__(self) -> None:
+    measured: process id of the measured process, which must have been waited for at `since`.
+    """
+
+    def __init__(self, measured: int) -> None:
         self._before = _cpu_times()
         self._start = time.monotonic()
+        used = psutil.Process(measured).cpu_times()
+        self._not_ours_s = _own_cpu_s() + used.user + used.system
 
-    def since(self, own_cpu_s: float) -> Mapping[str, float | None]:
-        """steal, and what processes other than the run used: own_cpu_s is the run's."""
+    def since(self) -> Mapping[str, float | None]:
+        """Shares of all cores: `steal`, and `others`, used by processes that are not the run."""
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
         busy = sum(after.get(k, 0) - self._before.get(k, 0) for k in ("user", "nice", "system"))
-        others = max(0.0, busy - own_cpu_s) / (wall * (os.cpu_count() or 1))
+        own = _own_cpu_s() - self._not_ours_s
+        others = max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
         return {"steal": _steal(self._before, after), "others": others}
+
+
+def _own_cpu_s() -> float:
+    """Of this process and of all its children that were waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _cpu_times() -> dict[str, float]:

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from harness import registry
 from harness.channel import Channel
+from harness.clock import wall_offset_ns
 from harness.config import RunConfig, from_plain
 from harness.dispatch import (
     Dispatcher,
@@ -329,11 +330,12 @@ class _Run:
 
 
 def _usage() -> dict[str, float]:
-    """Of this process so far: CPU seconds, wall seconds, context switches."""
+    """Of this process so far; wall_offset_ns grows only when the wall clock is stepped or slewed."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "cpu_s": used.ru_utime + used.ru_stime,
         "wall_s": time.monotonic(),
+        "wall_offset_ns": wall_offset_ns(),
         "voluntary_switches": used.ru_nvcsw,
         "involuntary_switches": used.ru_nivcsw,
     }

@@ -5,6 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config import SCHEMA_VERSION, RunConfig, Slo
+from harness.doubts import (
+    drift_doubts,
+    machine_doubts,
+    performance_doubts,
+    sample_doubts,
+    stall_doubts,
+)
 from harness.manifest import Model
 from harness.plan import Calibration
 from harness.sizing import Loaded
@@ -12,8 +19,6 @@ from harness.stages import Completions, percentiles, query_latency_ns, summarise
 from harness.types import Reason, Score
 from harness.verdict import (
     Evidence,
-    machine_doubts,
-    performance_doubts,
     performance_reasons,
     run_reasons,
     score_reasons,
@@ -121,8 +126,15 @@ def _once(reasons: Sequence[Reason]) -> list[Reason]:
 
 def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
-    if found.performance is not None:
-        yield from performance_doubts(found.performance, ours, bound_ns)
+    run = found.performance
+    if run is not None:
+        yield from performance_doubts(run, ours, bound_ns)
+        percentile = found.slo.percentile if found.slo else found.scenario.percentile
+        yield from sample_doubts(run, percentile)
+        if run.done is not None and len(run.done):
+            slowest_ns = found.calibration.slowest_batch_ns if found.calibration else 0
+            yield from stall_doubts(run.done, slowest_ns)
+            yield from drift_doubts(run.done, run.plan)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 

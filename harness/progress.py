@@ -25,7 +25,9 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._live = Live(
+                console=Console(stderr=True, highlight=False), transient=True, auto_refresh=False
+            )
             self._live.start()
         return self
 

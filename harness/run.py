@@ -159,18 +159,16 @@ class _Run:
         outdir = self._folder.path / "performance" / "run_1"
         outdir.mkdir(parents=True)
         needs = self._scenario.needs_calibration(self._config)
-        load = None
         with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
             loaded, found = self._loaded(process)
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)
             self._announce(plan, found)
             self._resolve(plan, loaded)
-            load = host.SystemLoad()
+            load = host.SystemLoad(process.pid)
             evidence = self._watch(process, plan, found, outdir)
+        self.findings.load = load.since()
         self._keep(evidence, outdir)
-        own = evidence.ended["used"]["cpu_s"] if evidence.ended else 0.0
-        self.findings.load = load.since(own)
         self._raise_if_died(evidence)
 
     def _accuracy_run(self) -> None:

@@ -63,6 +63,10 @@ class MeasuredProcess:
         self._channel = Channel(ours)
         self._channel.send("setup", **setup)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> "MeasuredProcess":
         return self
 

@@ -1,14 +1,14 @@
 """VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
 
 Rules: section 12 of the MLPerf facts in docs/decisions.md. Pure: logs and journal in, reasons out.
-`reasons` forbid quoting the numbers; `doubts` are printed beside them.
+`reasons` forbid quoting the numbers; doubts (harness/doubts.py) are printed beside them.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.clock import JUMP_NS, SLEW_PPM, ClockWatch
+from harness.clock import JUMP_NS, MAX_SLEW_PPM, ClockWatch
 from harness.config import Slo
 from harness.logs import DetailLog
 from harness.manifest import Accuracy
@@ -16,21 +16,7 @@ from harness.plan import LoadPlan
 from harness.stages import Completions
 from harness.stats import queries_needed, queries_to_settle
 from harness.types import Reason, Score
-from harness.units import NS_PER_US, show_ns, show_rate
-
-NOISE_SHARE = 0.10
-"""Of the SLO: a noise floor above it means that the machine decides the tail."""
-
-OTHERS_SHARE = 0.10
-"""Of all cores, used by other processes during the run."""
-
-STEAL_SHARE = 0.02
-_HARMLESS_WARNING = "Logging allocation detected"
-"""LoadGen's own log buffer grew; it says nothing about the run."""
-
-AGREE_SHARE = 0.01
-AGREE_NS = 20 * NS_PER_US
-"""Our percentiles, from the journal, must equal LoadGen's within one of these."""
+from harness.units import show_ns, show_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +49,27 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
     if run.failure is None:
         yield from _log_reasons(run, name)
         yield from _sample_reasons(run, name)
-    if run.clock.jumped:
+    step_ns = clock_step_ns(run)
+    if abs(step_ns) > JUMP_NS:
         yield Reason(
             "clock-jumped",
-            f"{name} run: the wall clock was stepped by {show_ns(run.clock.largest_step_ns)} "
-            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false",
+            f"{name} run: the wall clock was stepped by {show_ns(step_ns)} "
+            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false: run again",
         )
+
+
+def clock_step_ns(run: Evidence) -> int:
+    """The largest step seen: by the supervisor all along, by the measured process end to end.
+
+    Over a long run slewing alone moves the clock; what it can explain is no step.
+    """
+    step_ns = run.clock.largest_step_ns
+    if run.ended is not None:
+        used = run.ended["used"]
+        moved_ns, slewed_ns = used["wall_offset_ns"], used["wall_s"] * 1e3 * MAX_SLEW_PPM
+        if abs(moved_ns) > max(slewed_ns, abs(step_ns)):
+            step_ns = moved_ns
+    return int(step_ns)
 
 
 def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
@@ -205,66 +206,6 @@ def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
             f"accuracy {score.metric} is {score.value:.3f} {score.unit}, "
             f"the manifest's target is {target.target:g} {score.unit}",
         )
-
-
-def performance_doubts(
-    run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
-) -> Iterator[Reason]:
-    """ours: percentiles from the journal. bound_ns: the SLO's."""
-    if abs(run.clock.slew_ppm) > SLEW_PPM:
-        yield Reason(
-            "clock-slewed",
-            f"the wall clock was slewed by {run.clock.slew_ppm:.0f} ppm (limit {SLEW_PPM}): "
-            "wait until time synchronisation has settled",
-        )
-    if run.ended is not None and run.ended["close_error"]:
-        yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
-    if ours is not None and run.log.complete:
-        yield from _disagreement(run, ours)
-    warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
-    if warnings:
-        yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
-    if run.plan.scenario == "server" and bound_ns and run.done is not None and len(run.done):
-        delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
-        late_ns = int(sorted(delay)[int(len(delay) * 0.99)])
-        if late_ns > NOISE_SHARE * bound_ns:
-            yield Reason(
-                "generator-late",
-                f"LoadGen issued 1 % of the queries more than {show_ns(late_ns)} after their "
-                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
-            )
-
-
-def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
-    kind = "per_query_latency" if run.plan.scenario == "multi-stream" else "latency"
-    for name, text in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(f"result_{text}_percentile_{kind}_ns")
-        if theirs is None:
-            continue
-        gap = abs(ours[name] - theirs)
-        if gap > max(AGREE_SHARE * theirs, AGREE_NS):
-            yield Reason(
-                "percentiles-disagree",
-                f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
-                "the stages do not add up",
-            )
-
-
-def machine_doubts(
-    noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
-) -> Iterator[Reason]:
-    """load: steal and others, as shares, over the performance run."""
-    if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
-        yield Reason(
-            "noisy-machine",
-            f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
-            f"10 % of the SLO ({show_ns(bound_ns)}): the machine decides the tail",
-        )
-    steal, others = load.get("steal"), load.get("others")
-    if steal is not None and steal > STEAL_SHARE:
-        yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
-    if others is not None and others > OTHERS_SHARE:
-        yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
 
 
 def _last_line(trace: str) -> str:

@@ -46,9 +46,18 @@ def test_a_higher_fraction_never_gives_a_lower_latency(xs: list[int], f: float, 
 
 @pytest.mark.parametrize(
     ("count", "fraction", "position"),
-    [(1, 0.99, 0), (2, 0.5, 1), (100, 0.5, 50), (100, 0.99, 99), (101, 0.99, 99), (1000, 0.999, 999)],
+    [
+        (1, 0.99, 0),
+        (2, 0.5, 1),
+        (100, 0.5, 50),
+        (100, 0.99, 99),
+        (101, 0.99, 99),
+        (1000, 0.999, 999),
+    ],
 )
-def test_a_percentile_lies_where_loadgen_takes_it(count: int, fraction: float, position: int) -> None:
+def test_a_percentile_lies_where_loadgen_takes_it(
+    count: int, fraction: float, position: int
+) -> None:
     assert percentile_ns(range(count), fraction) == position
 
 
@@ -120,8 +129,10 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
     ("late", "queries", "p"), [(7, 700, 0.99), (8, 700, 0.99), (100, 1000, 0.9), (1, 10, 0.9)]
 )
 def test_no_number_of_queries_settles_a_share_that_is_not_below_what_the_percentile_allows(
-    late: int, queries: int, p: float
+    late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Bug: 0.01 was below 1.0 - 0.99, so that 7 late of 700 searched for minutes."""
+    monkeypatch.setattr("harness.stats.late_allowed", lambda *_: pytest.fail("it searched"))
     assert queries_to_settle(late, queries, p) is None
 
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.units import parse_duration_ns, show_bytes, show_ns, show_rate, write_duration
@@ -31,7 +31,8 @@ def test_a_duration_with_its_unit_is_read_exactly(text: str, ns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10", "10 s", "-1s", "+1s", "1e3ms", "1,5s", ".5s", "5.s", "10S", "s", "10sec", "nans"]
+    "text",
+    ["", "10", "10 s", "-1s", "+1s", "1e3ms", "1,5s", ".5s", "5.s", "10S", "s", "10sec", "nans"],
 )
 def test_a_duration_without_a_plain_number_and_unit_is_refused(text: str) -> None:
     message = f"{text!r} is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"
@@ -99,6 +100,7 @@ def test_bytes_are_shown_in_decimal_units(count: float, text: str) -> None:
 
 
 @given(st.integers(1_000, 999 * 10**9))
+@example(999_600)
 def test_shown_bytes_have_three_digits(count: int) -> None:
     number, _unit = show_bytes(count).split()
     assert _digits(number) == 3

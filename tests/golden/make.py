@@ -50,7 +50,10 @@ def _harness(scenario: str, options: str, out: Path) -> None:
 
 
 def _keep(run: Path, golden: Path) -> None:
-    for source, name in ((run / "performance/run_1", "performance"), (run / "accuracy", "accuracy")):
+    for source, name in (
+        (run / "performance/run_1", "performance"),
+        (run / "accuracy", "accuracy"),
+    ):
         (golden / name).mkdir(parents=True, exist_ok=True)
         lines = (source / DETAIL).read_text().splitlines(keepends=True)
         kept = [n for n in lines if "loadgen_file_sha1" not in n and "loaded_qsl_set" not in n]

@@ -1,0 +1,110 @@
+"""Alternated pairs: what a ratio or a difference is, and whether this machine can tell.
+
+A and B are measured as A B, B A, A B, ...: drift hits both alike. In that order two runs of the
+same thing also follow each other (B B, A A, ...); those neighbours are the A/A.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+MIN_PAIRS = 7
+_RESAMPLES = 4000
+
+Compare = Callable[[float, float], float]
+Limit = Literal["at most", "at least"]
+Verdict = Literal["met", "missed", "not decidable here"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A median, with the 95 % bootstrap interval of that median."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pair i is a[i], b[i]; a came first where i is even."""
+
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+
+
+def alternate(a: Callable[[], float], b: Callable[[], float], pairs: int) -> Pairs:
+    """Measure `pairs` of them in the order A B B A."""
+    seen_a, seen_b = [], []
+    for i in range(pairs):
+        if i % 2:
+            seen_b.append(b())
+            seen_a.append(a())
+        else:
+            seen_a.append(a())
+            seen_b.append(b())
+    return Pairs(tuple(seen_a), tuple(seen_b))
+
+
+def ratio(a: float, b: float) -> float:
+    return a / b
+
+
+def difference(a: float, b: float) -> float:
+    return a - b
+
+
+def compared(pairs: Pairs, compare: Compare) -> Estimate:
+    return estimate([compare(a, b) for a, b in zip(pairs.a, pairs.b, strict=True)])
+
+
+def same(pairs: Pairs, compare: Compare) -> Estimate:
+    """A/A: each run against the next of its own kind, earlier and later taking turns."""
+    return neighbours(pairs.a, compare, pairs.b)
+
+
+def neighbours(a: Sequence[float], compare: Compare, b: Sequence[float] = ()) -> Estimate:
+    """Of one series alone, every run is the neighbour of the next; of two, see `alternate`."""
+    if b:
+        columns = (b, a)
+        side_by_side = [columns[i % 2][i : i + 2] for i in range(len(a) - 1)]
+    else:
+        side_by_side = [a[i : i + 2] for i in range(len(a) - 1)]
+    return estimate(
+        [compare(x, y) if i % 2 else compare(y, x) for i, (x, y) in enumerate(side_by_side)]
+    )
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """values: (n,) n >= 1. Seeded: the same values give the same interval."""
+    seen = np.asarray(values, float)
+    drawn = np.random.default_rng(0).integers(0, len(seen), (_RESAMPLES, len(seen)))
+    low, high = np.percentile(np.median(seen[drawn], axis=1), [2.5, 97.5])
+    return Estimate(float(np.median(seen)), float(low), float(high))
+
+
+def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: float) -> Verdict:
+    """neutral: what A/A should be, 1 of a ratio and 0 of a difference.
+
+    Undecidable when A/A strays further than the distance to the bar, or the interval holds the bar.
+    """
+    band = max(abs(aa.low - neutral), abs(aa.high - neutral))
+    if band > abs(found.value - bar) or found.low <= bar <= found.high:
+        return "not decidable here"
+    return "met" if (found.value <= bar) == (limit == "at most") else "missed"
+
+
+def passes_verdict(passed: int, runs: int) -> Verdict:
+    """Of runs at the bar's rate: decided when a fair coin would do as well in under 5 % of cases."""
+    tail = sum(_choose(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
+    if tail >= 0.05:
+        return "not decidable here"
+    return "met" if 2 * passed > runs else "missed"
+
+
+def _choose(n: int, k: int) -> int:
+    from math import comb
+
+    return comb(n, k)

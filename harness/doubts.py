@@ -1,0 +1,157 @@
+"""What makes a VALID run hard to believe: a closed list, each with its numbers. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from harness.clock import SLEW_PPM
+from harness.plan import LoadPlan
+from harness.stages import Completions
+from harness.stats import percentile_ns, queries_needed
+from harness.types import Array, Reason
+from harness.units import NS_PER_S, NS_PER_US, show_ns
+from harness.verdict import Evidence
+
+NOISE_SHARE = 0.10
+"""Of the SLO: a noise floor above it means that the machine decides the tail."""
+
+OTHERS_SHARE = 0.10
+"""Of all cores, used by other processes during the run."""
+
+STEAL_SHARE = 0.02
+_HARMLESS_WARNING = "Logging allocation detected"
+"""LoadGen's own log buffer grew; it says nothing about the run."""
+
+AGREE_SHARE = 0.01
+AGREE_NS = 20 * NS_PER_US
+"""Our percentiles, from the journal, must equal LoadGen's within one of these."""
+
+STALL_NS = NS_PER_S
+STALL_BATCHES = 20
+"""A gap without completions that neither a slow batch nor the scheduler explains."""
+
+DRIFT_SHARE = 0.10
+DRIFT_SPREADS = 3.0
+_BLOCKS = 8
+"""First against last third, each cut into blocks whose medians say how much is noise."""
+
+
+def performance_doubts(
+    run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
+) -> Iterator[Reason]:
+    """ours: percentiles from the journal. bound_ns: the SLO's."""
+    if abs(run.clock.slew_ppm) > SLEW_PPM:
+        yield Reason(
+            "clock-slewed",
+            f"the wall clock was slewed by {run.clock.slew_ppm:.0f} ppm (limit {SLEW_PPM}): "
+            "wait until time synchronisation has settled",
+        )
+    if run.ended is not None and run.ended["close_error"]:
+        yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
+    if ours is not None and run.log.complete:
+        yield from _disagreement(run, ours)
+    warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
+    if warnings:
+        yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
+    if run.plan.scenario == "server" and bound_ns and run.done is not None and len(run.done):
+        delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
+        late_ns = percentile_ns(np.sort(delay), 0.99)
+        if late_ns > NOISE_SHARE * bound_ns:
+            yield Reason(
+                "generator-late",
+                f"LoadGen issued 1 % of the queries more than {show_ns(late_ns)} after their "
+                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
+            )
+
+
+def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
+    kind = "per_query_latency" if run.plan.scenario == "multi-stream" else "latency"
+    for name, text in (("p50", "50.00"), ("p99", "99.00")):
+        theirs = run.log.get(f"result_{text}_percentile_{kind}_ns")
+        if theirs is None:
+            continue
+        gap = abs(ours[name] - theirs)
+        if gap > max(AGREE_SHARE * theirs, AGREE_NS):
+            yield Reason(
+                "percentiles-disagree",
+                f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
+                "the stages do not add up",
+            )
+
+
+def machine_doubts(
+    noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
+) -> Iterator[Reason]:
+    """load: steal and others, as shares, over the performance run."""
+    if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
+        yield Reason(
+            "noisy-machine",
+            f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
+            f"10 % of the SLO ({show_ns(bound_ns)}): the machine decides the tail",
+        )
+    steal, others = load.get("steal"), load.get("others")
+    if steal is not None and steal > STEAL_SHARE:
+        yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
+    if others is not None and others > OTHERS_SHARE:
+        yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
+
+
+def stall_doubts(done: Completions, slowest_batch_ns: int) -> Iterator[Reason]:
+    """The process was stopped, or the model stood still: the latencies show it, and so does this."""
+    gap_ns = longest_gap_ns(done)
+    if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
+        yield Reason(
+            "stalled",
+            f"no sample was completed for {show_ns(gap_ns)} although some were waiting: the process "
+            "was stopped or the model stood still",
+        )
+
+
+def longest_gap_ns(done: Completions) -> int:
+    """Between two completions, not counting the time when nothing was in flight."""
+    completed = np.sort(done.columns["completed_ns"])
+    # After i completions the (i + 1)-th sample to be issued is in flight, or nothing is.
+    issued = np.sort(done.columns["entry_ns"])
+    gaps = completed[1:] - np.maximum(completed[:-1], issued[1:])
+    return int(gaps.max()) if len(gaps) else 0
+
+
+def drift_doubts(done: Completions, plan: LoadPlan) -> Iterator[Reason]:
+    """The machine (or the model) was not the same at the end as at the beginning."""
+    spent = done.latency_ns
+    what = "latency"
+    if plan.scenario == "offline":  # its latency grows with the queue: look at the batches
+        spent = (done.columns["completed_ns"] - done.columns["taken_ns"]) // done.columns[
+            "batch_size"
+        ]
+        what = "time a sample in its batch"
+    third = len(spent) // 3
+    if third < 4 * _BLOCKS:
+        return
+    first, spread_first = _median_and_spread(spent[:third])
+    last, spread_last = _median_and_spread(spent[-third:])
+    change = abs(last - first)
+    if change > DRIFT_SHARE * first and change > DRIFT_SPREADS * max(spread_first, spread_last):
+        yield Reason(
+            "drift",
+            f"median {what} was {show_ns(first)} in the first third of the run and "
+            f"{show_ns(last)} in the last: the machine's speed changed",
+        )
+
+
+def _median_and_spread(values: Array) -> tuple[float, float]:
+    """Median, and the median distance of the blocks' medians from it."""
+    median = float(np.median(values))
+    blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
+    return median, float(np.median([abs(b - median) for b in blocks]))
+
+
+def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
+    """Fewer queries than the percentile can be known from, even with none late."""
+    count = run.log.get("result_query_count", 0)
+    needed = queries_needed(0, percentile)
+    if run.plan.scenario != "offline" and 0 < count < needed:
+        yield Reason(
+            "few-samples",
+            f"{count:,} queries say little about p{percentile * 100:.10g}: it takes {needed:,}",
+        )
