@@ -6,6 +6,7 @@ same thing also follow each other (B B, A A, ...); those neighbours are the A/A.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import Literal
 
 import numpy as np
@@ -98,13 +99,7 @@ def verdict(found: Estimate, aa: Estimate, limit: Limit, bar: float, neutral: fl
 
 def passes_verdict(passed: int, runs: int) -> Verdict:
     """Of runs at the bar's rate: decided when a fair coin would do as well in under 5 % of cases."""
-    tail = sum(_choose(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
+    tail = sum(comb(runs, k) for k in range(max(passed, runs - passed), runs + 1)) / 2**runs
     if tail >= 0.05:
         return "not decidable here"
     return "met" if 2 * passed > runs else "missed"
-
-
-def _choose(n: int, k: int) -> int:
-    from math import comb
-
-    return comb(n, k)

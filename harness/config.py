@@ -266,6 +266,8 @@ class RunConfig:
             yield f"--target-qps is the arrival rate of --scenario server: drop it for {self.scenario}"
         if self.samples_per_query is not None and self.scenario != "multi-stream":
             yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {self.scenario}"
+        if self.scenario.endswith("stream") and (self.instances or 1) > 1:
+            yield f"--instances {self.instances}: {self.scenario} asks one query at a time, one answers"
         if self.user_conf is not None and not self.mlperf:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.mlperf:

@@ -114,12 +114,6 @@ class Model:
             f"({', '.join(formats)}): it has {have}"
         )
 
-    def size_bytes(self, format_name: str) -> int:
-        """Of the manifest's file in that format, 0 where it is missing."""
-        assert self.manifest is not None
-        path = self._folder / self.manifest.files[format_name].path
-        return path.stat().st_size if path.is_file() else 0
-
     def _checked(self, file: ModelFile) -> Path:
         path = self._folder / file.path
         if not path.resolve().is_relative_to(self._folder.resolve()):

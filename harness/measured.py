@@ -116,7 +116,6 @@ class _Run:
         self._accuracy: bool = setup["accuracy"]
         self._outdir = Path(setup["outdir"])
         self._dispatch: str = setup["dispatch"]
-        self._batches: list[int] = setup["batch_sizes"]
         self._query_samples: int = setup["samples_per_query"]
         self._calibrate_s: float = setup["calibrate_s"]
         self._instances: int = setup["instances"]
@@ -181,6 +180,7 @@ class _Run:
         cls = registry.load("backend", config.backend)
         path = model.path(getattr(cls, "formats", ()))
         self._model_sha256 = sha256_of(path) if path is not None else None
+        self._model_bytes = path.stat().st_size if path is not None else 0
         setup = BackendSetup(
             model=path,
             model_name=model.name,
@@ -243,6 +243,7 @@ class _Run:
             synthetic=bool(getattr(dataset, "synthetic", False)),
             max_batch=self._max_batch,
             model_sha256=self._model_sha256,
+            model_bytes=self._model_bytes,
             load_s=load_s,
         )
 
@@ -250,7 +251,8 @@ class _Run:
         self, backends: Sequence[Backend], dataset: Dataset, postprocess: Postprocess
     ) -> Array:
         """Every instance answers batches of the sizes to come, then calibrates. -> one answer."""
-        sizes = sorted({min(size, self._max_batch) for size in self._batches})
+        powers = {1 << n for n in range(self._max_batch.bit_length())}
+        sizes = sorted(powers | {self._max_batch})
         loaded = list(range(min(self._held, sizes[-1])))
         with _plugin("warm-up"):
             dataset.load(loaded)

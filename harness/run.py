@@ -3,7 +3,6 @@
 preflight -> result folder -> noise floor -> performance process -> accuracy process -> verdict
 """
 
-import dataclasses
 import json
 import os
 import shutil
@@ -17,11 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import database, host, preflight, registry, results, score, table, userconf
+from harness import database, host, preflight, registry, resolve, results, score, table
 from harness.config import RunConfig, Slo, to_plain
 from harness.errors import ConfigError, HarnessError, RunDied, RunInvalid
-from harness.journal import MAX_BATCH, Journal
-from harness.loadgen import ROUNDS, installed_version
+from harness.journal import Journal
 from harness.logs import DETAIL, TRACE, AccuracyLogError, DetailLog, read_detail
 from harness.manifest import load_model
 from harness.outcome import Findings, result
@@ -34,19 +32,16 @@ from harness.sizing import (
     hang_timeout_s,
     official_plan,
     performance_plan,
-    seeds_of,
     slo_of,
 )
 from harness.stages import read_completions, save
 from harness.supervise import START_LIMIT_S, MeasuredProcess
 from harness.types import Reason
-from harness.units import show_ns, show_rate
 from harness.verdict import Evidence
 from harness.watch import Watcher
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0
-DEFAULT_MAX_BATCH = 8
 INTERRUPT_EXIT = 128
 
 
@@ -133,17 +128,7 @@ class _Run:
             slo=slo,
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        cores = host.cores()
-        streams = self._scenario.streams
-        self._instances = config.instances or (1 if streams else cores)
-        self._threads = config.threads or max(1, cores // self._instances)
-        manifest = self._model.manifest
-        hint = manifest.max_batch if manifest else None
-        largest = config.max_batch or hint or DEFAULT_MAX_BATCH
-        if streams:  # a query is answered at once, in one batch where the user allows it
-            samples = self._scenario.samples_per_query(config)
-            largest = min(samples, config.max_batch or samples)
-        self._max_batch = min(largest, MAX_BATCH)
+        self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
 
     def measure(self) -> None:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
@@ -163,8 +148,9 @@ class _Run:
             loaded, found = self._loaded(process)
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)
-            self._announce(plan, found)
-            self._resolve(plan, loaded)
+            if not self._quiet:
+                preflight.say(table.announcement(plan, found, self._spec))
+            self._write_resolved(plan, loaded)
             load = host.SystemLoad(process.pid)
             evidence = self._watch(process, plan, found, outdir)
         self.findings.load = load.since()
@@ -178,7 +164,7 @@ class _Run:
             loaded, found = self._loaded(process)
             plan = self._plan(loaded, found, outdir, accuracy=True)
             if not self._config.runs_performance:
-                self._resolve(plan, loaded)
+                self._write_resolved(plan, loaded)
             evidence = self._watch(process, plan, found, outdir)
         self._keep(evidence, outdir)
         self._raise_if_died(evidence)
@@ -191,18 +177,14 @@ class _Run:
             raise RunDied(evidence.failure.text)
 
     def _spawn(self, name: str, outdir: Path, calibrate_s: float) -> MeasuredProcess:
-        powers = {1 << n for n in range(self._max_batch.bit_length())}
         setup = {
             "config": to_plain(self._config),
             "accuracy": name == "accuracy",
             "outdir": str(outdir.absolute()),
             "dispatch": self._scenario.dispatch,
-            "batch_sizes": sorted(powers | {self._max_batch}),
             "samples_per_query": self._scenario.samples_per_query(self._config),
             "calibrate_s": calibrate_s,
-            "instances": self._instances,
-            "threads": self._threads,
-            "max_batch": self._max_batch,
+            **self._spec._asdict(),
         }
         return MeasuredProcess(setup, self._folder.path / f"{name}.log")
 
@@ -215,9 +197,9 @@ class _Run:
         message.pop("event")
         loaded = Loaded(**message)
         self.findings.loaded = loaded
-        if loaded.max_batch < self._max_batch:
+        if loaded.max_batch < self._spec.max_batch:
             preflight.say(f"the model file fixes the batch: --max-batch is {loaded.max_batch}")
-            self._max_batch = loaded.max_batch
+            self._spec = self._spec._replace(max_batch=loaded.max_batch)
         preflight.check_digests(self._config, loaded)
         message = process.expect("calibrated", limit_s + CALIBRATE_S)
         message.pop("event")
@@ -226,108 +208,32 @@ class _Run:
     def _plan(
         self, loaded: Loaded, found: Calibration, outdir: Path, *, accuracy: bool
     ) -> LoadPlan:
+        """What LoadGen is told; refused when it does not fit into memory."""
         config, slo = self._config, self.findings.slo
         if config.mlperf:
-            plan = self._official_plan(loaded, found, outdir, accuracy=accuracy)
+            key = preflight.model_key(self._model)
+            plan = official_plan(self._scenario, config, key, outdir, loaded, found, accuracy)
             if plan.percentile is not None and plan.latency_bound_ns is not None:
                 self.findings.slo = Slo(plan.percentile, plan.latency_bound_ns)
         elif accuracy:
             plan = accuracy_plan(self._scenario, config, slo, loaded)
         else:
             plan = performance_plan(self._scenario, config, slo, loaded, found)
-        check_memory(plan, self._max_batch, self._model_bytes(), host.available_memory_bytes())
+        model_bytes = loaded.model_bytes * self._spec.instances
+        check_memory(plan, self._spec.max_batch, model_bytes, host.available_memory_bytes())
         return plan
 
-    def _official_plan(
-        self, loaded: Loaded, found: Calibration, outdir: Path, *, accuracy: bool
-    ) -> LoadPlan:
-        text = userconf.lint(self._config.user_conf) if self._config.user_conf else ""
-        if accuracy:
-            sized = self._scenario.accuracy_user_conf()
-            text = "" if self._config.scenario == "server" else text
-        else:
-            sized = self._scenario.user_conf(self._config, found)
-        path = outdir.absolute() / "user.conf"
-        path.write_text(userconf.compose(text, sized), encoding="utf-8")
-        key = preflight.model_key(self._model)
-        return official_plan(self._config, key, path, loaded, accuracy=accuracy)
-
-    def _model_bytes(self) -> int:
-        manifest = self._model.manifest
-        path = Path(self._config.model)
-        if manifest is None:
-            return path.stat().st_size * self._instances if path.is_file() else 0
-        sizes = [self._model.size_bytes(f) for f in manifest.files]
-        return max(sizes, default=0) * self._instances
-
-    def _announce(self, plan: LoadPlan, found: Calibration) -> None:
-        """One line: what is about to run and how long it will take."""
-        if self._quiet:
-            return
-        parts = [f"{plan.scenario}: {plan.query_count:,} {_unit(plan)}"]
-        if plan.target_qps is not None:
-            parts.append(f"at {show_rate(plan.target_qps)}/s")
-        if found.rate_per_s is not None:
-            parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
-        if found.latency_ns is not None:
-            parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
-        if plan.percentile is not None and plan.latency_bound_ns is not None:
-            percent = f"p{plan.percentile * 100:.10g}"
-            parts.append(f"SLO {percent} ≤ {show_ns(plan.latency_bound_ns)}")
-        parts.append(f"{self._instances} x {self._threads} threads, batch ≤ {self._max_batch}")
-        if plan.expected_s:
-            parts.append(f"about {plan.expected_s:.0f} s")
-        preflight.say(", ".join(parts))
-
-    def _resolve(self, plan: LoadPlan, loaded: Loaded) -> None:
-        """config.yaml: this run again, with everything that was decided on the way."""
-        config = self._config
-        seeds = seeds_of(config)
-        values: dict[str, Any] = {
-            "dataset": self._dataset,
-            "instances": self._instances,
-            "threads": self._threads,
-            "max_batch": self._max_batch,
-            "dataset_digest": loaded.dataset.get("digest"),
-            "model_sha256": loaded.model_sha256,
-            "loadgen_version": installed_version(),
-        }
-        if not config.mlperf:
-            values |= {
-                "slo": self.findings.slo,
-                "seed": None,
-                "qsl_seed": seeds.qsl,
-                "sample_index_seed": seeds.sample_index,
-                "schedule_seed": seeds.schedule,
-            }
-            if config.seed is not None:
-                values["seed"] = config.seed
-            if not plan.accuracy:
-                values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
-        resolved = dataclasses.replace(config, **values)
+    def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
+        resolved = resolve.config(self._config, plan, loaded, self._spec, self._dataset)
         results.write_yaml(self._folder.path / results.CONFIG, to_plain(resolved))
-        results.write_json(self._folder.path / "environment.json", self._environment(plan, loaded))
-
-    def _environment(self, plan: LoadPlan, loaded: Loaded) -> dict[str, Any]:
-        official = ROUNDS.get(installed_version())
-        return {
-            **self.findings.environment,
-            "loadgen": {
-                "version": installed_version(),
-                "round": official.name if official else None,
-                "seeds": plan.seeds._asdict(),
-            },
-            "backend": loaded.backend,
-            "dataset": loaded.dataset,
-            "model_sha256": loaded.model_sha256,
-        }
+        environment = resolve.environment(self.findings.environment, plan, loaded)
+        results.write_json(self._folder.path / "environment.json", environment)
 
     def _watch(
         self, process: MeasuredProcess, plan: LoadPlan, found: Calibration, outdir: Path
     ) -> Evidence:
         """LoadGen's run to its end, however it ends; what was measured is kept either way."""
-        workers = 1 if self._scenario.streams else self._instances
-        journal = process.start(plan, max(workers, self._instances))
+        journal = process.start(plan, self._spec.instances)
         ended, failure = None, None
         try:
             with Progress(plan, quiet=self._quiet) as progress:
@@ -434,7 +340,3 @@ def _print(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _unit(plan: LoadPlan) -> str:
-    return "samples" if plan.scenario == "offline" or plan.accuracy else "queries"

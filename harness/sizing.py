@@ -6,6 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from harness import userconf
 from harness.config import RunConfig, Slo
 from harness.errors import ConfigError
 from harness.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
@@ -39,6 +40,7 @@ class Loaded:
     backend: Mapping[str, Any]
     dataset: Mapping[str, Any]
     model_sha256: str | None
+    model_bytes: int
     load_s: float
 
 
@@ -85,15 +87,28 @@ def performance_plan(
 
 
 def official_plan(
-    config: RunConfig, model_key: str, user_conf: Path, loaded: Loaded, *, accuracy: bool
+    scenario: Any,
+    config: RunConfig,
+    model_key: str,
+    outdir: Path,
+    loaded: Loaded,
+    found: Calibration,
+    accuracy: bool,
 ) -> LoadPlan:
-    """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key."""
+    """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key.
+
+    Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes for what
+    they leave open.
+    """
+    text = userconf.lint(config.user_conf) if config.user_conf else ""
+    sized = scenario.user_conf(config, found)
+    if accuracy:
+        sized = scenario.accuracy_user_conf()
+        text = userconf.without(text, f"{scenario.loadgen_name}.target_qps")
+    path = outdir.absolute() / "user.conf"
+    path.write_text(userconf.compose(text, sized), encoding="utf-8")
     load = official_load(
-        config.scenario,
-        model_key,
-        str(user_conf),
-        loaded.total_count,
-        loaded.performance_count,
+        config.scenario, model_key, str(path), loaded.total_count, loaded.performance_count
     )
     issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
     return LoadPlan(
@@ -109,7 +124,7 @@ def official_plan(
         percentile=load.percentile,
         latency_bound_ns=load.latency_bound_ns,
         model_key=model_key,
-        user_conf=str(user_conf),
+        user_conf=str(path),
         expected_s=0.0 if accuracy else load.expected_s,
     )
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.plan import Calibration, LoadPlan
+from harness.resolve import Instances
 from harness.units import show_ns, show_rate
 
 
@@ -18,6 +20,24 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield ""
     yield from _numbers(result)
     yield f"{'results':<12}{folder}"
+
+
+def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
+    """One line: what is about to run, and how long it will take."""
+    unit = "samples" if plan.scenario == "offline" or plan.accuracy else "queries"
+    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
+    if plan.target_qps is not None:
+        parts.append(f"at {show_rate(plan.target_qps)}/s")
+    if found.rate_per_s is not None:
+        parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
+    if found.latency_ns is not None:
+        parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
+    if plan.percentile is not None and plan.latency_bound_ns is not None:
+        parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
+    parts.append(f"{spec.instances} x {spec.threads} threads, batch ≤ {spec.max_batch}")
+    if plan.expected_s:
+        parts.append(f"about {plan.expected_s:.0f} s")
+    return ", ".join(parts)
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

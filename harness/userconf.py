@@ -107,3 +107,11 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
     lines = [f"*.{key} = {value}" for key, value in sized if key not in own]
     header = ["# sized by calibration", *lines] if lines else []
     return "\n".join([*header, user_text.rstrip(), ""]) if user_text else "\n".join([*header, ""])
+
+
+def without(text: str, key: str) -> str:
+    """The file without its lines for 'Scenario.key', of whatever model."""
+    kept = [
+        line for line in text.splitlines() if not re.match(rf"\s*\S+\.{re.escape(key)} +=", line)
+    ]
+    return "\n".join(kept)

@@ -1,0 +1,138 @@
+"""The command as a user types it, in a process of its own, and what it left behind."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).parent.parent
+HERE = Path(__file__).parent
+DIGITS = ROOT / "harness/models/digits.onnx"
+_QUIET_SHARE = 0.06
+_ATTEMPTS = 6
+_POLL_S = 0.05
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """result: result.json. Times in ns of the wall clock; first and last None without queries.
+
+    supervisor_peak_bytes: resident, as last seen before its end.
+    """
+
+    result: dict[str, Any]
+    spawned_ns: int
+    first_entry_ns: int
+    last_completed_ns: int
+    result_written_ns: int
+    supervisor_peak_bytes: int
+
+
+class Noise:
+    """Repeats what other processes disturbed: decided by their CPU time, never by the outcome."""
+
+    def __init__(self) -> None:
+        self.repeated = 0
+        self.shares: list[float] = []
+
+    def quiet(self, measure: Callable[[], T]) -> T:
+        """The first of six runs during which others used at most 6 % of the machine, else the last."""
+        for attempt in range(_ATTEMPTS):
+            before = _cpu_s()
+            found = measure()
+            after = _cpu_s()
+            busy, own, total = (b - a for a, b in zip(before, after, strict=True))
+            share = max(0.0, busy - own) / max(total, 1e-9)
+            if share <= _QUIET_SHARE:
+                break
+            self.repeated += attempt < _ATTEMPTS - 1
+        self.shares.append(round(share, 4))
+        return found
+
+
+def _cpu_s() -> tuple[float, float, float]:
+    """CPU seconds of the machine (stolen included), of us and our children, and idle included."""
+    times = psutil.cpu_times()
+    busy = times.user + times.nice + times.system + getattr(times, "steal", 0.0)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return busy, sum(u.ru_utime + u.ru_stime for u in used), busy + times.idle
+
+
+def harness(*arguments: str, prefix: Sequence[str] = ("-m", "harness")) -> Run:
+    """One run in a folder that is gone afterwards. A run that is INVALID is a result too."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        command = [sys.executable, *prefix, *arguments, "--quiet", "--out", str(folder)]
+        spawned_ns = time.time_ns()
+        with subprocess.Popen(
+            command, cwd=ROOT, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process:
+            peak = _peak_bytes(process)
+            assert process.stderr is not None
+            errors = process.stderr.read().decode()
+        if process.returncode not in (0, 4):
+            raise RuntimeError(f"{' '.join(arguments)}: status {process.returncode}: {errors}")
+        path = folder / "result.json"
+        with np.load(folder / "performance/run_1/completions.npz") as done:
+            first, last = int(done["entry_ns"].min()), int(done["completed_ns"].max())
+        return Run(
+            json.loads(path.read_text(encoding="utf-8")),
+            spawned_ns,
+            first,
+            last,
+            path.stat().st_mtime_ns,
+            peak,
+        )
+
+
+def script(name: str, *arguments: str) -> Any:
+    """The JSON that a script of this folder prints."""
+    command = [sys.executable, str(HERE / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def wall_s(*arguments: str) -> float:
+    """Seconds a Python process with these arguments takes."""
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=_environment(),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return time.perf_counter() - start
+
+
+def _environment() -> dict[str, str]:
+    """Scripts of this folder import the checkout's harness, wherever it is installed."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
+    """Waits for the end; the kernel keeps the high-water mark, so polling loses little."""
+    peak = 0
+    while process.poll() is None:
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            break
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                peak = int(line.split()[1]) * 1024
+        time.sleep(_POLL_S)
+    process.wait()
+    return peak

@@ -1,0 +1,83 @@
+"""One row of the table: printed on one line, kept as benchmarks/results/<name>.json."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks.command import HERE
+from benchmarks.pairs import Estimate, Limit, Verdict, verdict
+from harness.host import fingerprint
+
+RESULTS = HERE / "results"
+_SIGN = {"at most": "≤", "at least": "≥"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """found and aa in `unit`, or ratios; neutral: what A/A should be.
+
+    decided: given where the verdict does not come from `found` and `aa`.
+    beside: the yardstick and other numbers to print beside it. runs: everything measured.
+    """
+
+    name: str
+    what: str
+    unit: str
+    limit: Limit
+    bar: float
+    found: Estimate
+    aa: Estimate | None = None
+    neutral: float = 0.0
+    decided: Verdict | None = None
+    beside: Mapping[str, float | str] = field(default_factory=dict)
+    runs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.decided is not None:
+            return self.decided
+        assert self.aa is not None
+        return verdict(self.found, self.aa, self.limit, self.bar, self.neutral)
+
+    def line(self) -> str:
+        parts = [
+            f"{self.name}: {_show(self.found)} {self.unit}".rstrip(),
+            f"must be {_SIGN[self.limit]} {_number(self.bar)}: {self.verdict}",
+        ]
+        if self.aa is not None:
+            parts.append(f"A/A {_show(self.aa)}")
+        parts += [f"{name} {_text(value)}" for name, value in self.beside.items()]
+        return "; ".join(parts)
+
+
+def save(row: Row, *, quick: bool) -> None:
+    """A quick run goes beside, so that it never replaces a full one."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{row.name}{'.quick' if quick else ''}.json"
+    content = {
+        **asdict(row),
+        "verdict": row.verdict,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+    }
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def machine() -> Mapping[str, Any]:
+    """What the numbers depend on; no host name, no path."""
+    facts = fingerprint()
+    return {key: facts[key] for key in ("machine", "system", "packages", "harness")}
+
+
+def _show(found: Estimate) -> str:
+    return f"{_number(found.value)} [{_number(found.low)}, {_number(found.high)}]"
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else _number(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

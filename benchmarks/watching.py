@@ -1,0 +1,33 @@
+"""The command with a supervisor that looks, or never does: watching.py looks|blind ARGUMENTS...
+
+A person at a terminal also sees a progress line; it is made here too, and thrown away.
+"""
+
+import sys
+
+from harness import progress, run, supervise
+from harness.cli import main
+from harness.watch import Now
+
+
+class _Blind:
+    """A watcher that takes nothing from the journal."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def look(self) -> Now:
+        return Now(0, 0, 0, None, 0)
+
+
+class _Shown(progress.Progress):
+    def show(self, now: Now) -> None:
+        self.line(now)
+
+
+if sys.argv[1] == "blind":
+    run.Watcher = _Blind  # type: ignore[assignment,misc]
+    supervise.LOOK_EVERY_S = 3600.0
+else:
+    run.Progress = _Shown  # type: ignore[misc]
+sys.exit(main(sys.argv[2:]))

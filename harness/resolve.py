@@ -1,0 +1,77 @@
+"""What a run decided for itself: the plan of instances, config.yaml and environment.json."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from harness.config import RunConfig, Slo
+from harness.journal import MAX_BATCH
+from harness.loadgen import ROUNDS, installed_version
+from harness.manifest import Model
+from harness.plan import LoadPlan
+from harness.sizing import Loaded, seeds_of
+
+DEFAULT_MAX_BATCH = 8
+
+
+class Instances(NamedTuple):
+    """instances: copies of the model; threads: of each; max_batch: samples."""
+
+    instances: int
+    threads: int
+    max_batch: int
+
+
+def instances(config: RunConfig, scenario: Any, model: Model, cores: int) -> Instances:
+    """Streams: one instance with all cores. Otherwise one a core: that gives the best throughput on
+    most CPUs; a search finds out for a given model.
+    """
+    count = config.instances or (1 if scenario.streams else cores)
+    threads = config.threads or max(1, cores // count)
+    hint = model.manifest.max_batch if model.manifest else None
+    largest = config.max_batch or hint or DEFAULT_MAX_BATCH
+    if scenario.streams:  # a query is answered at once, in one batch where the user allows it
+        samples = scenario.samples_per_query(config)
+        largest = min(samples, config.max_batch or samples)
+    return Instances(count, threads, min(largest, MAX_BATCH))
+
+
+def config(
+    asked: RunConfig, plan: LoadPlan, loaded: Loaded, spec: Instances, dataset: str
+) -> RunConfig:
+    """This run again: everything that was decided on the way is set."""
+    values: dict[str, Any] = {
+        "dataset": dataset,
+        **spec._asdict(),
+        "dataset_digest": loaded.dataset.get("digest"),
+        "model_sha256": loaded.model_sha256,
+        "loadgen_version": installed_version(),
+    }
+    if not asked.mlperf:
+        seeds = seeds_of(asked)
+        values |= {
+            "qsl_seed": seeds.qsl,
+            "sample_index_seed": seeds.sample_index,
+            "schedule_seed": seeds.schedule,
+        }
+        if plan.percentile is not None and plan.latency_bound_ns is not None:
+            values["slo"] = Slo(plan.percentile, plan.latency_bound_ns)
+        if not plan.accuracy:
+            values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
+    return dataclasses.replace(asked, **values)
+
+
+def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:
+    """environment.json: the machine, and what ran on it."""
+    official = ROUNDS.get(installed_version())
+    return {
+        **machine,
+        "loadgen": {
+            "version": installed_version(),
+            "round": official.name if official else None,
+            "seeds": plan.seeds._asdict(),
+        },
+        "backend": loaded.backend,
+        "dataset": loaded.dataset,
+        "model_sha256": loaded.model_sha256,
+    }
