@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
 DIGITS = ROOT / "harness/models/digits.onnx"
 _QUIET_SHARE = 0.06
-_ATTEMPTS = 6
+_TRIES = 6
 _POLL_S = 0.05
 
 T = TypeVar("T")
@@ -49,17 +49,21 @@ class Noise:
 
     def quiet(self, measure: Callable[[], T]) -> T:
         """The first of six runs during which others used at most 6 % of the machine, else the last."""
-        for attempt in range(_ATTEMPTS):
+        tries = 1
+        while True:
             before = _cpu_s()
             found = measure()
-            after = _cpu_s()
-            busy, own, total = (b - a for a, b in zip(before, after, strict=True))
+            busy, own, total = (now - then for then, now in zip(before, _cpu_s(), strict=True))
             share = max(0.0, busy - own) / max(total, 1e-9)
-            if share <= _QUIET_SHARE:
-                break
-            self.repeated += attempt < _ATTEMPTS - 1
-        self.shares.append(round(share, 4))
-        return found
+            if share <= _QUIET_SHARE or tries == _TRIES:
+                self.shares.append(round(share, 4))
+                return found
+            tries += 1
+            self.repeated += 1
+
+    def text(self) -> str:
+        most = max(self.shares, default=0.0)
+        return f"others' CPU ≤ {most:.0%}, {self.repeated} runs repeated"
 
 
 def _cpu_s() -> tuple[float, float, float]:

@@ -12,127 +12,82 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import pairs, rates, report
+from benchmarks import offline, pairs, rates
 from benchmarks.command import DIGITS, Noise, Run, harness, script, wall_s
-from benchmarks.pairs import Estimate, difference, estimate, neighbours, ratio
-from benchmarks.report import Row
+from benchmarks.pairs import MIN_PAIRS, difference, estimate, ratio
+from benchmarks.report import Row, absolute, save
 from benchmarks.topology import write_light
 
-US = 1e3
+QUICK_PAIRS = 3
 PROBE_S = 1.0
-"""The command's own noise probe, which is not its start-up."""
+"""The command's own noise probe; not part of its start-up."""
 
 _PERFORMANCE = ("--mode", "performance")
-_NULL = (*_PERFORMANCE, "--backend", "null")
-_ORT = (*_PERFORMANCE, "--backend", "ort")
+_NULL = ("--backend", "null", *_PERFORMANCE)
+_ORT = ("--backend", "ort", *_PERFORMANCE)
 
 
-def single_stream_null(count: int, noise: Noise) -> Row:
+def single_stream_null(count: int, noise: Noise) -> list[Row]:
     ask = ("--scenario", "single-stream", "--queries", "300000", *_NULL)
+    bare = ("bare_loadgen.py", "single-stream", "300000")
     seen = pairs.alternate(
         lambda: noise.quiet(lambda: _p50_us(harness(*ask))),
-        lambda: noise.quiet(
-            lambda: script("bare_loadgen.py", "single-stream", "300000")["p50_ns"] / US
-        ),
+        lambda: noise.quiet(lambda: float(script(*bare)["p50_ns"]) / 1e3),
         count,
     )
-    return Row(
-        name="single-stream-null",
-        what="LoadGen's p50, null backend",
-        unit="us",
-        limit="at most",
-        bar=5.0,
-        found=estimate(seen.a),
-        aa=neighbours(seen.a, difference),
-        beside={"bare LoadGen": estimate(seen.b).value},
-        runs={"harness": seen.a, "bare": seen.b},
-    )
+    what = "LoadGen's p50, null backend"
+    return [absolute("single-stream-null", what, "us", 5.0, seen.a, {"bare LoadGen": seen.b})]
 
 
-def single_stream_digits(count: int, noise: Noise) -> Row:
+def single_stream_digits(count: int, noise: Noise) -> list[Row]:
     ask = ("--scenario", "single-stream", "--queries", "80000", "--threads", "1", *_ORT)
+    bare = ("bare.py", str(DIGITS), "3", "1x1x1")
     seen = pairs.alternate(
         lambda: noise.quiet(lambda: _p50_us(harness(*ask))),
-        lambda: noise.quiet(lambda: script("bare.py", str(DIGITS), "3", "1x1x1")[0]["p50_ns"] / US),
+        lambda: noise.quiet(lambda: float(script(*bare)[0]["p50_ns"]) / 1e3),
         count,
     )
-    return Row(
-        name="single-stream-digits",
-        what="LoadGen's p50 minus the p50 of a bare session.run, digits, one thread",
-        unit="us",
-        limit="at most",
-        bar=6.0,
-        found=pairs.compared(seen, difference),
-        aa=pairs.same(seen, difference),
-        beside={"LoadGen's p50": estimate(seen.a).value, "bare": estimate(seen.b).value},
-        runs={"harness": seen.a, "bare": seen.b},
-    )
+    return [
+        Row(
+            name="single-stream-digits",
+            what="LoadGen's p50 minus the p50 of a bare session.run, digits, one thread",
+            unit="us",
+            limit="at most",
+            bar=6.0,
+            found=pairs.compared(seen, difference),
+            aa=pairs.same(seen, difference),
+            beside={"LoadGen's p50": estimate(seen.a).value, "bare": estimate(seen.b).value},
+            runs={"harness": seen.a, "bare": seen.b},
+        )
+    ]
 
 
 def _p50_us(run: Run) -> float:
-    return float(run.result["latency_ns"]["p50"]) / US
+    return float(run.result["latency_ns"]["p50"]) / 1e3
 
 
-def server_null(count: int, noise: Noise) -> Row:
-    seen = rates.search("null", (50_000, 100_000, 150_000, 200_000), count, noise)
-    return rates.row("server-null", "null", 100_000, seen, rates.bare_null(noise))
+def server_null(count: int, noise: Noise) -> list[Row]:
+    ladder = (50_000, 100_000, 150_000, 200_000)
+    seen = rates.search("null", ladder, count, noise)
+    return [rates.row("server-null", "null backend", 100_000, seen, rates.bare_null(noise))]
 
 
-def server_digits(count: int, noise: Noise) -> Row:
-    seen = rates.search("ort", (30_000, 40_000, 50_000, 60_000, 80_000), count, noise)
-    return rates.row("server-digits", "digits", 50_000, seen, rates.bare_digits(noise))
+def server_digits(count: int, noise: Noise) -> list[Row]:
+    ladder = (30_000, 40_000, 50_000, 60_000, 80_000)
+    seen = rates.search("ort", ladder, count, noise)
+    return [rates.row("server-digits", "digits", 50_000, seen, rates.bare_digits(noise))]
 
 
-def offline_digits(count: int, noise: Noise) -> Row:
+def offline_digits(count: int, noise: Noise) -> list[Row]:
     batches = (16, 32, 64, 128, 256, 512, 1024)
-    return _offline("digits", DIGITS, batches, 500_000, 0.9, count, noise)
+    return [offline.row("digits", DIGITS, batches, 400_000, 0.9, count, noise)]
 
 
-def offline_squeezenet(count: int, noise: Noise) -> Row:
+def offline_squeezenet(count: int, noise: Noise) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "squeezenet.onnx"
         write_light("squeezenet", path)
-        return _offline("squeezenet", path, (1, 2, 4, 8, 16, 32), 2000, 0.97, count, noise)
-
-
-def _offline(
-    name: str,
-    path: Path,
-    batches: tuple[int, ...],
-    samples: int,
-    bar: float,
-    count: int,
-    noise: Noise,
-) -> Row:
-    """The bare loop's best plan of the whole grid, then pairs with that plan."""
-    grid = [f"{plan}x{batch}" for batch in batches for plan in ("1x1", "1x2", "2x1")]
-    found = noise.quiet(lambda: script("bare.py", str(path), "1", *grid))
-    best = max(found, key=lambda plan: float(plan["samples_per_s"]))["plan"]
-    instances, threads, batch = best.split("x")
-    plan = ("--instances", instances, "--threads", threads, "--max-batch", batch)
-    model = ("--model", "digits" if name == "digits" else str(path))
-    ask = ("--scenario", "offline", "--queries", str(samples), *plan, *model, *_ORT)
-    seen = pairs.alternate(
-        lambda: noise.quiet(lambda: float(harness(*ask).result["throughput_per_s"]["completed"])),
-        lambda: noise.quiet(lambda: float(script("bare.py", str(path), "4", best)[0]["samples_per_s"])),
-        count,
-    )
-    return Row(
-        name=f"offline-{name}",
-        what=f"samples/s over the bare loop's, plan {best} (instances x threads x batch)",
-        unit="",
-        limit="at least",
-        bar=bar,
-        found=pairs.compared(seen, ratio),
-        aa=pairs.same(seen, ratio),
-        neutral=1.0,
-        beside={
-            "plan": best,
-            "harness": estimate(seen.a).value,
-            "bare": estimate(seen.b).value,
-        },
-        runs={"harness": seen.a, "bare": seen.b, "grid": found},
-    )
+        return [offline.row("squeezenet", path, (1, 2, 4, 8, 16, 32), 2_000, 0.97, count, noise)]
 
 
 _MILLION = {
@@ -141,19 +96,134 @@ _MILLION = {
 }
 
 
-def million_growth(scenario: str, count: int, noise: Noise) -> Row:
+def million(scenario: str, count: int, noise: Noise) -> list[Row]:
+    """Two rows of the same runs: memory, and how long the ending takes."""
     runs = [noise.quiet(lambda: harness(*_MILLION[scenario])) for _ in range(max(2, count // 2))]
-    growth = [r.result["measured_process"]["rss_growth_bytes"] / 1e6 for r in runs]
-    ending = [(r.result_written_ns - r.last_completed_ns) / 1e9 for r in runs]
-    peaks = [r.supervisor_peak_bytes / 1e6 for r in runs]
-    return Row(
-        name=f"million-{scenario}-memory",
-        what="growth of the measured process over 1,000,000 queries, null backend",
-        unit="MB",
-        limit="at most",
-        bar=450.0,
-        found=estimate(growth),
-        aa=neighbours(growth, difference),
-        beside={"supervisor's peak, MB": estimate(peaks).value},
-        runs={"growth_mb": growth, "ending_s": ending, "supervisor_peak_mb": peaks},
+    growth_mb = [r.result["measured_process"]["rss_growth_bytes"] / 1e6 for r in runs]
+    peaks_mb = [r.supervisor_peak_bytes / 1e6 for r in runs]
+    ending_s = [(r.result_written_ns - r.last_completed_ns) / 1e9 for r in runs]
+    name, load = f"million-{scenario}", f"1,000,000 queries, {scenario}, null backend"
+    return [
+        absolute(
+            f"{name}-memory",
+            f"growth of the measured process: {load}",
+            "MB",
+            450.0,
+            growth_mb,
+            {"supervisor's peak, MB": peaks_mb},
+        ),
+        absolute(
+            f"{name}-ending", f"last completion to result.json: {load}", "s", 5.0, ending_s, {}
+        ),
+    ]
+
+
+def watching(rate: int, count: int, noise: Noise) -> list[Row]:
+    ask = (
+        *("--scenario", "server", "--target-qps", str(rate), "--duration", "5s"),
+        *("--slo", "p99=1s", *_ORT),
     )
+
+    def cpu_us(kind: str) -> float:
+        run = harness(*ask, prefix=("benchmarks/watching.py", kind))
+        return float(run.result["measured_process"]["cpu_s_per_query"]) * 1e6
+
+    seen = pairs.alternate(
+        lambda: noise.quiet(lambda: cpu_us("looks")),
+        lambda: noise.quiet(lambda: cpu_us("blind")),
+        count,
+    )
+    return [
+        Row(
+            name=f"watching-{rate}",
+            what=f"CPU time per query, watched over not watched, digits at {rate:,}/s",
+            unit="",
+            limit="at most",
+            bar=1.03,
+            found=pairs.compared(seen, ratio),
+            aa=pairs.same(seen, ratio),
+            neutral=1.0,
+            beside={"watched, us": estimate(seen.a).value, "not": estimate(seen.b).value},
+            runs={"watched_us": seen.a, "not_us": seen.b},
+        )
+    ]
+
+
+def help_time(count: int, noise: Noise) -> list[Row]:
+    wall_s("-m", "harness", "--help")  # warms the file cache
+    seen = pairs.alternate(
+        lambda: noise.quiet(lambda: wall_s("-m", "harness", "--help")),
+        lambda: noise.quiet(lambda: wall_s("-c", "")),
+        max(10, count),
+    )
+    what = "python -m harness --help"
+    return [absolute("help", what, "s", 0.25, seen.a, {"python -c '', s": seen.b})]
+
+
+_BARE_START = (
+    "import mlperf_loadgen, onnxruntime, sys;"
+    "onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])"
+)
+
+
+def first_query(count: int, noise: Noise) -> list[Row]:
+    ask = ("--scenario", "server", "--target-qps", "1000", "--duration", "1s", *_ORT)
+
+    def start_s() -> float:
+        run = harness(*ask)
+        calibration_s = float(run.result["calibration"]["seconds"])
+        return (run.first_entry_ns - run.spawned_ns) / 1e9 - PROBE_S - calibration_s
+
+    seen = pairs.alternate(
+        lambda: noise.quiet(start_s),
+        lambda: noise.quiet(lambda: wall_s("-c", _BARE_START, str(DIGITS))),
+        count,
+    )
+    what = "command start to first query, less probe and calibration, digits"
+    beside = {"bare imports and session, s": seen.b}
+    return [absolute("first-query", what, "s", 2.5, seen.a, beside)]
+
+
+ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
+    "single-stream-null": single_stream_null,
+    "single-stream-digits": single_stream_digits,
+    "server-null": server_null,
+    "server-digits": server_digits,
+    "offline-digits": offline_digits,
+    "offline-squeezenet": offline_squeezenet,
+    "million-server": partial(million, "server"),
+    "million-single-stream": partial(million, "single-stream"),
+    "watching-1000": partial(watching, 1_000),
+    "watching-10000": partial(watching, 10_000),
+    "help": help_time,
+    "first-query": first_query,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument(
+        "--rows", metavar="NAME,...", default=",".join(ROWS), help=f"of {', '.join(ROWS)}"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_PAIRS} pairs instead of {MIN_PAIRS}: an impression, kept as *.quick.json",
+    )
+    options = parser.parse_args()
+    names = options.rows.split(",")
+    unknown = [name for name in names if name not in ROWS]
+    if unknown:
+        parser.error(f"no row named {unknown[0]!r}: choose from {', '.join(ROWS)}")
+    verdicts = []
+    for name in names:
+        noise = Noise()
+        for row in ROWS[name](QUICK_PAIRS if options.quick else MIN_PAIRS, noise):
+            print(f"{row.line()}; {noise.text()}", flush=True)
+            save(row, noise, quick=options.quick)
+            verdicts.append(row.verdict)
+    return 4 if "missed" in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

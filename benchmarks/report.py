@@ -1,13 +1,21 @@
 """One row of the table: printed on one line, kept as benchmarks/results/<name>.json."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from benchmarks.command import HERE
-from benchmarks.pairs import Estimate, Limit, Verdict, verdict
+from benchmarks.command import HERE, Noise
+from benchmarks.pairs import (
+    Estimate,
+    Limit,
+    Verdict,
+    difference,
+    estimate,
+    neighbours,
+    verdict,
+)
 from harness.host import fingerprint
 
 RESULTS = HERE / "results"
@@ -52,13 +60,37 @@ class Row:
         return "; ".join(parts)
 
 
-def save(row: Row, *, quick: bool) -> None:
+def absolute(
+    name: str,
+    what: str,
+    unit: str,
+    bar: float,
+    values: Sequence[float],
+    beside: Mapping[str, Sequence[float]],
+) -> Row:
+    """A row about values that must stay below `bar`; beside: other values of the same runs."""
+    return Row(
+        name=name,
+        what=what,
+        unit=unit,
+        limit="at most",
+        bar=bar,
+        found=estimate(values),
+        aa=neighbours(values, difference),
+        beside={key: estimate(seen).value for key, seen in beside.items()},
+        runs={"values": values, **beside},
+    )
+
+
+def save(row: Row, noise: Noise, *, quick: bool) -> None:
     """A quick run goes beside, so that it never replaces a full one."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{row.name}{'.quick' if quick else ''}.json"
     content = {
         **asdict(row),
         "verdict": row.verdict,
+        "others_cpu_shares": noise.shares,
+        "runs_repeated_for_noise": noise.repeated,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
     }

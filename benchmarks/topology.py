@@ -43,7 +43,9 @@ def write_light(name: str, path: Path) -> None:
     onnx.save(model, path)
 
 
-def _weights(random: np.random.Generator, shape: tuple[int, ...]) -> "np.typing.NDArray[np.float32]":
+def _weights(
+    random: np.random.Generator, shape: tuple[int, ...]
+) -> "np.typing.NDArray[np.float32]":
     """Scaled (He) so that activations neither vanish nor overflow; biases small."""
     scale = (2.0 / np.prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
     return (random.standard_normal(shape) * scale).astype(np.float32)

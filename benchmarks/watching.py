@@ -4,6 +4,7 @@ A person at a terminal also sees a progress line; it is made here too, and throw
 """
 
 import sys
+from unittest.mock import patch
 
 from harness import progress, run, supervise
 from harness.cli import main
@@ -26,8 +27,8 @@ class _Shown(progress.Progress):
 
 
 if sys.argv[1] == "blind":
-    run.Watcher = _Blind  # type: ignore[assignment,misc]
-    supervise.LOOK_EVERY_S = 3600.0
+    patch.object(run, "Watcher", _Blind).start()
+    patch.object(supervise, "LOOK_EVERY_S", 3600.0).start()
 else:
-    run.Progress = _Shown  # type: ignore[misc]
+    patch.object(run, "Progress", _Shown).start()
 sys.exit(main(sys.argv[2:]))

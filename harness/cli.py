@@ -26,10 +26,10 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), list, runs; each has its own --help
+  run (the default), check, list, runs; each has its own --help
 """
 
-VERBS = ("run", "list", "runs")
+VERBS = ("run", "check", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     verb = given.pop(0) if given and given[0] in VERBS else "run"
     try:
-        return {"run": _run, "list": _list, "runs": _runs}[verb](given)
+        return {"run": _run, "check": _check, "list": _list, "runs": _runs}[verb](given)
     except HarnessError as e:
         for line in str(e).splitlines():
             print(f"harness: {line}", file=sys.stderr)
@@ -164,6 +164,25 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
             "update the harness"
         )
     return config_from(content, str(path), problems)
+
+
+def _check(arguments: list[str]) -> int:
+    parser = _Parser(
+        prog="python -m harness check",
+        description="Derive a run's verdict again from its files, and compare it with result.json.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="a run's folder, e.g. results/latest")
+    folder = Path(parser.parse_args(arguments).folder)
+    from harness.errors import RunInvalid
+    from harness.recheck import check
+
+    differences = check(folder)
+    for line in differences:
+        print(line)
+    if differences:
+        return RunInvalid.exit_status
+    print(f"{folder}: result.json agrees with the files")
+    return 0
 
 
 def _list(arguments: list[str]) -> int:

@@ -6,7 +6,9 @@ two drift apart, which would falsify every latency of the run.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.units import NS_PER_MS
 
@@ -52,6 +54,15 @@ class ClockWatch:
             if abs(step) > abs(self.largest_step_ns):
                 self.largest_step_ns = step
         self._samples.append((at_ns, offset_ns))
+
+    def to_json(self) -> dict[str, object]:
+        """The step, and the two samples that the slew comes from."""
+        ends = [self._samples[0], self._samples[-1]] if self._samples else []
+        return {"largest_step_ns": self.largest_step_ns, "ends": [list(e) for e in ends]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "ClockWatch":
+        return cls(int(values["largest_step_ns"]), [(int(a), int(b)) for a, b in values["ends"]])
 
     @property
     def slew_ppm(self) -> float:

@@ -105,6 +105,7 @@ def parse_key_value(text: str) -> tuple[str, str]:
 
 
 MAX_SEED = 2**64 - 1
+_NO_SCENARIO = "--scenario is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +262,7 @@ class RunConfig:
     def _problems(self) -> Iterator[str]:
         """Contradictions between options; ranges were checked while parsing."""
         if not self.scenario:
-            yield f"--scenario is missing: choose from {', '.join(SCENARIOS)}"
+            yield f"{_NO_SCENARIO}: choose from {', '.join(SCENARIOS)}"
         if self.target_qps is not None and self.scenario != "server":
             yield f"--target-qps is the arrival rate of --scenario server: drop it for {self.scenario}"
         if self.samples_per_query is not None and self.scenario != "multi-stream":
@@ -303,7 +304,9 @@ def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunC
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:
-        raise ConfigError("\n".join([*problems, str(e)])) from None
+        told = any("no scenario named" in p for p in problems)
+        more = [p for p in str(e).splitlines() if not (told and p.startswith(_NO_SCENARIO))]
+        raise ConfigError("\n".join([*problems, *more])) from None
     if problems:
         raise ConfigError("\n".join(problems))
     return config

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import database, host, preflight, registry, resolve, results, score, table
+from harness import database, host, preflight, records, registry, resolve, results, score, table
 from harness.config import RunConfig, Slo, to_plain
 from harness.errors import ConfigError, HarnessError, RunDied, RunInvalid
 from harness.journal import Journal
@@ -34,7 +34,7 @@ from harness.sizing import (
     performance_plan,
     slo_of,
 )
-from harness.stages import read_completions, save
+from harness.stages import read_completions
 from harness.supervise import START_LIMIT_S, MeasuredProcess
 from harness.types import Reason
 from harness.verdict import Evidence
@@ -254,13 +254,12 @@ class _Run:
         return self._evidence(process, journal, plan, outdir, ended, failure)
 
     def _keep(self, evidence: Evidence, outdir: Path) -> None:
-        """After a signal: the journal becomes what the result shows."""
+        """On disk before anything else is done with it."""
+        records.write(outdir, evidence)
         if evidence.plan.accuracy:
             self.findings.accuracy = evidence
-            return
-        self.findings.performance = evidence
-        if evidence.done is not None:
-            save(outdir / "completions.npz", evidence.done)
+        else:
+            self.findings.performance = evidence
 
     def _evidence(
         self,

@@ -10,10 +10,16 @@ from harness.types import Answer, DatasetSetup, Score
 
 
 def score(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
-    """Also writes accuracy.txt. An AccuracyLogError when the log is short: that is no score."""
+    """Also writes accuracy.txt, in MLPerf's pattern."""
+    found = compute(outdir, metric, answer_dtype, labels)
+    (outdir / "accuracy.txt").write_text(found.line + "\n", encoding="utf-8")
+    return found
+
+
+def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
+    """An AccuracyLogError when the log is short: that is no score."""
     answers = _one_each(outdir / ACCURACY, len(labels))
     found: Score = registry.load("metric", metric)(answer_dtype).score(answers, labels)
-    (outdir / "accuracy.txt").write_text(found.line + "\n", encoding="utf-8")
     return found
 
 

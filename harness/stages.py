@@ -8,8 +8,6 @@ Per sample the six stages sum to the end-to-end latency.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -143,9 +141,3 @@ def percentiles(latency_ns: Array) -> Mapping[str, int]:
         "mean": int(ordered.mean()),
         **{name: percentile_ns(ordered, f) for name, f in fractions.items()},
     }
-
-
-def save(path: Path, done: Completions) -> None:
-    """completions.npz: one array a column."""
-    columns: dict[str, Any] = dict(done.columns)
-    np.savez(path, **columns)

@@ -243,9 +243,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
     ],
 )
-def test_a_contradiction_between_options_is_refused(
-    values: dict[str, Any], message: str
-) -> None:
+def test_a_contradiction_between_options_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         _config(**values)
 

@@ -1,0 +1,54 @@
+"""Offline throughput beside the bare loop, both with the plan that is best for the bare loop."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import pairs
+from benchmarks.command import DIGITS, Noise, harness, script
+from benchmarks.pairs import estimate, ratio
+from benchmarks.report import Row
+
+
+def row(
+    name: str,
+    path: Path,
+    batches: Sequence[int],
+    samples: int,
+    bar: float,
+    count: int,
+    noise: Noise,
+) -> Row:
+    """The bare loop's best plan of the whole grid, then pairs with that plan."""
+    grid = [f"{cores}x{batch}" for batch in batches for cores in ("1x1", "1x2", "2x1")]
+    found = [noise.quiet(partial(script, "bare.py", str(path), "2", plan))[0] for plan in grid]
+    best = max(found, key=lambda plan: float(plan["samples_per_s"]))["plan"]
+    instances, threads, batch = best.split("x")
+    ask = (
+        *("--scenario", "offline", "--queries", str(samples)),
+        *("--model", "digits" if path == DIGITS else str(path)),
+        *("--instances", instances, "--threads", threads, "--max-batch", batch),
+        *("--backend", "ort", "--mode", "performance"),
+    )
+    bare = ("bare.py", str(path), "4", best)
+    seen = pairs.alternate(
+        lambda: noise.quiet(lambda: float(harness(*ask).result["throughput_per_s"]["completed"])),
+        lambda: noise.quiet(lambda: float(script(*bare)[0]["samples_per_s"])),
+        count,
+    )
+    return Row(
+        name=f"offline-{name}",
+        what="samples/s over the bare loop's, both with the bare loop's best plan",
+        unit="",
+        limit="at least",
+        bar=bar,
+        found=pairs.compared(seen, ratio),
+        aa=pairs.same(seen, ratio),
+        neutral=1.0,
+        beside={
+            "harness, samples/s": estimate(seen.a).value,
+            "bare": estimate(seen.b).value,
+            "instances x threads x batch": best,
+        },
+        runs={"harness": seen.a, "bare": seen.b, "grid": found},
+    )

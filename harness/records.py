@@ -1,0 +1,74 @@
+"""What one LoadGen run leaves beside LoadGen's own logs, so that it can be judged again from files.
+
+run.json          what LoadGen was told, how the process ended, what the clock did
+completions.npz   one row a sample
+"""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.clock import ClockWatch
+from harness.errors import ConfigError
+from harness.logs import DETAIL, DetailLog, read_detail
+from harness.plan import LoadPlan
+from harness.results import write_json
+from harness.stages import Completions
+from harness.types import Reason
+from harness.verdict import Evidence
+
+RUN = "run.json"
+COMPLETIONS = "completions.npz"
+
+
+def write(outdir: Path, run: Evidence) -> None:
+    if run.done is not None:
+        columns: dict[str, Any] = dict(run.done.columns)
+        np.savez(outdir / COMPLETIONS, **columns)
+    write_json(
+        outdir / RUN,
+        {
+            "plan": run.plan.to_json(),
+            "ended": run.ended,
+            "failure": run.failure._asdict() if run.failure else None,
+            "issued": run.done.issued if run.done else 0,
+            "clock": run.clock.to_json(),
+        },
+    )
+
+
+def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
+    """None where no such run was made. A ConfigError names a file that cannot be what we wrote."""
+    path = outdir / RUN
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        failure = Reason(**content["failure"]) if content["failure"] else None
+        return Evidence(
+            plan=LoadPlan.from_json(content["plan"]),
+            loadgen_scenario=loadgen_scenario,
+            log=read_detail(outdir / DETAIL) if failure is None else DetailLog(),
+            done=_read_completions(outdir / COMPLETIONS, content["issued"]),
+            ended=content["ended"],
+            failure=failure,
+            clock=ClockWatch.from_json(content["clock"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+
+
+def _read_completions(path: Path, issued: int) -> Completions | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+        order = columns["order"]
+        once = len(order) == issued and bool((order == np.arange(len(order))).all())
+        return Completions(columns, issued, once)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from None

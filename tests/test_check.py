@@ -1,0 +1,98 @@
+"""`check` derives a run's verdict from its files, and finds what was edited by hand."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import main
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("check") / "run"
+    arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
+    assert main([*arguments, "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_finished_run_agrees_with_its_files(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run}: result.json agrees with the files\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda r: r["latency_ns"].update(p99=1), "latency_ns.p99: result.json says 1, the files"),
+        (lambda r: r["accuracy"].update(value=99.9), "accuracy.value: result.json says 99.9, the"),
+        (lambda r: r["headline"].update(value=9e9), "headline.value: result.json says 90000"),
+        (lambda r: r["stages_ns"]["infer"].update(p50=1), "stages_ns.infer.p50: result.json says"),
+        (lambda r: r.update(verdict="INVALID"), "verdict: result.json says 'INVALID', the files"),
+    ],
+)
+def test_a_number_edited_by_hand_is_found(
+    run: Path,
+    change: Callable[[dict[str, Any]], None],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    edit(run / "result.json", change)
+    assert main(["check", str(run)]) == 4
+    assert capsys.readouterr().out.startswith(line)
+
+
+def test_an_invalid_log_under_a_valid_result_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = run / "performance/run_1/mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
+    assert main(["check", str(run)]) == 4
+    assert "verdict: result.json says 'VALID', the files give 'INVALID'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", "{"),
+        ("result.json", "[]"),
+        ("config.yaml", "scenario: nosuch"),
+        ("performance/run_1/run.json", "{}"),
+        ("performance/run_1/run.json", '{"plan": 3}'),
+        ("performance/run_1/completions.npz", "no zip"),
+    ],
+)
+def test_a_broken_file_is_one_line(
+    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / name).write_text(content)
+    assert main(["check", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("harness: ")
+    assert said.count("\n") == 1
+
+
+def test_a_folder_that_is_no_run_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"harness: {tmp_path}/result.json cannot be read: No such file or directory: "
+        "is this a run's folder?\n"
+    )
