@@ -92,6 +92,13 @@ def machine_doubts(
     steal, others = load.get("steal"), load.get("others")
     if steal is not None and steal > STEAL_SHARE:
         yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
+    throttled_s = load.get("throttled_s")
+    if throttled_s:
+        yield Reason(
+            "throttled",
+            f"the container's CPU quota held the run back for {throttled_s:.2f} s: raise the quota "
+            "or use fewer --instances and --threads",
+        )
     if others is not None and others > OTHERS_SHARE:
         yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -98,16 +99,33 @@ class SystemLoad:
         self._before = _cpu_times()
         self._start = time.monotonic()
         used = psutil.Process(measured).cpu_times()
+        self._throttled_s = _throttled_s()
         self._not_ours_s = _own_cpu_s() + used.user + used.system
 
     def since(self) -> Mapping[str, float | None]:
-        """Shares of all cores: `steal`, and `others`, used by processes that are not the run."""
+        """Shares of all cores: `steal`, and `others`, used by processes that are not the run.
+
+        throttled_s: how long the cgroup's quota held this container back; None where not told.
+        """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
         busy = sum(after.get(k, 0) - self._before.get(k, 0) for k in ("user", "nice", "system"))
         own = _own_cpu_s() - self._not_ours_s
         others = max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
-        return {"steal": _steal(self._before, after), "others": others}
+        throttled_s = _throttled_s()
+        if throttled_s is not None and self._throttled_s is not None:
+            throttled_s -= self._throttled_s
+        return {
+            "steal": _steal(self._before, after),
+            "others": others,
+            "throttled_s": throttled_s,
+        }
+
+
+def _throttled_s() -> float | None:
+    """cpu.stat of this container's cgroup (version 2), since it began."""
+    match = re.search(r"^throttled_usec (\d+)$", _read(CGROUP / "cpu.stat"), re.MULTILINE)
+    return int(match[1]) / 1e6 if match else None
 
 
 def _own_cpu_s() -> float:

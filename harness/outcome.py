@@ -57,6 +57,7 @@ class Findings:
     no_score: str = ""
     score_failure: Reason | None = None
     stopped: Reason | None = None
+    unsaved: Reason | None = None
 
 
 def result(found: Findings) -> dict[str, Any]:
@@ -107,6 +108,8 @@ def _measured(found: Findings) -> bool:
 def _reasons(found: Findings) -> Iterable[Reason]:
     if found.stopped is not None:
         yield found.stopped
+    if found.unsaved is not None:
+        yield found.unsaved
     if found.performance is not None:
         yield from performance_reasons(found.performance)
         if found.performance.failure is None:

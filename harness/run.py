@@ -99,6 +99,9 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
             preflight.say(str(e))
             run.findings.score_failure = Reason("accuracy-failed", str(e))
             status = RunInvalid.exit_status
+        except OSError as e:  # the result folder: gone, full or not ours to write
+            run.not_saved(e)
+            status = RunInvalid.exit_status
         except BaseException:
             run.save()
             raise
@@ -254,12 +257,19 @@ class _Run:
         return self._evidence(process, journal, plan, outdir, ended, failure)
 
     def _keep(self, evidence: Evidence, outdir: Path) -> None:
-        """On disk before anything else is done with it."""
-        records.write(outdir, evidence)
+        """On disk before anything else is done with it; where that fails, the table still shows it."""
         if evidence.plan.accuracy:
             self.findings.accuracy = evidence
         else:
             self.findings.performance = evidence
+        try:
+            records.write(outdir, evidence)
+        except OSError as e:
+            self.not_saved(e)
+
+    def not_saved(self, error: OSError) -> None:
+        text = f"{self._folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
+        self.findings.unsaved = Reason("not-saved", text)
 
     def _evidence(
         self,
@@ -304,11 +314,9 @@ class _Run:
     def has_measured(self) -> bool:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
-    def save(self) -> dict[str, Any]:
+    def save(self) -> None:
         """result.json as far as the run has come."""
-        content = result(self.findings)
-        results.write_json(self._folder.path / results.RESULT, content)
-        return content
+        results.write_json(self._folder.path / results.RESULT, result(self.findings))
 
     def give_up(self, error: HarnessError) -> None:
         """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
@@ -320,12 +328,20 @@ class _Run:
 
     def conclude(self, status: int, *, as_json: bool) -> int:
         """Write the result, name the folder, add the row, print; returns the exit status."""
-        content = self.save()
-        folder = self._folder.path if status else self._folder.finish()
+        folder = self._folder.path
+        content = result(self.findings)
         try:
+            results.write_json(folder / results.RESULT, content)
+            if not status and self.findings.unsaved is None:
+                folder = self._folder.finish()
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             preflight.say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
+        except OSError as e:
+            self.not_saved(e)
+            content = result(self.findings)
+        if self.findings.unsaved is not None:
+            preflight.say(self.findings.unsaved.text)
         text = json.dumps(content, indent=2, default=str) if as_json else None
         _print(text or "\n".join(table.lines(content, folder)))
         if status:

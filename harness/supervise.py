@@ -74,8 +74,9 @@ class MeasuredProcess:
         self.kill()
         self._channel.close()
         os.close(self.journal_fd)
-        if not self._output.stat().st_size:
-            self._output.unlink()
+        with suppress(OSError):  # the folder may be gone
+            if not self._output.stat().st_size:
+                self._output.unlink()
 
     def kill(self) -> None:
         """The whole process group: a plug-in may have started processes of its own."""

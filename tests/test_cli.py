@@ -151,7 +151,7 @@ def test_run_is_the_verb_when_none_is_given(executed: list[RunConfig]) -> None:
 
 
 def test_an_option_that_may_be_repeated_keeps_every_value(executed: list[RunConfig]) -> None:
-    main("--scenario server --input-shape a=1x2 --input-shape b=1x3".split())
+    main(["--scenario", "server", "--input-shape", "a=1x2", "--input-shape", "b=1x3"])
     assert executed[0].input_shape == (("a", (1, 2)), ("b", (1, 3)))
 
 

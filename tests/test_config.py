@@ -174,7 +174,7 @@ configs = st.fixed_dictionaries(
         "backend_option": st.lists(st.tuples(names, texts), max_size=3).map(tuple),
     },
     optional=maybe,
-).map(lambda values: RunConfig(**values))
+).map(lambda values: _config(**values))
 server_configs = st.builds(
     lambda qps: _config(target_qps=qps), st.floats(1e-300, 1e9, exclude_min=False)
 )

@@ -68,7 +68,7 @@ def _keep(run: Path, golden: Path) -> None:
 def _early_stopping(scenario: str, queries: int, late: int) -> dict[str, object]:
     script = HERE.parent / "loadgen_run.py"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, script, folder, scenario, str(queries), str(late), "10000"]
+        command = [sys.executable, str(script), folder, scenario, str(queries), str(late), "10000"]
         subprocess.run(command, check=True)
         log = read_detail(Path(folder) / DETAIL)
     return {
