@@ -13,7 +13,7 @@ from typing import Protocol
 from harness.clock import wall_ns
 from harness.journal import Issuer, Writer
 from harness.loadgen import Responder
-from harness.postprocess import Postprocess
+from harness.postprocess import Postprocess, has_nan
 from harness.types import Array, Backend, Dataset
 
 
@@ -78,13 +78,16 @@ class Instance:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)
-            failed = 0
         except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
             failed = 1
             self._failures.add(e, len(ids))
             postprocessed = wall_ns()
             gathered, inferred = max(gathered, taken), max(inferred, gathered)
             completed = self._responder.complete_empty(ids)
+        else:  # after the answer: the check is no part of the latency
+            failed = int(has_nan(outputs))
+            if failed:
+                self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
         self._write(first, indices, failed, taken, gathered, inferred, postprocessed, completed)
 
     def _mismatch(self, answers: Array, count: int) -> str:

@@ -103,9 +103,9 @@ def machine_doubts(
         yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
 
 
-def stall_doubts(done: Completions, slowest_batch_ns: int) -> Iterator[Reason]:
+def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
     """The process was stopped, or the model stood still: the latencies show it, and so does this."""
-    gap_ns = longest_gap_ns(done)
+    gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
         yield Reason(
             "stalled",
@@ -114,12 +114,14 @@ def stall_doubts(done: Completions, slowest_batch_ns: int) -> Iterator[Reason]:
         )
 
 
-def longest_gap_ns(done: Completions) -> int:
-    """Between two completions, not counting the time when nothing was in flight."""
+def longest_gap_ns(done: Completions, scenario: str) -> int:
+    """Between two completions, not counting Server's time in which no query was due."""
     completed = np.sort(done.columns["completed_ns"])
-    # After i completions the (i + 1)-th sample to be issued is in flight, or nothing is.
-    issued = np.sort(done.columns["entry_ns"])
-    gaps = completed[1:] - np.maximum(completed[:-1], issued[1:])
+    since = completed[:-1]
+    if scenario == "server":
+        # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
+        since = np.maximum(since, np.sort(done.columns["scheduled_ns"])[1:])
+    gaps = completed[1:] - since
     return int(gaps.max()) if len(gaps) else 0
 
 

@@ -136,7 +136,7 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
         yield from sample_doubts(run, percentile)
         if run.done is not None and len(run.done):
             slowest_ns = found.calibration.slowest_batch_ns if found.calibration else 0
-            yield from stall_doubts(run.done, slowest_ns)
+            yield from stall_doubts(run.done, run.plan.scenario, slowest_ns)
             yield from drift_doubts(run.done, run.plan)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)

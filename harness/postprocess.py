@@ -30,6 +30,16 @@ def postprocessor(step: str, output: str | None) -> Postprocess:
     return postprocess
 
 
+def has_nan(outputs: Outputs) -> bool:
+    """One pass over the outputs: a sum is NaN where any of its terms is."""
+    if isinstance(outputs, np.ndarray):
+        if outputs.dtype.kind not in "fc" or not np.isnan(outputs.sum()):
+            return False
+        return bool(np.isnan(outputs).any())  # infinities of both signs make a NaN sum, too
+    arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
+    return any(has_nan(np.asarray(a)) for a in arrays)
+
+
 def _chosen(outputs: Mapping[str, Array], name: str | None) -> Array:
     if name is None:
         return next(iter(outputs.values()))

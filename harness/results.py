@@ -34,6 +34,14 @@ class ResultFolder:
         except OSError as e:
             raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e
 
+    def subfolder(self, *names: str) -> Path:
+        """Made in here; an OSError when this folder itself has been taken away meanwhile."""
+        path = self.path
+        for name in names:
+            path = path / name
+            path.mkdir()
+        return path
+
     def finish(self) -> Path:
         """Rename to the final name and point `latest` at it."""
         self.path.rename(self.final)

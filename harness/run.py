@@ -144,8 +144,7 @@ class _Run:
             self._accuracy_run()
 
     def _performance(self) -> None:
-        outdir = self._folder.path / "performance" / "run_1"
-        outdir.mkdir(parents=True)
+        outdir = self._folder.subfolder("performance", "run_1")
         needs = self._scenario.needs_calibration(self._config)
         with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
             loaded, found = self._loaded(process)
@@ -161,8 +160,7 @@ class _Run:
         self._raise_if_died(evidence)
 
     def _accuracy_run(self) -> None:
-        outdir = self._folder.path / "accuracy"
-        outdir.mkdir(parents=True)
+        outdir = self._folder.subfolder("accuracy")
         with self._spawn("accuracy", outdir, 0.0) as process:
             loaded, found = self._loaded(process)
             plan = self._plan(loaded, found, outdir, accuracy=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.postprocess import Postprocess
+from harness.postprocess import Postprocess, has_nan
 from harness.types import Array, Backend, Dataset
 
 LIMIT_S = 5.0
@@ -22,7 +22,10 @@ class Answerer(NamedTuple):
     postprocess: Postprocess
 
     def answer(self, indices: Sequence[int]) -> Array:
-        answers = self.postprocess(self.backend.infer(self.dataset.batch(indices)))
+        outputs = self.backend.infer(self.dataset.batch(indices))
+        answers = self.postprocess(outputs)
+        if has_nan(outputs):
+            raise ValueError("the model's outputs hold NaN")
         if len(answers) != len(indices):
             raise ValueError(f"{len(answers)} outputs for {len(indices)} samples")
         return answers

@@ -29,7 +29,13 @@ SAMPLES = 20
 """Size of the golden runs' dataset (tests/golden/tiny.py)."""
 
 ENDED: Mapping[str, Any] = {
-    "used": {"cpu_s": 1.0, "wall_s": 2.0, "voluntary_switches": 1, "involuntary_switches": 1},
+    "used": {
+        "cpu_s": 1.0,
+        "wall_s": 2.0,
+        "wall_offset_ns": 0,
+        "voluntary_switches": 1,
+        "involuntary_switches": 1,
+    },
     "failed_samples": 0,
     "failed_batches": 0,
     "first_failure": "",
@@ -97,8 +103,8 @@ def golden_journal(scenario: str) -> Journal:
 
 
 def golden_completions(scenario: str) -> Completions:
-    longest_ns = golden_log(scenario).get("result_max_latency_ns")
-    return read_completions(golden_journal(scenario), plan(scenario), longest_ns)
+    shortest_ns = golden_log(scenario).get("result_min_latency_ns")
+    return read_completions(golden_journal(scenario), plan(scenario), shortest_ns)
 
 
 def evidence(scenario: str, **changed: Any) -> Evidence:

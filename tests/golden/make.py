@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 RUNS = {
     "single-stream": "--queries 700",
     "multi-stream": "--queries 662",
-    "server": "--queries 700 --target-qps 2000",
-    "offline": "--queries 500",
+    "server": "--queries 700 --target-qps 2000 --instances 2",
+    "offline": "--queries 500 --instances 2",
 }
 EARLY_STOPPING = (
     *[("SingleStream", n, 0) for n in (44, 63, 64, 90, 197, 700, 2010)],
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _harness(scenario: str, options: str, out: Path) -> None:
-    fixed = f"--dataset {HERE / 'tiny.py'}:Tiny --instances 2 --out {out} --scenario {scenario}"
+    fixed = f"--dataset {HERE / 'tiny.py'}:Tiny --out {out} --scenario {scenario}"
     subprocess.run(
         [sys.executable, "-m", "harness", *fixed.split(), *options.split()],
         cwd=HERE.parent.parent,

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import time
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -64,6 +65,39 @@ class WrongType(Faulty):
         return "not an array"
 
 
+class WrongShape(Faulty):
+    def fault(self, good: Array) -> Any:
+        return np.zeros((len(good), 10, 2), np.float32)
+
+
+class NotANumber(Faulty):
+    def fault(self, good: Array) -> Any:
+        return good * np.nan
+
+
+class RaisesAfterwards(Faulty):
+    """Good in the first process that uses it; raises in the next one."""
+
+    def __init__(self, setup: BackendSetup) -> None:
+        super().__init__(setup)
+        self.mark = Path(setup.options["mark"])
+        self.second = self.mark.exists() and self.mark.read_text() != str(os.getpid())
+        self.mark.write_text(str(os.getpid()))
+        self.warm = 15
+
+    def infer(self, batch: Batch) -> Any:
+        self.batches += 1
+        if self.second and self.batches > self.warm:
+            raise RuntimeError("only now")
+        return np.zeros((len(batch.indices), 10), np.float32)
+
+
+class OutOfMemory(Faulty):
+    def __enter__(self) -> Self:
+        np.zeros(2**62, np.uint8)
+        return self
+
+
 class Blocks(Faulty):
     def fault(self, good: Array) -> Any:
         time.sleep(1e6)
@@ -85,7 +119,7 @@ class StallsOnce(Faulty):
     def fault(self, good: Array) -> Any:
         if not StallsOnce.stalled:
             StallsOnce.stalled = True
-            ctypes.PyDLL(None).usleep(1_000_000)  # holds the GIL, as a bad extension would
+            ctypes.PyDLL(None).usleep(2_000_000)  # holds the GIL, as a bad extension would
         return good
 
 

@@ -1,0 +1,114 @@
+"""The real command as a process of its own, and what must be true of it however it ends."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+FAULTY = Path(__file__).parent / "faulty.py"
+LIMIT_S = 60
+SERVER = ("--scenario", "server")
+SHORT = ("--target-qps", "500", "--queries", "700", "--hang-timeout", "3s")
+"""700 queries: one late one is forgiven at p99, and the run takes 1.4 s."""
+
+
+class Ended(NamedTuple):
+    status: int
+    printed: str
+    said: str
+
+    @property
+    def first_line(self) -> str:
+        return next((x for x in self.said.splitlines() if "SLO" not in x), "")
+
+
+def start(
+    *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-m", "harness", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: "subprocess.Popen[str]") -> Ended:
+    """Waits for the end; no traceback is ever shown for anything but our own bug."""
+    printed, said = process.communicate(timeout=LIMIT_S)
+    assert "Traceback" not in said, said
+    return Ended(process.returncode, printed, said)
+
+
+def run(*arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> Ended:
+    return ended(start(*arguments, env=env, prefix=prefix))
+
+
+def run_faulty(name: str, out: Path, *more: str) -> Ended:
+    """A short Server run against the backend of that name in faulty.py."""
+    done = run(*SERVER, "--backend", f"{FAULTY}:{name}", "--out", str(out), *SHORT, *more)
+    assert_nothing_left(out)
+    return done
+
+
+def result(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return content
+
+
+def codes(folder: Path) -> list[str]:
+    """The reasons' codes of a run that must be INVALID."""
+    content = result(folder)
+    assert content["verdict"] == "INVALID"
+    return [r["code"] for r in content["reasons"]]
+
+
+def doubts(folder: Path) -> list[str]:
+    return [d["code"] for d in result(folder)["doubts"]]
+
+
+def wait_until_it_runs(process: "subprocess.Popen[str]", folder: Path) -> None:
+    """LoadGen opens its log as it starts; half a second later queries have been answered."""
+    log = folder / "performance/run_1/mlperf_log_detail.txt"
+    deadline = time.monotonic() + 30
+    while not (log.is_file() and log.stat().st_size):
+        assert process.poll() is None, "ended before its run began"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(0.5)
+
+
+def children(pid: int) -> list[int]:
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids: Sequence[int]) -> bool:
+    """Within ten seconds."""
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def assert_nothing_left(out: Path) -> None:
+    """No measured process that still works in the run's folder."""
+    left = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        pid = int(entry.parent.name)
+        try:
+            words = (entry.parent / "cmdline").read_bytes()
+            open_files = [str(f.readlink()) for f in (entry.parent / "fd").iterdir()]
+        except OSError:
+            continue
+        if b"harness.measured" in words and any(str(out) in f for f in open_files):
+            left.append(pid)
+    assert left == []

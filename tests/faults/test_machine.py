@@ -1,0 +1,194 @@
+"""The machine, or the person at it, interferes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command import (
+    ROOT,
+    SERVER,
+    SHORT,
+    children,
+    codes,
+    doubts,
+    ended,
+    gone,
+    result,
+    run,
+    start,
+    wait_until_it_runs,
+)
+
+LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_in_the_run_keeps_what_was_measured(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    process = start(*LONG, "--out", str(tmp_path / "r"))
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    measured = children(process.pid)
+    process.send_signal(number)
+    done = ended(process)
+    assert done.status == 128 + number
+    assert codes(tmp_path / "r.partial") == ["interrupted"]
+    assert result(tmp_path / "r.partial")["queries"]["samples_answered"] > 0
+    assert done.printed.startswith("INVALID")
+    assert gone(measured)
+
+
+def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
+    process = start(*LONG, "--out", str(tmp_path / "r"))
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    assert ended(process).status == 130
+    assert codes(tmp_path / "r.partial") == ["interrupted"]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_before_the_run_leaves_a_folder_that_says_so(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    process = start(*LONG, "--out", str(tmp_path / "r"))
+    while not (tmp_path / "r.partial/result.json").is_file():
+        assert process.poll() is None
+    process.send_signal(number)
+    assert ended(process).status == 128 + number
+    assert codes(tmp_path / "r.partial") == ["interrupted"]
+
+
+def test_the_measured_process_dies_with_its_supervisor(tmp_path: Path) -> None:
+    process = start(*LONG, "--out", str(tmp_path / "r"))
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    measured = children(process.pid)
+    process.kill()
+    process.communicate()
+    assert measured
+    assert gone(measured)
+    assert codes(tmp_path / "r.partial") == ["did-not-finish"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killing_the_measured_process_is_told(number: signal.Signals, tmp_path: Path) -> None:
+    process = start(*LONG, "--out", str(tmp_path / "r"))
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    for pid in children(process.pid):
+        os.kill(pid, number)
+    done = ended(process)
+    assert done.status == 5
+    assert f"the measured process was killed by {number.name} in the run" in done.said
+    assert codes(tmp_path / "r.partial") == ["died"]
+
+
+def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
+    process = start(*SERVER, "--target-qps", "500", "--duration", "8s", "--out", f"{tmp_path}/r")
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    (measured,) = children(process.pid)
+    os.kill(measured, signal.SIGSTOP)
+    subprocess.run(["sleep", "3"], check=True)
+    os.kill(measured, signal.SIGCONT)
+    assert ended(process).status == 4
+    assert codes(tmp_path / "r") == ["slo-missed"]
+    assert "stalled" in doubts(tmp_path / "r")
+
+
+def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler for the preload")
+    library = tmp_path / "step.so"
+    source = Path(__file__).parent / "step_clock.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    env = {"LD_PRELOAD": str(library), "STEP_CLOCK_FILE": str(tmp_path / "step")}
+    process = start(
+        *SERVER, "--target-qps", "500", "--duration", "4s", "--out", f"{tmp_path}/r", env=env
+    )
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    (tmp_path / "step").write_text("")
+    done = ended(process)
+    assert done.status == 4
+    assert "clock-jumped" in codes(tmp_path / "r")
+
+
+def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path) -> None:
+    process = start(*SERVER, "--target-qps", "1000", "--duration", "3s", "--out", f"{tmp_path}/r")
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    shutil.rmtree(tmp_path / "r.partial")
+    done = ended(process)
+    assert done.status == 4
+    assert "cannot be written: No such file or directory" in done.said
+    assert "not-saved" in done.printed
+    assert "p99" in done.printed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", small],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount here")
+    try:
+        done = run(*SERVER, "--target-qps", "3000", "--duration", "2s", "--out", f"{small}/r")
+        assert done.status == 4
+        assert "No space left on device" in done.said
+        assert done.printed.startswith("INVALID")
+        assert "p99" in done.printed
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
+    """As an unprivileged user: root reads and writes everything."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    readable = subprocess.run(
+        [*NOBODY, "test", "-r", str(ROOT / "pyproject.toml"), "-a", "-x", sys.executable],
+        check=False,
+    )
+    if readable.returncode:
+        pytest.skip("the checkout or the interpreter is not readable for others")
+    (tmp_path / "results").mkdir(mode=0o555)
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    done = run(*SERVER, "--out", f"{tmp_path}/results/r", prefix=NOBODY)
+    assert done.status == 2
+    assert done.said == (
+        f"harness: {tmp_path}/results/r.partial cannot be made: Permission denied: pass --out\n"
+    )
+
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def test_two_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:
+    arguments = (*SERVER, *SHORT, "--mode", "performance")
+    script = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(ROOT)!r}); \
+from harness.cli import main; sys.exit(main({list(arguments)!r}))"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        printed, said = process.communicate(timeout=60)
+        assert process.returncode == 0, printed + said
+    finished = [p for p in (tmp_path / "results").iterdir() if p.is_dir() and not p.is_symlink()]
+    assert len(finished) == 2

@@ -1,0 +1,91 @@
+"""The model misbehaves: every row ends by itself, says why, and is never VALID unless it is."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command import codes, doubts, result, run_faulty
+
+PERFORMANCE = ("--mode", "performance")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["Raises", "RaisesOnce", "TooFew", "TooMany", "WrongType", "WrongShape", "NotANumber"],
+)
+def test_a_failed_batch_makes_the_run_invalid(backend: str, tmp_path: Path) -> None:
+    done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
+    assert done.status == 4, done.said
+    assert codes(tmp_path / "r") == ["batch-failed"]
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
+
+
+def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
+    done = run_faulty("RaisesAfterwards", tmp_path / "r", "--backend-option", f"mark={tmp_path}/m")
+    assert done.status == 4, done.said
+    assert "batch-failed" in codes(tmp_path / "r")
+    (reason,) = [r for r in result(tmp_path / "r")["reasons"] if r["code"] == "batch-failed"]
+    assert reason["text"].startswith("accuracy run: ")
+    assert reason["text"].endswith(" of 500 samples failed: RuntimeError: only now")
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("RaisesInLoad", "loading 'digits', raised ValueError: no load: see "),
+        ("RaisesInWarmUp", "harness: warm-up raised ValueError: no warm-up: see "),
+        ("OutOfMemory", "loading 'digits', ran out of memory"),
+        ("BlocksInLoad", "harness: the measured process sent no 'loaded' for 3 s: "),
+        ("DiesInLoad", "harness: the measured process was killed by SIGSEGV before its first"),
+    ],
+)
+def test_a_fault_before_the_first_query_is_status_3(
+    backend: str, message: str, tmp_path: Path
+) -> None:
+    done = run_faulty(backend, tmp_path / "r")
+    assert done.status == 3
+    assert message in done.first_line
+    assert done.printed == ""
+    assert codes(tmp_path / "r.partial") == ["did-not-start"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "code"), [("Blocks", "hung"), ("Segfaults", "died"), ("Exits", "died")]
+)
+def test_a_measured_process_that_hangs_or_dies_is_status_5(
+    backend: str, code: str, tmp_path: Path
+) -> None:
+    done = run_faulty(backend, tmp_path / "r")
+    assert done.status == 5
+    assert done.first_line.startswith("harness: the measured process ")
+    assert codes(tmp_path / "r.partial") == [code]
+    content = result(tmp_path / "r.partial")
+    assert content["latency_ns"]["source"] == "interrupted, from the journal"
+    assert content["queries"]["samples_answered"] >= 100
+    assert (tmp_path / "r.partial/performance/run_1/completions.npz").is_file()
+    assert done.printed.startswith("INVALID")
+
+
+def test_raising_in_close_loses_nothing_and_is_a_doubt(tmp_path: Path) -> None:
+    done = run_faulty("RaisesInClose", tmp_path / "r", *PERFORMANCE)
+    assert done.status == 0, done.said
+    assert "close-raised" in doubts(tmp_path / "r")
+
+
+def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
+    """Queries that arrive while the model stalls wait: the latency must not hide it."""
+    done = run_faulty("StallsOnce", tmp_path / "r", *PERFORMANCE)
+    assert done.status == 4, done.said
+    content = result(tmp_path / "r")
+    assert content["latency_ns"]["max"] >= 1.9e9
+    assert content["latency_ns"]["p99"] >= 1e9
+    assert codes(tmp_path / "r") == ["slo-missed"]
+    assert "stalled" in doubts(tmp_path / "r")
+    assert content["queries"]["samples_failed"] == 0
+
+
+def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
+    done = run_faulty("Prints", tmp_path / "r", *PERFORMANCE)
+    assert done.status == 0, done.said
+    assert "noise" not in done.printed + done.said
+    assert (tmp_path / "r/performance.log").stat().st_size > 1_000_000
