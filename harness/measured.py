@@ -42,6 +42,7 @@ from harness.loadgen import Callbacks, Responder, settings_for, start_test
 from harness.manifest import Model, load_model, sha256_of
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
+from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
 from harness.types import (
     Array,
     Backend,
@@ -152,7 +153,10 @@ class _Run:
                 )
                 for i, backend in enumerate(backends)
             ]
-            dispatcher = DISPATCHERS[self._dispatch](instances, self._max_batch, journal.issuer())
+            make = DISPATCHERS[self._dispatch]
+            if self._dispatch == "queued" and self._slowest_ns <= LARGEST_BATCH_NS:
+                make = SharedDispatcher if len(instances) > 1 else make
+            dispatcher = make(instances, self._max_batch, journal.issuer())
             used = self._start_test(plan, dataset, dispatcher)
             dispatcher.stop()
             self._close(stack, used, str(row.dtype))
@@ -258,7 +262,7 @@ class _Run:
             dataset.load(loaded)
             batches = [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
             answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
-            slowest_ns, row = warm_up(answerers, batches)
+            self._slowest_ns, row = warm_up(answerers, batches)
             found: Mapping[str, Any] = {}
             if self._calibrate_s and self._dispatch == "inline":
                 query = [
@@ -269,7 +273,7 @@ class _Run:
             elif self._calibrate_s:
                 found = calibrate_rate(answerers, batches[-1], self._calibrate_s)
             dataset.unload(loaded)
-        self._channel.send("calibrated", slowest_batch_ns=slowest_ns, **found)
+        self._channel.send("calibrated", slowest_batch_ns=self._slowest_ns, **found)
         return row
 
     def _start_test(self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher) -> Any:

@@ -41,7 +41,7 @@ def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     run = evidence(scenario)
     assert run.done is not None
     assert doubts(run) == []
-    assert list(stall_doubts(run.done, NS_PER_MS)) == []
+    assert list(stall_doubts(run.done, scenario, NS_PER_MS)) == []
     assert list(sample_doubts(run, 0.99)) == []
 
 
@@ -116,6 +116,9 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
     assert list(performance_doubts(run, ours(run), None)) == []
 
 
+DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
+
+
 @pytest.mark.parametrize(
     ("noise_ns", "load", "bound_ns", "wanted"),
     [
@@ -126,10 +129,7 @@ def test_a_generator_that_issues_late_is_doubted() -> None:
             5_100_000,
             {},
             BOUND_NS,
-            [
-                "timed sleeps woke up to 5.10 ms late (p99) before the run, above 10 % of the "
-                "SLO (50.0 ms): the machine decides the tail"
-            ],
+            [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"],
         ),
         (0, {"steal": 0.031}, None, ["3.1% of the CPU time went to other guests of this host"]),
         (0, {"others": 0.25}, None, ["other processes used 25% of the cores in the run"]),
@@ -154,20 +154,27 @@ def completions(entry_ns: Any, completed_ns: Any, batch_size: int = 1) -> Comple
     return Completions(columns, len(entry), answered_once=True)
 
 
-def test_a_stop_with_samples_waiting_is_doubted() -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
     done = completions([0, 1, 2], [10, 11, 11 + 3 * NS_PER_S])
     text = (
         "no sample was completed for 3.00 s although some were waiting: "
         "the process was stopped or the model stood still"
     )
-    assert list(stall_doubts(done, NS_PER_MS)) == [Reason("stalled", text)]
-    assert list(stall_doubts(done, NS_PER_S)) == []  # batches are as slow as that
+    assert list(stall_doubts(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
+    assert list(stall_doubts(done, scenario, NS_PER_S)) == []  # batches are as slow as that
 
 
-def test_time_without_a_query_is_no_stop() -> None:
+def test_servers_time_without_a_query_is_no_stop() -> None:
     done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
-    assert longest_gap_ns(done) == 10
-    assert longest_gap_ns(completions([], [])) == longest_gap_ns(completions([0], [9])) == 0
+    assert longest_gap_ns(done, "server") == 10
+    assert longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
+    assert longest_gap_ns(completions([], []), scenario) == 0
+    assert longest_gap_ns(completions([0], [9]), scenario) == 0
 
 
 def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:

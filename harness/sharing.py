@@ -1,0 +1,120 @@
+"""Server with a fast model: the issuing thread answers, too.
+
+For a model of microseconds the cost is not the model but handing the GIL from LoadGen's thread to a
+worker and back. So the callback itself takes what waits and runs it on an instance of its own, and
+wakes other instances only when there is enough to share. LoadGen cannot issue meanwhile, but hands
+over what became due in one call afterwards (`server_coalesce_queries`); for a slow model that would
+keep free instances waiting, so those get a QueuedDispatcher.
+"""
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from harness.clock import wall_ns
+from harness.dispatch import Instance
+from harness.journal import Issuer
+from harness.units import NS_PER_MS
+
+LARGEST_BATCH_NS = 2 * NS_PER_MS
+"""Models whose slowest warm-up batch is faster than this are shared: a query waits no longer than
+that for LoadGen's thread."""
+
+SPLIT_FROM = 8
+"""Samples: fewer are not worth waking another instance for. Found by interleaved runs of 1, 2, 8
+and never, docs/decisions.md."""
+
+_Batch = tuple[list[int], list[int], int]
+
+
+class SharedDispatcher:
+    """The first instance belongs to the issuing thread, each other one to a worker.
+
+    One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
+    order. A worker is idle from the moment it finds nothing until the issuing thread wakes it.
+    """
+
+    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+        self._own = instances[0].answer
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._lock = threading.Lock()
+        self._ids: list[int] = []
+        self._indices: list[int] = []
+        self._first = 0
+        self._idle = 0
+        self._woken = 0
+        self._closed = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, args=(i,), name=f"instance-{n}", daemon=True)
+            for n, i in enumerate(instances[1:], 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        self._issued(len(ids), wall_ns())
+        with self._lock:
+            if self._ids:
+                self._ids += ids
+                self._indices += indices
+            else:
+                self._ids, self._indices = ids, indices
+        while (batch := self._take_own()) is not None:
+            self._own(*batch)
+
+    def _take_own(self) -> _Batch | None:
+        """The issuing thread's share of what waits; wakes idle workers for the rest."""
+        with self._lock:
+            waiting = len(self._ids)
+            if not waiting:
+                return None
+            share = waiting
+            if waiting > SPLIT_FROM and self._idle:
+                share = -(-waiting // (self._idle + 1))
+            batch = self._cut(min(share, self._max_batch))
+            wakes = self._idle if self._ids else 0
+            self._idle -= wakes
+            self._woken += wakes
+        for _ in range(wakes):
+            self._wake.put(None)
+        return batch
+
+    def _cut(self, count: int) -> _Batch:
+        """The first `count` of what waits. Called with the lock held."""
+        ids, indices, first = self._ids, self._indices, self._first
+        self._first = first + count
+        if len(ids) == count:
+            self._ids, self._indices = [], []
+            return ids, indices, first
+        self._ids, self._indices = ids[count:], indices[count:]
+        return ids[:count], indices[:count], first
+
+    def _work(self, instance: Instance) -> None:
+        woken = 0
+        while True:
+            batch = None
+            with self._lock:
+                self._woken -= woken
+                woken = 0
+                if self._ids:  # leave their part to those who were woken with this one
+                    share = -(-len(self._ids) // (self._woken + 1))
+                    batch = self._cut(min(share, self._max_batch))
+                elif self._closed:
+                    return
+                else:
+                    self._idle += 1
+            if batch is None:
+                self._wake.get()
+                woken = 1
+            else:
+                instance.answer(*batch)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._closed = True
+        for _ in self._threads:
+            self._wake.put(None)
+        for thread in self._threads:
+            thread.join()
