@@ -55,12 +55,12 @@ class SyntheticDataset:
         """(len(indices), ...): floats standard normal, integers 0 or 1, valid for most models."""
         dtype, shape = np.dtype(self._specs[name].dtype), self._shapes[name]
         rows = np.empty((len(indices), *shape), dtype)
-        for row, index in zip(rows, indices, strict=True):
+        for i, index in enumerate(indices):
             random = np.random.default_rng([self._seed, index])
             if dtype.kind == "f":
-                row[...] = random.standard_normal(shape, np.float32)
+                rows[i] = random.standard_normal(shape, np.float32)
             else:
-                row[...] = random.integers(0, 2, shape)
+                rows[i] = random.integers(0, 2, shape)
         return rows
 
     def unload(self, indices: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ Nothing heavy is imported before it is needed: `--help` takes a quarter of a sec
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(e).splitlines():
             print(f"harness: {line}", file=sys.stderr)
         return e.exit_status
+    except BrokenPipeError:  # the reader of `list | head` has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:  # before the run took the signals over
         return 130
 
@@ -112,11 +116,15 @@ def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> ar
     options, unknown = parser.parse_known_args(arguments)
     known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
     problems = []
+    after_unknown = False  # the word after an unknown option is most likely its value
     for word in unknown:
         name = word.partition("=")[0]
         if not name.startswith("-"):
-            problems.append(f"unexpected argument {word!r}: see --help")
+            if not after_unknown:
+                problems.append(f"unexpected argument {word!r}: see --help")
+            after_unknown = False
             continue
+        after_unknown = "=" not in word
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help"
         problems.append(f"unknown option {name}: {hint}")
@@ -157,6 +165,8 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
         raise ConfigError(f"{path} is not a configuration: it must map option names to values")
+    if "backend" in content and content["backend"] is None:
+        content["backend"] = "null"  # YAML reads the bare word as nothing
     version = content.pop("schema_version", SCHEMA_VERSION)
     if not isinstance(version, int) or version > SCHEMA_VERSION:
         raise ConfigError(
@@ -207,9 +217,15 @@ def _runs(arguments: list[str]) -> int:
     parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
     options = parser.parse_args(arguments)
+    import sqlite3
+
     from harness import database, table
 
-    rows = database.newest_first(Path(options.results), options.limit)
+    path = database.path_in(Path(options.results))
+    try:
+        rows = database.newest_first(Path(options.results), options.limit)
+    except sqlite3.Error as e:
+        raise ConfigError(f"{path} cannot be read: {e}: remove it, runs make a new one") from None
     if not rows:
         print(
             f"harness: no runs in {options.results}: make one, or pass --results DIR",

@@ -58,12 +58,19 @@ def parse_positive_duration_ns(text: str) -> int:
 def parse_rate(text: str) -> float:
     """Queries or samples a second, more than 0."""
     try:
-        rate = float(text.replace(",", "").replace("_", ""))
+        rate = float(_without_thousands(text))
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
     if not 0 < rate <= 1e9:
         raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
     return rate
+
+
+def _without_thousands(text: str) -> str:
+    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15."""
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text.strip()):
+        return text.replace(",", "")
+    return text
 
 
 def positive(largest: int) -> Any:
@@ -76,7 +83,7 @@ def bounded(smallest: int, largest: int) -> Any:
 
     def parse(text: str) -> int:
         try:
-            value = int(text.replace(",", "").replace("_", ""))
+            value = int(_without_thousands(text))
         except ValueError:
             raise ValueError(f"{text!r} is not a whole number") from None
         if not smallest <= value <= largest:
@@ -261,18 +268,23 @@ class RunConfig:
 
     def _problems(self) -> Iterator[str]:
         """Contradictions between options; ranges were checked while parsing."""
-        if not self.scenario:
+        if self.scenario:
+            yield from self._scenario_problems()
+        else:
             yield f"{_NO_SCENARIO}: choose from {', '.join(SCENARIOS)}"
-        if self.target_qps is not None and self.scenario != "server":
-            yield f"--target-qps is the arrival rate of --scenario server: drop it for {self.scenario}"
-        if self.samples_per_query is not None and self.scenario != "multi-stream":
-            yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {self.scenario}"
-        if self.scenario.endswith("stream") and (self.instances or 1) > 1:
-            yield f"--instances {self.instances}: {self.scenario} asks one query at a time, one answers"
         if self.user_conf is not None and not self.mlperf:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.mlperf:
             yield from self._mlperf_problems()
+
+    def _scenario_problems(self) -> Iterator[str]:
+        name = self.scenario
+        if self.target_qps is not None and name != "server":
+            yield f"--target-qps is the arrival rate of --scenario server: drop it for {name}"
+        if self.samples_per_query is not None and name != "multi-stream":
+            yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {name}"
+        if name.endswith("stream") and (self.instances or 1) > 1:
+            yield f"--instances {self.instances}: {name} asks one query at a time, one answers"
 
     def _mlperf_problems(self) -> Iterator[str]:
         for name, given, why in (

@@ -89,5 +89,5 @@ def read_answers(path: Path) -> Iterator[Answer]:
     for row in rows:
         try:
             yield Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None

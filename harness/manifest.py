@@ -29,10 +29,13 @@ class ModelFile(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+_Size = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
+
+
 class Input(_Strict):
     name: str
     dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
-    shape: tuple[int | str | None, ...]
+    shape: tuple[_Size | None, ...]
 
     @property
     def spec(self) -> TensorSpec:
@@ -50,7 +53,7 @@ class Accuracy(_Strict):
     """target: the least score that may be quoted, in the metric's unit."""
 
     metric: str
-    target: float
+    target: Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _check_slo(text: str) -> str:
@@ -69,7 +72,7 @@ class Manifest(_Strict):
     task: Literal["image-classification", "none"]
     files: dict[str, ModelFile]
     inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
+    outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
     dataset: str
     accuracy: Accuracy | None = None
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
@@ -195,6 +198,6 @@ def load_yaml(path: Path) -> object:
         return yaml.load(path.read_text(encoding="utf-8"), _NoAliasLoader)  # noqa: S506 - is safe
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date
         reason = " ".join(str(e).split())
         raise ConfigError(f"{path} is not YAML: {reason}") from None

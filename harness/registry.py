@@ -59,7 +59,8 @@ def check_name(kind: str, name: str) -> None:
     """A ConfigError when `name` cannot be a plug-in of that kind; nothing is imported."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
-        if not attribute.isidentifier():
+        dotted = all(part.isidentifier() for part in module.split("."))
+        if not attribute.isidentifier() or not (dotted or module.endswith(".py")):
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
             raise ConfigError(f"{kind} {name!r}: there is no file {module}")
@@ -84,8 +85,15 @@ def load(kind: str, name: str) -> Any:
         return _entry_points(kind)[name].load()
     except ModuleNotFoundError as e:
         raise _unavailable(kind, name, entry, e) from e
-    except (ImportError, AttributeError, SyntaxError) as e:
-        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {e}") from e
+    except Exception as e:
+        if entry is not None and not isinstance(e, ImportError):
+            raise  # our own bug
+        what = str(e) if isinstance(e, ImportError | AttributeError | SyntaxError) else _told(e)
+        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {what}") from e
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _import(target: str) -> Any:
@@ -111,7 +119,7 @@ def _import_file(path: Path) -> Any:
 def _unavailable(
     kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
 ) -> PluginUnavailable:
-    if error.name and error.name.startswith("harness."):
+    if entry is not None and error.name and error.name.startswith("harness."):
         raise error  # our own bug, not a missing dependency
     if entry is not None and entry.extra:
         return missing_extra(kind, name, entry)

@@ -71,7 +71,7 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
     None when that share is not below 1 - percentile: then no number of queries is enough.
     """
     share = late / queries
-    if share >= 1.0 - percentile:
+    if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
         return None
     count = max(queries, 64)
     while late_allowed(count, percentile) < math.ceil(share * count):

@@ -53,7 +53,7 @@ def show_rate(per_s: float) -> str:
 def show_bytes(count: float) -> str:
     """Decimal units, three significant digits: 317e6 -> '317 MB'."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= size:
+        if abs(count) >= 0.9995 * size:
             return f"{_three_digits(count / size)} {unit}"
     return f"{count:.0f} B"
 

@@ -57,6 +57,9 @@ def _line_problems(line: str) -> Iterator[str]:
     content = line.partition("#")[0].strip()
     if not content:
         return
+    if content != line.strip():
+        yield f"{line.strip()!r}: LoadGen reads a comment only on a line of its own"
+        return
     match = re.fullmatch(r"(\S+) += +(\S+)", content)
     if match is None:
         yield f"{content!r} is not 'model.Scenario.key = value' with spaces round '='"
@@ -102,11 +105,26 @@ def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
 
 
 def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
-    """What is given to LoadGen: the calibrated sizes, except where the user's own line sets them."""
-    own = {match[1] for match in re.finditer(r"^\s*\S*?\.(\w+\.\w+) +=", user_text, re.MULTILINE)}
-    lines = [f"*.{key} = {value}" for key, value in sized if key not in own]
+    """What is given to LoadGen: the calibrated sizes, except where the user's own lines say more.
+
+    LoadGen prefers model.Scenario, then *.Scenario, then model.*, then *.*; a line for another
+    model must not displace a calibrated one.
+    """
+    own = {
+        (match[1], match[2], match[3])
+        for match in re.finditer(r"^\s*([^\s#.]\S*)\.(\S+)\.(\w+) +=", user_text, re.MULTILINE)
+    }
+    lines = []
+    for scenario_key, value in sized:
+        scenario, _, key = scenario_key.partition(".")
+        if {("*", scenario, key), ("*", "*", key)} & own:
+            continue
+        weaker = any(o[1:] == ("*", key) for o in own)
+        lines.append(f"*.{'*' if weaker else scenario}.{key} = {value}")
     header = ["# sized by calibration", *lines] if lines else []
-    return "\n".join([*header, user_text.rstrip(), ""]) if user_text else "\n".join([*header, ""])
+    if not user_text and not header:
+        return ""
+    return "\n".join([*header, *([user_text.rstrip()] if user_text else []), ""])
 
 
 def without(text: str, key: str) -> str:

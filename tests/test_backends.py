@@ -1,0 +1,211 @@
+"""Backends in this process: order, every batch size, threads really taken, one line for bad files."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from harness.backends.null import NullBackend
+from harness.backends.ort import OrtBackend
+from harness.datasets.digits import DigitsDataset
+from harness.errors import ConfigError
+from harness.manifest import load_model
+from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec
+
+DIGITS = load_model("digits").path(("onnx",))
+
+
+def setup(model: Path | None = DIGITS, **more: Any) -> BackendSetup:
+    return BackendSetup(model=model, model_name="test", **more)
+
+
+def refusal(made: BackendSetup) -> str:
+    with pytest.raises(ConfigError) as caught, OrtBackend(made):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def digits() -> DigitsDataset:
+    dataset = DigitsDataset(DatasetSetup(inputs=load_model("digits").inputs))
+    dataset.load(range(500))
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def logits(digits: DigitsDataset) -> Any:
+    """(500, 10): each sample's output when it is answered alone."""
+    with OrtBackend(setup()) as backend:
+        return np.concatenate([np.asarray(backend.infer(digits.batch([i]))) for i in range(500)])
+
+
+def test_ort_answers_the_digits(digits: DigitsDataset, logits: Any) -> None:
+    labels = [digits.label(i) for i in range(500)]
+    assert int((logits.argmax(axis=1) == labels).sum()) >= 493  # the manifest's 98.5 %
+
+
+@pytest.fixture(scope="module")
+def ort() -> Any:
+    with OrtBackend(setup(threads=2)) as backend:
+        yield backend
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 499), min_size=1, max_size=64))
+def test_ort_answers_in_the_order_of_the_indices(
+    ort: OrtBackend, digits: DigitsDataset, logits: Any, indices: list[int]
+) -> None:
+    found = np.asarray(ort.infer(digits.batch(indices)))
+    assert found.shape == (len(indices), 10)
+    assert np.allclose(found, logits[indices], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 31, 63, 64])
+def test_ort_takes_every_batch_size(
+    ort: OrtBackend, digits: DigitsDataset, logits: Any, size: int
+) -> None:
+    found = np.asarray(ort.infer(digits.batch(range(size))))
+    assert np.allclose(found, logits[:size], rtol=1e-3, atol=1e-3)
+
+
+def test_ort_does_not_write_to_its_input(ort: OrtBackend, digits: DigitsDataset) -> None:
+    batch = digits.batch(range(10))
+    before = batch.inputs["image"].copy()
+    ort.infer(batch)
+    assert batch.inputs["image"].tolist() == before.tolist()
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: int) -> None:
+    with OrtBackend(setup()):
+        before = _threads()
+        with OrtBackend(setup(threads=threads)) as backend:
+            assert _threads() - before == threads - 1  # the caller is the first
+            assert backend.describe()["threads"] == threads
+        assert _threads() == before
+
+
+def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
+    assert ort.describe() == {
+        "framework": f"onnxruntime {onnxruntime.__version__}",
+        "device": "CPUExecutionProvider",
+        "precision": ["float32"],
+        "threads": 2,
+        "spinning": False,
+        "math_library": "MLAS",
+    }
+    assert ort.signature() == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
+
+
+def test_ort_can_be_left_and_entered_again(digits: DigitsDataset, logits: Any) -> None:
+    backend = OrtBackend(setup())
+    for _ in range(2):
+        with backend:
+            found = np.asarray(backend.infer(digits.batch([3])))
+        assert np.allclose(found, logits[[3]])
+
+
+def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
+    have = ", ".join(onnxruntime.get_available_providers())
+    assert refusal(setup(provider="WarpExecutionProvider")) == (
+        f"--provider WarpExecutionProvider: this ONNX Runtime has {have}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"spining": "on"}, "backend 'ort' has no option 'spining': it has spinning=on|off"),
+        ({"spinning": "yes"}, "'yes' is neither on nor off"),
+    ],
+)
+def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
+    assert refusal(setup(options=options)) == line
+
+
+def test_spinning_is_what_was_asked_for() -> None:
+    with OrtBackend(setup(options={"spinning": "on"})) as backend:
+        assert backend.describe()["spinning"] is True
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
+def test_a_corrupt_model_is_one_line(content: bytes | str, tmp_path: Path) -> None:
+    assert DIGITS is not None
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(DIGITS.read_bytes()[:5000] if isinstance(content, str) else content)
+    line = refusal(setup(path))
+    assert re.match(rf"^{re.escape(str(path))}: ONNX Runtime cannot load it: \S", line)
+    assert len(line) < len(str(path)) + 250
+
+
+def test_a_model_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone.onnx"):
+        assert refusal(setup(path)).startswith(f"{path}: ONNX Runtime cannot load it: ")
+
+
+def saved(tmp_path: Path, batch: int | str, outputs: int = 1) -> Path:
+    """x (batch, 3) -> 2x under one name, or under several: y0 = 2x, y1 = 3x, ..."""
+    names = [f"y{n}" for n in range(outputs)]
+    factors = [
+        helper.make_tensor(f"f{n}", TensorProto.FLOAT, [], [n + 2.0]) for n in range(outputs)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", f"f{n}"], [name]) for n, name in enumerate(names)],
+        "scale",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 3]) for name in names],
+        factors,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "scale.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _rows(count: int) -> Any:
+    return np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_model_with_a_fixed_batch_is_filled_up_and_the_surplus_dropped(
+    count: int, outputs: int, tmp_path: Path
+) -> None:
+    with OrtBackend(setup(saved(tmp_path, 4, outputs))) as backend:
+        assert backend.signature() == (TensorSpec("x", "float32", (4, 3)),)
+        found = backend.infer(Batch(range(count), {"x": _rows(count)}))
+    by_name = found if isinstance(found, dict) else {"y0": found}
+    assert list(by_name) == [f"y{n}" for n in range(outputs)]
+    for n, rows in enumerate(by_name.values()):
+        assert np.asarray(rows).tolist() == ((n + 2) * _rows(count)).tolist()
+
+
+def test_a_model_with_several_outputs_gives_them_by_name(tmp_path: Path) -> None:
+    with OrtBackend(setup(saved(tmp_path, "n", 3))) as backend:
+        found = backend.infer(Batch([0, 1], {"x": _rows(2)}))
+    assert isinstance(found, dict)
+    assert list(found) == ["y0", "y1", "y2"]
+    assert found["y2"].tolist() == (4 * _rows(2)).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> None:
+    with NullBackend(setup(None, max_batch=5)) as backend:
+        answers = backend.infer(Batch(range(count), {}))
+        about = backend.describe()
+    assert answers.shape == (count, 10)
+    assert not answers.any()
+    assert about["framework"] == about["device"] == "none"
