@@ -66,7 +66,7 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     if plan.model_key is not None:
         _official(settings, plan)
         return settings
-    settings.min_duration_ms = 1
+    settings.min_duration_ms = 0
     settings.min_query_count = plan.query_count
     settings.qsl_rng_seed = plan.seeds.qsl
     settings.sample_index_rng_seed = plan.seeds.sample_index

@@ -29,13 +29,16 @@ class ModelFile(_Strict):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-_Size = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
+def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
+    if any(size in (0, "") or (isinstance(size, int) and size < 0) for size in shape):
+        raise ValueError("a size is a number of at least 1, a name, or null")
+    return shape
 
 
 class Input(_Strict):
     name: str
     dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
-    shape: tuple[_Size | None, ...]
+    shape: Annotated[tuple[int | str | None, ...], AfterValidator(_check_shape)]
 
     @property
     def spec(self) -> TensorSpec:

@@ -181,6 +181,8 @@ def check_memory(plan: LoadPlan, max_batch: int, model_bytes: int, available_byt
     share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
     if plan.model_key is not None:
         advice = _official_advice(plan, fits)
+    elif fits < 1 or 0 < plan.expected_s * fits < count:
+        advice = "free some memory"
     elif plan.expected_s:
         advice = f"the longest that fits is --duration {int(plan.expected_s * fits / count)}s"
     else:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from harness.dispatch import (
     SlicedDispatcher,
 )
 from harness.journal import Journal
+from harness.sharing import SPLIT_FROM, SharedDispatcher
 from harness.types import Batch
 from tests.support import journal
 
 WAIT_S = 60.0  # only a failed test takes it
 LAST_NS = 2**62  # later than any other stamp
-ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher)
+ALL = (InlineDispatcher, SlicedDispatcher, QueuedDispatcher, SharedDispatcher)
 each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
 
 
@@ -184,6 +186,54 @@ def test_a_busy_instance_leaves_the_rest_to_the_others() -> None:
     a.may.release()
     dispatcher.stop()
     assert (a.sizes, b.sizes) == ([10], [10, 10])
+
+
+class Wake(SimpleQueue[None]):
+    """Says when a worker of a SharedDispatcher is idle."""
+
+    idle: threading.Semaphore
+
+    def get(self, block: bool = True, timeout: float | None = None) -> None:
+        self.idle.release()
+        super().get(block, timeout)
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"),
+    [(1, ([1], [])), (SPLIT_FROM, ([SPLIT_FROM], [])), (SPLIT_FROM + 3, ([6], [5]))],
+)
+def test_the_issuing_thread_shares_only_what_is_worth_waking_another_for(
+    samples: int, sizes: tuple[list[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wake, "idle", threading.Semaphore(0))
+    monkeypatch.setattr("harness.sharing.SimpleQueue", Wake)
+    bench = Bench(samples, 2, Gated)
+    own, other = bench.plugins
+    assert isinstance(own, Gated)
+    assert isinstance(other, Gated)
+    dispatcher = SharedDispatcher(bench.instances, 64, bench.journal.issuer())
+    assert Wake.idle.acquire(timeout=WAIT_S)
+    order = list(range(samples))
+    issuing = threading.Thread(target=dispatcher.issue, args=(order, order))
+    issuing.start()
+    assert own.has_one.acquire(timeout=WAIT_S)
+    if sizes[1]:
+        assert other.has_one.acquire(timeout=WAIT_S)
+        other.may.release()
+    own.may.release()
+    issuing.join(WAIT_S)
+    dispatcher.stop()
+    assert (own.sizes, other.sizes) == sizes
+
+
+def test_a_shared_dispatcher_of_one_instance_needs_no_other_thread() -> None:
+    bench = Bench(20, 1)
+    before = threading.active_count()
+    dispatcher = SharedDispatcher(bench.instances, 8, bench.journal.issuer())
+    assert threading.active_count() == before
+    dispatcher.issue(list(range(20)), list(range(20)))
+    assert bench.plugins[0].sizes == [8, 8, 4]
+    dispatcher.stop()
 
 
 class Faulty(Plugin):

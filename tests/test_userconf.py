@@ -169,8 +169,9 @@ def test_loadgen_reads_the_users_own_rate_where_there_is_one_else_the_calibrated
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == qps
 
 
-def test_a_rate_for_another_model_is_not_this_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["bert.Server", "bert.*"])
+def test_a_rate_for_another_model_is_not_this_models(name: str, tmp_path: Path) -> None:
     """Bug: a line for bert dropped the calibrated rate, and resnet50 ran at 1 query/s."""
     path = tmp_path / "user.conf"
-    path.write_text(compose("bert.Server.target_qps = 20\n", iter(SIZED)))
+    path.write_text(compose(f"{name}.target_qps = 20\n", iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == 100
