@@ -178,13 +178,14 @@ def check_memory(plan: LoadPlan, max_batch: int, model_bytes: int, available_byt
     count = plan.query_count
     per_query = (wanted - model_bytes) / count
     fits = max(0, int((limit - model_bytes) / per_query))
+    seconds = int(plan.expected_s * fits / count)
     share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
     if plan.model_key is not None:
         advice = _official_advice(plan, fits)
-    elif fits < 1 or 0 < plan.expected_s * fits < count:
+    elif seconds:
+        advice = f"the longest that fits is --duration {seconds}s"
+    elif plan.expected_s or not fits:
         advice = "free some memory"
-    elif plan.expected_s:
-        advice = f"the longest that fits is --duration {int(plan.expected_s * fits / count)}s"
     else:
         advice = f"the most that fits is --queries {fits}"
     raise ConfigError(
