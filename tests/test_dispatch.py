@@ -191,7 +191,7 @@ def test_a_busy_instance_leaves_the_rest_to_the_others() -> None:
 class Wake(SimpleQueue[None]):
     """Says when a worker of a SharedDispatcher is idle."""
 
-    idle: threading.Semaphore
+    idle = threading.Semaphore(0)
 
     def get(self, block: bool = True, timeout: float | None = None) -> None:
         self.idle.release()

@@ -1,0 +1,82 @@
+"""Datasets and metrics with one fault each, named as faulty_data.py:Class."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from harness.types import Answer, Batch, DatasetSetup, Score
+
+COUNT = 40
+
+
+class Good:
+    """Forty black images; the null backend's answer, 0, is always right."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        self.loads = 0
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def load(self, indices: Sequence[int]) -> None:
+        self.loads += 1
+
+    def unload(self, indices: Sequence[int]) -> None:
+        return None
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return Batch(indices, {"image": np.zeros((len(indices), 1, 8, 8), np.float32)})
+
+    def label(self, index: int) -> int:
+        return 0
+
+    def describe(self) -> Mapping[str, object]:
+        return {"name": "good", "count": len(self)}
+
+
+class Small(Good):
+    performance_count = 10_000
+
+
+class Empty(Good):
+    def __len__(self) -> int:
+        return 0
+
+
+class RaisesInInit(Good):
+    def __init__(self, setup: DatasetSetup) -> None:
+        raise FileNotFoundError("images/00001.jpg")
+
+
+class RaisesInWarmUp(Good):
+    def load(self, indices: Sequence[int]) -> None:
+        raise OSError("image 3 is truncated")
+
+
+class RaisesInLoad(Good):
+    """Not for warm-up: when LoadGen asks."""
+
+    def load(self, indices: Sequence[int]) -> None:
+        super().load(indices)
+        if self.loads > 1:
+            raise OSError("image 3 is truncated")
+
+
+class RaisesInBatch(Good):
+    def batch(self, indices: Sequence[int]) -> Batch:
+        if self.loads > 1:
+            raise IndexError("no such row")
+        return super().batch(indices)
+
+
+class RaisesInLabel(Good):
+    def label(self, index: int) -> int:
+        raise KeyError(index)
+
+
+class RaisesInScore:
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        raise ZeroDivisionError("no samples of class 3")

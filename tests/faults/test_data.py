@@ -1,0 +1,109 @@
+"""The data are missing, broken or too few."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.faults.command import ROOT, SERVER, SHORT, codes, result, run
+
+DATA = Path(__file__).parent / "faulty_data.py"
+NULL = (*SERVER, *SHORT, "--backend", "null")
+
+
+def dataset(name: str, out: Path, *more: str) -> tuple[str, ...]:
+    return (*NULL, "--dataset", f"{DATA}:{name}", "--out", str(out), *more)
+
+
+def test_a_good_plug_in_dataset_is_valid(tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r"))
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["accuracy"]["samples"] == 40
+
+
+def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Path) -> None:
+    done = run(*dataset("Small", tmp_path / "r", "--performance-count", "20000"))
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["accuracy"]["samples"] == 40
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    done = run(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such folder\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "line"),
+    [
+        ("Empty", 2, f"harness: dataset '{DATA}:Empty' is empty: nothing can be measured"),
+        (
+            "RaisesInInit",
+            3,
+            f"harness: dataset '{DATA}:RaisesInInit' raised FileNotFoundError: images/00001.jpg: see",
+        ),
+        ("RaisesInWarmUp", 3, "harness: warm-up raised OSError: image 3 is truncated: see"),
+        (
+            "RaisesInLoad",
+            3,
+            f"harness: dataset '{DATA}:RaisesInLoad' raised in load: OSError: image 3 is truncated",
+        ),
+    ],
+)
+def test_a_dataset_that_cannot_load_is_one_line(
+    name: str, status: int, line: str, tmp_path: Path
+) -> None:
+    done = run(*dataset(name, tmp_path / "r"))
+    assert done.status == status
+    assert done.said.splitlines()[-1].startswith(line)
+
+
+def test_a_dataset_that_raises_in_batch_fails_every_sample(tmp_path: Path) -> None:
+    done = run(*dataset("RaisesInBatch", tmp_path / "r", "--mode", "performance"))
+    assert done.status == 4
+    assert codes(tmp_path / "r") == ["batch-failed"]
+    assert result(tmp_path / "r")["queries"]["samples_failed"] == 700
+
+
+def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
+    done = run(*dataset("RaisesInLabel", tmp_path / "r"))
+    assert done.status == 4
+    assert codes(tmp_path / "r") == ["accuracy-failed"]
+    assert result(tmp_path / "r")["accuracy"]["value"] is None
+    assert result(tmp_path / "r")["latency_ns"]["p99"] > 0
+
+
+def test_a_metric_that_raises_is_no_score(tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:RaisesInScore"))
+    assert done.status == 4
+    assert codes(tmp_path / "r") == ["accuracy-failed"]
+
+
+def test_data_or_a_model_that_changed_since_is_refused(tmp_path: Path) -> None:
+    assert run(*NULL, "--mode", "performance", "--out", f"{tmp_path}/first").status == 0
+    config = yaml.safe_load((tmp_path / "first/config.yaml").read_text())
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump({**config, "dataset_digest": "0" * 64}))
+    done = run("--config", f"{tmp_path}/again.yaml", "--out", f"{tmp_path}/second")
+    assert done.status == 2
+    assert "harness: the dataset has changed: its digest is " in done.said
+    assert not list(tmp_path.glob("second*"))
+
+
+def test_a_manifest_whose_file_was_changed_is_refused(tmp_path: Path) -> None:
+    for name in ("digits.yaml", "digits.onnx", "digits.tflite", "digits_weights.npz"):
+        shutil.copy(ROOT / "harness/models" / name, tmp_path)
+    with (tmp_path / "digits.onnx").open("ab") as model:
+        model.write(b"x")
+    done = run(*SERVER, *SHORT, "--model", f"{tmp_path}/digits.yaml", "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert done.said.startswith(f"harness: {tmp_path}/digits.onnx: SHA-256 is ")
+    assert done.said.count("\n") == 1
+
+
+def test_a_pickle_in_place_of_a_model_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"cos\nsystem\n(S'touch " + bytes(tmp_path) + b"/p'\ntR.")
+    done = run(*SERVER, *SHORT, "--model", f"{tmp_path}/model.onnx", "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert "ONNX Runtime cannot load it" in done.said
+    assert not (tmp_path / "p").exists()
