@@ -17,7 +17,8 @@ class Top1:
         good = total = 0
         for index, payload in answers:
             total += 1
-            good += self._label(payload) == labels[index]
+            answer = self._label(payload)
+            good += answer is not None and answer == labels[index]
         value = 100.0 * good / total
         return Score(
             metric="top1",
@@ -31,7 +32,8 @@ class Top1:
         """None for an answer that is not one label: it is wrong, whatever the right one is."""
         if len(payload) != self._dtype.itemsize:
             return None
-        return int(np.frombuffer(payload, self._dtype)[0])
+        value = float(np.frombuffer(payload, self._dtype)[0])
+        return int(value) if value.is_integer() else None  # NaN and infinity are no integers
 
 
 _: type[Metric] = Top1

@@ -82,7 +82,7 @@ def result(found: Findings) -> dict[str, Any]:
         "model": found.model.name,
         "dataset": found.dataset,
         "slo": str(found.slo) if found.slo else None,
-        "headline": found.scenario.headline(run.log.values)._asdict() if run and from_log else None,
+        "headline": _headline(found, run) if run and from_log else None,
         "latency_ns": _latency(run, ours) if run else None,
         "throughput_per_s": _throughput(run, done) if run else None,
         "accuracy": _accuracy(found),
@@ -97,6 +97,11 @@ def result(found: Findings) -> dict[str, Any]:
         "dataset_description": found.loaded.dataset if found.loaded else None,
         "environment": found.environment,
     }
+
+
+def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
+    quantity = found.scenario.headline(run.log.values)
+    return quantity._asdict() if quantity is not None else None
 
 
 def _measured(found: Findings) -> bool:

@@ -57,10 +57,11 @@ class Scenario(Protocol):
         """Lines that keep an official accuracy run short without touching its answers."""
         ...
 
-    def headline(self, log: Mapping[str, Any]) -> Quantity:
-        """MLPerf's metric of the scenario, out of LoadGen's detail log."""
+    def headline(self, log: Mapping[str, Any]) -> Quantity | None:
+        """MLPerf's metric of the scenario, out of LoadGen's detail log; None where it has none."""
         ...
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """What an SLO is judged on and its key in the log; None where LoadGen judges it."""
+        """What an SLO is judged on and its key in the log; None where LoadGen judges it,
+        or has not enough queries to tell."""
         ...

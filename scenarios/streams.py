@@ -53,7 +53,9 @@ class Stream:
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         return iter(())
 
-    def headline(self, log: Mapping[str, Any]) -> Quantity:
+    def headline(self, log: Mapping[str, Any]) -> Quantity | None:
+        if not self._estimate_ns(log):
+            return None
         percent = log["effective_target_latency_percentile"] * 100
         return Quantity(
             f"p{percent:.10g} latency, early-stopping estimate",
@@ -63,7 +65,12 @@ class Stream:
         )
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        return log[self.early_stopping_key], self.early_stopping_key
+        estimate_ns = self._estimate_ns(log)
+        return (estimate_ns, self.early_stopping_key) if estimate_ns else None
+
+    def _estimate_ns(self, log: Mapping[str, Any]) -> int:
+        """0 where LoadGen made none: too few queries, which it calls INVALID."""
+        return int(log.get(self.early_stopping_key) or 0)
 
 
 def _(stream: Stream) -> Scenario:

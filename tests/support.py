@@ -35,6 +35,8 @@ ENDED: Mapping[str, Any] = {
         "wall_offset_ns": 0,
         "voluntary_switches": 1,
         "involuntary_switches": 1,
+        "rss_before_bytes": 10**8,
+        "rss_peak_bytes": 2 * 10**8,
     },
     "failed_samples": 0,
     "failed_batches": 0,

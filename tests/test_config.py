@@ -30,6 +30,7 @@ from harness.config import (
     to_plain,
 )
 from harness.errors import ConfigError
+from harness.journal import MAX_BATCH
 from harness.units import NS_PER_MS
 
 Parser = Callable[[str], Any]
@@ -121,6 +122,27 @@ def test_a_decimal_comma_is_refused(text: str) -> None:
     for parse in (parse_rate, bounded(1, 10**6)):
         with pytest.raises(ValueError, match=f"^'{text}' is not "):
             parse(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_slo, "p99=9999999h"),
+        (parse_positive_duration_ns, f"1{'0' * 400}s"),
+    ],
+)
+def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
+    """Bug: LoadGen's int64 ns, or a float, overflowed in the measured process: a traceback."""
+    with pytest.raises(ValueError, match=r"^\S.+$"):
+        parse(text)
+
+
+def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
+    """Bug: 65536 was accepted and became 65535 in silence."""
+    problems: list[str] = []
+    assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
+    assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
+    assert problems == ["x: max_batch: 65536 must lie between 1 and 65,535"]
 
 
 def test_an_on_off_option_takes_nothing_else() -> None:

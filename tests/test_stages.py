@@ -130,6 +130,13 @@ def test_an_empty_journal_has_no_completions() -> None:
         assert (len(done), done.issued) == (0, 0)
 
 
+def test_a_sample_without_an_answer_is_noticed_also_when_it_is_the_last() -> None:
+    made = journal(3, 1)
+    made.issuer().issued(3, START_NS)
+    made.writer(0).batch(0, [0, 1], 0, *[START_NS] * 5)
+    assert not read_completions(made, plan("offline")).answered_once
+
+
 def test_a_sample_answered_twice_is_noticed() -> None:
     made = journal(3, 2)
     made.issuer().issued(2, START_NS)

@@ -1,0 +1,75 @@
+"""From LoadGen's accuracy log and the labels to one score; what is short or wrong is no score."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.accuracy.top1 import Top1
+from harness.datasets.digits import DigitsDataset
+from harness.logs import ACCURACY, AccuracyLogError
+from harness.score import compute, score
+from harness.types import Answer, DatasetSetup
+from tests.support import GOLDEN, SAMPLES, SCENARIOS
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[int, object]:
+    digits = DigitsDataset(DatasetSetup())
+    return {i: digits.label(i) for i in range(SAMPLES)}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_golden_accuracy_log_gives_the_score_of_its_run(
+    scenario: str, labels: dict[int, object], tmp_path: Path
+) -> None:
+    shutil.copy(GOLDEN / scenario / "accuracy" / ACCURACY, tmp_path)
+    found = score(tmp_path, "top1", "int64", labels)
+    assert (found.metric, found.value, found.unit, found.samples) == ("top1", 100.0, "%", SAMPLES)
+    assert (tmp_path / "accuracy.txt").read_text() == "accuracy=100.000%, good=20, total=20\n"
+
+
+@pytest.mark.parametrize("total", [SAMPLES - 1, SAMPLES + 1])
+def test_a_log_that_answers_other_samples_is_no_score(total: int) -> None:
+    folder = GOLDEN / "server" / "accuracy"
+    with pytest.raises(AccuracyLogError) as caught:
+        compute(folder, "top1", "int64", dict.fromkeys(range(total), 0))
+    assert str(caught.value) == f"{folder / ACCURACY} answers 20 of {total} samples"
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=50),
+    st.sampled_from(("int64", "int32", "uint8", "float32")),
+    st.data(),
+)
+def test_top1_is_the_share_of_right_labels_in_percent(
+    labels: list[int], dtype: str, data: st.DataObject
+) -> None:
+    given_labels = data.draw(
+        st.lists(st.integers(0, 9), min_size=len(labels), max_size=len(labels))
+    )
+    answers = [Answer(i, np.array(x, dtype).tobytes()) for i, x in enumerate(given_labels)]
+    good = sum(a == b for a, b in zip(labels, given_labels, strict=True))
+    found = Top1(dtype).score(answers, dict(enumerate(labels)))
+    assert found.value == pytest.approx(100 * good / len(labels))
+    assert found.samples == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("payload", "dtype"),
+    [
+        (b"", "int64"),
+        (b"\x03", "int64"),
+        (bytes(16), "int64"),
+        (np.float32("nan").tobytes(), "float32"),
+        (np.float32("inf").tobytes(), "float32"),
+    ],
+    ids=["empty", "short", "long", "nan", "inf"],
+)
+@pytest.mark.parametrize("label", [0, 3, None])
+def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int | None) -> None:
+    """Also where there is no label: a failed sample must not be right by having nothing to say."""
+    assert Top1(dtype).score([Answer(0, payload)], {0: label}).value == 0.0

@@ -1,0 +1,102 @@
+"""result.json from golden evidence: LoadGen's numbers, each absent where it was not measured."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness import registry
+from harness.config import RunConfig, parse_slo
+from harness.manifest import load_model
+from harness.outcome import Findings, result
+from harness.plan import Calibration
+from harness.types import Reason, Score
+from harness.verdict import Evidence
+from tests.support import SCENARIOS, evidence, golden_log
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
+
+
+def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
+    return Findings(
+        config=RunConfig(scenario=scenario, mode="performance"),
+        model=load_model("digits"),
+        dataset="digits",
+        scenario=registry.load("scenario", scenario),
+        slo=parse_slo("p99=50ms") if scenario == "server" else None,
+        started="2026-01-01T00:00:00.000+00:00",
+        calibration=Calibration(slowest_batch_ns=10**6),
+        performance=run,
+        **more,
+    )
+
+
+@each_scenario
+def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
+    found = result(findings(scenario, evidence(scenario)))
+    log = golden_log(scenario)
+    per = "per_query_latency" if scenario == "multi-stream" else "latency"
+    assert (found["verdict"], found["reasons"]) == ("VALID", [])
+    assert found["latency_ns"]["p99"] == log.get(f"result_99.00_percentile_{per}_ns")
+    assert found["latency_ns"]["source"] == "LoadGen mlperf_log_detail.txt"
+    assert found["headline"]["value"] == log.get(found["headline"]["source"].split()[1])
+    assert found["power"] is None
+    assert found["power_reason"]
+
+
+@each_scenario
+def test_latencies_of_a_run_that_died_come_from_the_journal_and_say_so(scenario: str) -> None:
+    died = Reason("died", "the measured process was killed by SIGSEGV in the run")
+    found = result(findings(scenario, evidence(scenario, failure=died, ended=None)))
+    assert found["verdict"] == "INVALID"
+    assert found["reasons"] == [{"code": died.code, "text": died.text}]
+    assert found["headline"] is None
+    assert found["latency_ns"]["source"] == "interrupted, from the journal"
+    assert found["latency_ns"]["p99"] > 0
+
+
+@pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
+def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: str) -> None:
+    """LoadGen writes 0 where it had too few queries for early stopping."""
+    run = evidence(scenario)
+    key = registry.load("scenario", scenario).early_stopping_key
+    values = {**run.log.values, key: 0, "early_stopping_met": False, "result_validity": "INVALID"}
+    found = result(findings(scenario, replace(run, log=replace(run.log, values=values))))
+    assert found["headline"] is None or found["headline"]["value"] is None
+    assert [r["code"] for r in found["reasons"]] == ["loadgen-invalid"]
+
+
+def test_a_run_that_has_not_happened_did_not_finish() -> None:
+    found = result(findings("server", None))
+    assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
+    for name in ("headline", "latency_ns", "throughput_per_s", "stages_ns", "queries"):
+        assert found[name] is None
+
+
+def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
+    low = Score(metric="top1", value=10.0, unit="%", samples=500, line="")
+    with_score = result(findings("server", evidence("server"), score=low))
+    assert [r["code"] for r in with_score["reasons"]] == ["accuracy-below-target"]
+    assert with_score["accuracy"]["target"] == 98.5
+    without = result(findings("server", evidence("server")))
+    assert without["accuracy"] == {"value": None, "reason": "performance run only"}
+
+
+@pytest.mark.parametrize(
+    ("config", "notes"),
+    [
+        ({}, ["a quick run, not under the official rules"]),
+        (
+            {"backend": "null"},
+            [
+                "a quick run, not under the official rules",
+                "null backend: the harness's own cost, no model",
+            ],
+        ),
+        ({"mlperf": True}, []),
+    ],
+)
+def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
+    found = findings("server", evidence("server"))
+    found.config = replace(found.config, **config)
+    assert result(found)["not_for_submission"] == notes
