@@ -63,5 +63,6 @@ class Scenario(Protocol):
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
         """What an SLO is judged on and its key in the log; None where LoadGen judges it,
-        or has not enough queries to tell."""
+        or has not enough queries to tell.
+        """
         ...

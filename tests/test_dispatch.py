@@ -1,7 +1,8 @@
 """Every sample is answered exactly once, in order, whatever the batch sizes, threads and faults."""
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -127,6 +128,24 @@ def test_no_sample_is_lost_duplicated_or_reordered(
     assert bench.journal.issued == bench.journal.completed == total
     assert bench.journal.index.tolist() == [7 * i for i in range(total)]
     assert bench.failures.samples == 0
+
+
+@pytest.fixture
+def _eager_switching() -> Iterator[None]:
+    """Python changes threads as often as it can, so that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_eager_switching")
+@each_dispatcher
+def test_batches_stay_contiguous_when_threads_interrupt_each_other(make: Any) -> None:
+    bench = Bench(10_000, 3)
+    run(make, [1, 30, 2, 17] * 200, 4, bench)
+    assert [i for _, ids, _, _ in bench.batches() for i in ids] == list(range(1000, 11_000))
+    assert bench.journal.completed == 10_000
 
 
 @each_dispatcher
