@@ -17,6 +17,7 @@ class LoadedRows:
             self._position.data
         )  # single look-ups: three times as fast as numpy's
         self._arrays: dict[str, Array] = {}
+        self._only: tuple[str, Array] | None = None
 
     def hold(self, indices: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """arrays: input name -> (len(indices), ...) rows in the order of `indices`.
@@ -26,16 +27,20 @@ class LoadedRows:
         self._position[:] = -1
         self._position[np.asarray(indices)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays = dict(arrays)
+        self._only = next(iter(self._arrays.items())) if len(self._arrays) == 1 else None
 
     def release(self) -> None:
         self._position[:] = -1
-        self._arrays = {}
+        self._arrays, self._only = {}, None
 
     def batch(self, indices: Sequence[int]) -> Batch:
         if len(indices) == 1:
             row = self._item[indices[0]]
             if row < 0:
                 raise self._not_loaded(indices)
+            if self._only is not None:  # streams of one-input models live here: no loop
+                name, array = self._only
+                return Batch(indices, {name: array[row : row + 1]})
             return Batch(indices, {k: v[row : row + 1] for k, v in self._arrays.items()})
         rows = self._position[np.asarray(indices)]
         first = int(rows[0])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import __version__
-from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config, positive
 from harness.errors import ConfigError, HarnessError
 from harness.options import flag_name, option_key, visible_fields
 
@@ -215,7 +215,9 @@ def _list(arguments: list[str]) -> int:
 def _runs(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m harness runs", description="The runs made here, newest first.")
     parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
+    parser.add_argument(
+        "--limit", type=positive(1_000_000), default=20, metavar="N", help="default: 20"
+    )
     options = parser.parse_args(arguments)
     import sqlite3
 

@@ -14,6 +14,9 @@ SCHEMA_VERSION = 1
 """Of config.yaml and result.json; a file from a newer version is refused."""
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
+MAX_BATCH = 65_535
+"""Samples; the journal has 16 bits for the size of a batch."""
+
 MODES = ("performance", "accuracy", "both")
 
 
@@ -63,6 +66,8 @@ def parse_rate(text: str) -> float:
         raise ValueError(f"{text!r} is not a number") from None
     if not 0 < rate <= 1e9:
         raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
+    if rate < MIN_QPS:
+        raise ValueError(f"{text} is less than one query in ten minutes: no run would end")
     return rate
 
 
@@ -111,6 +116,7 @@ def parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+MIN_QPS = 1 / 600
 MAX_SEED = 2**64 - 1
 _NO_SCENARIO = "--scenario is missing"
 
@@ -215,7 +221,7 @@ class RunConfig:
     )
     max_batch: int | None = option(
         "largest batch, in samples (default: the manifest's, else 8)",
-        parse=positive(65536),
+        parse=positive(MAX_BATCH),
         metavar="N",
         group="how to answer",
     )

@@ -74,7 +74,11 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs)
-            if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
+            if (
+                len(answers) != len(ids)
+                or answers.shape[1:] != self._row_shape
+                or answers.dtype != self._row_dtype
+            ):
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)

@@ -39,7 +39,6 @@ ROW_DTYPE = np.dtype(
 )
 """first: issue order of the batch's first sample; its samples are contiguous in issue order."""
 
-MAX_BATCH = 65_535
 BYTES_PER_SAMPLE = 12
 BYTES_PER_BATCH = ROW_DTYPE.itemsize
 

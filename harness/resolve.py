@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.config import RunConfig, Slo
-from harness.journal import MAX_BATCH
+from harness.config import MAX_BATCH, RunConfig, Slo
 from harness.loadgen import ROUNDS, installed_version
 from harness.manifest import Model
 from harness.plan import LoadPlan

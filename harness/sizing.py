@@ -197,10 +197,11 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     """The run always takes 600 s; what can be changed is the expectation that sizes it."""
     if fits < 1:
         return "free some memory"
+    name = "".join(word.capitalize() for word in plan.scenario.split("-"))
     if plan.scenario.endswith("stream"):
         least_ms = 2 * plan.expected_s * 1e3 / fits
-        return f"put *.*.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
-    return f"put *.*.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"
+        return f"put *.{name}.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
+    return f"put *.{name}.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"
 
 
 def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:

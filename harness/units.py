@@ -7,6 +7,9 @@ NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
+LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
+"""LoadGen counts ns in 64 bits; nobody measures for longer than this."""
+
 _NS = {
     "ns": 1,
     "us": NS_PER_US,
@@ -25,7 +28,10 @@ def parse_duration_ns(text: str) -> int:
         raise ValueError(
             f"{text!r} is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"
         )
-    return round(Fraction(match[1]) * _NS[match[2]])
+    ns = round(Fraction(match[1]) * _NS[match[2]])
+    if ns > LONGEST_NS:
+        raise ValueError(f"{text[:40]!r} is longer than a year")
+    return ns
 
 
 def write_duration(ns: int) -> str:

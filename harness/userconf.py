@@ -98,6 +98,10 @@ def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
         return
     if key == "target_latency" and scenario == "Server" and "." in value:
         yield f"Server.target_latency = {value}: LoadGen cuts it to whole milliseconds"
+    if key == "target_latency" and scenario == "*" and "." in value:
+        yield f"*.target_latency = {value}: for Server LoadGen cuts it to whole ms: name a scenario"
+    if key == "target_latency_percentile" and not 50 <= float(value) < 100:
+        yield f"target_latency_percentile = {value}: LoadGen reads percent here, e.g. 99"
     if key == "min_duration" and int(value) < MIN_DURATION_MS:
         yield f"min_duration = {value}: official runs need at least {MIN_DURATION_MS} ms"
     if key in ("target_qps", "target_latency") and float(value) == 0:

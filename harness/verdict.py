@@ -157,6 +157,13 @@ def _server_late(log: DetailLog, late: int) -> Reason:
     queries = log.get("result_query_count")
     rate = log.get("effective_target_qps")
     found = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
+    if not late:
+        return Reason(
+            "early-stopping",
+            f"{queries:,} queries are too few to be sure of p{percentile * 100:.10g}, although none "
+            f"was late: it takes {queries_needed(0, percentile):,}, with ten late ones "
+            f"{queries_needed(10, percentile):,}",
+        )
     needed = queries_to_settle(late, queries, percentile)
     if needed is None:
         allowed = f"p{percentile * 100:.10g} allows {1 - percentile:.3g} of them"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.journal import BYTES_PER_BATCH, MAX_BATCH, ROW_DTYPE, Journal
+from harness.config import MAX_BATCH
+from harness.journal import BYTES_PER_BATCH, ROW_DTYPE, Journal
 from tests.support import journal
 
 STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")

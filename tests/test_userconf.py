@@ -102,6 +102,13 @@ def test_a_line_that_loadgen_would_misread_is_a_problem(
     assert problems(tmp_path, f"# first\n{line}\n") == [f"2: {problem}"]
 
 
+@pytest.mark.parametrize("value", ["0.99", "0", "100", "250"])
+def test_a_percentile_that_is_no_percent_is_a_problem(value: str, tmp_path: Path) -> None:
+    """LoadGen reads percent here: 0.99 would be a percentile of 0.0099, which every run meets."""
+    (problem,) = problems(tmp_path, f"*.Server.target_latency_percentile = {value}\n")
+    assert problem.startswith(f"1: target_latency_percentile = {value}: ")
+
+
 @pytest.mark.parametrize(
     "line",
     [
