@@ -27,6 +27,8 @@ class LoadedRows:
         self._position[:] = -1
         self._position[np.asarray(indices)[::-1]] = np.arange(len(indices))[::-1]
         self._arrays = dict(arrays)
+        for array in self._arrays.values():
+            array.setflags(write=False)  # batches are views: a backend must not change the data
         self._only = next(iter(self._arrays.items())) if len(self._arrays) == 1 else None
 
     def release(self) -> None:

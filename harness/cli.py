@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import __version__
-from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config, positive
+from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.errors import ConfigError, HarnessError
 from harness.options import flag_name, option_key, visible_fields
 
@@ -44,6 +44,20 @@ _ALIASES = {
 _REFUSED = {
     "--count": "--count is --queries here: --queries N",
     "--accuracy": "--accuracy is a mode here: --mode accuracy",
+}
+
+
+# What a config.yaml resolved that must be decided anew when an option is given beside it.
+_OVERRIDDEN = {
+    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed"),
+    "duration": ("queries",),
+    "slo": ("queries",),
+    "target_qps": ("queries",),
+    "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
+    "dataset": ("dataset_digest",),
+    "data_dir": ("dataset_digest",),
+    "backend": ("model_sha256",),
+    "scenario": ("queries", "slo", "target_qps", "samples_per_query", "instances", "threads"),
 }
 
 
@@ -102,9 +116,11 @@ def _run(arguments: list[str]) -> int:
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
     values = _from_file(Path(file), problems) if file else {}
-    values |= config_from(
-        {k: v for k, v in options.items() if v is not None}, "command line", problems
-    )
+    given = {k: v for k, v in options.items() if v is not None}
+    for key in given:
+        for resolved in _OVERRIDDEN.get(key, ()):
+            values.pop(resolved, None)
+    values |= config_from(given, "command line", problems)
     config = make_config(values, problems)
     from harness.run import execute
 
@@ -215,10 +231,10 @@ def _list(arguments: list[str]) -> int:
 def _runs(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m harness runs", description="The runs made here, newest first.")
     parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument(
-        "--limit", type=positive(1_000_000), default=20, metavar="N", help="default: 20"
-    )
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
     options = parser.parse_args(arguments)
+    if options.limit < 1:
+        raise ConfigError(f"--limit {options.limit}: it must be at least 1")
     import sqlite3
 
     from harness import database, table

@@ -75,8 +75,8 @@ class Instance:
             inferred = wall_ns()
             answers = self._postprocess(outputs)
             if (
-                len(answers) != len(ids)
-                or answers.shape[1:] != self._row_shape
+                answers.shape[1:] != self._row_shape
+                or answers.shape[:1] != (len(ids),)
                 or answers.dtype != self._row_dtype
             ):
                 raise ValueError(self._mismatch(answers, len(ids)))

@@ -30,6 +30,8 @@ STALL_NS = NS_PER_S
 STALL_BATCHES = 20
 """A gap without completions that neither a slow batch nor the scheduler explains."""
 
+SHORT_NS = NS_PER_S
+
 DRIFT_SHARE = 0.10
 DRIFT_SPREADS = 3.0
 _BLOCKS = 8
@@ -75,7 +77,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
             yield Reason(
                 "percentiles-disagree",
                 f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
-                "the stages do not add up",
+                "the machine was busy between LoadGen's stamp and ours",
             )
 
 
@@ -157,6 +159,14 @@ def _median_and_spread(values: Array) -> tuple[float, float]:
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
     """Fewer queries than the percentile can be known from, even with none late."""
+    if run.plan.scenario == "offline" and run.log.complete:
+        took_ns = run.log.get("result_max_latency_ns", 0)
+        if took_ns < SHORT_NS:
+            yield Reason(
+                "short-run",
+                f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
+                "mostly start and end",
+            )
     count = run.log.get("result_query_count", 0)
     needed = queries_needed(0, percentile)
     if run.plan.scenario != "offline" and 0 < count < needed:

@@ -32,6 +32,10 @@ class RunDied(HarnessError):
     exit_status = 5
 
 
+class RunHung(RunDied):
+    """No completion although samples were due; the measured process was killed."""
+
+
 BY_EXIT_STATUS: dict[int, type[HarnessError]] = {
     error.exit_status: error for error in (ConfigError, PluginUnavailable, RunInvalid, RunDied)
 }

@@ -1,6 +1,7 @@
 """LoadGen's log files, as data: nothing here is decided, only read."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ SUMMARY = "mlperf_log_summary.txt"
 ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 _PREFIX = ":::MLLOG "
+_NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
+"""LoadGen writes the rate of a single query as -nan, which is not JSON."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,8 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
     if not line.startswith(_PREFIX):
         return None
     try:
-        entry = json.loads(line[len(_PREFIX) :])
+        text = _NOT_A_NUMBER.sub(r"\1null", line[len(_PREFIX) :], count=1)
+        entry = json.loads(text)
         key, value, metadata = entry["key"], entry["value"], entry["metadata"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

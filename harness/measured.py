@@ -11,6 +11,7 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
 
 import ctypes
 import gc
+import json
 import os
 import resource
 import signal
@@ -103,8 +104,14 @@ def _plugin(what: str) -> Iterator[None]:
         raise
     except MemoryError as e:
         raise PluginUnavailable(f"{what} ran out of memory") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
+
+
+def _plain(described: Mapping[str, object]) -> dict[str, Any]:
+    """What a plug-in says of itself, as JSON can hold it."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(described), default=str))
+    return plain
 
 
 class _Run:
@@ -203,6 +210,12 @@ class _Run:
     def _open_dataset(self, model: Model, backend: Backend) -> Dataset:
         config = self._config
         inputs = self._inputs(model, backend)
+        for spec in inputs:
+            if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
+                raise ConfigError(
+                    f"input {spec.name!r} of the model has the shape {list(spec.shape)}: its first "
+                    "dimension must be the batch; export the model with one"
+                )
         fixed = {s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
         if fixed:
             self._max_batch = min(self._max_batch, *fixed)
@@ -235,10 +248,13 @@ class _Run:
 
     def _send_loaded(self, backend: Backend, dataset: Dataset, load_s: float) -> None:
         count = len(dataset)
-        held = self._config.performance_count or int(getattr(dataset, "performance_count", count))
-        self._held = min(held, count)
+        with _plugin("the dataset's performance_count"):
+            own = int(getattr(dataset, "performance_count", count))
+            if own < 1:
+                raise ValueError(f"{own} must be at least 1")
+        self._held = min(self._config.performance_count or own, count)
         with _plugin("describe()"):
-            about = {"backend": dict(backend.describe()), "dataset": dict(dataset.describe())}
+            about = {"backend": _plain(backend.describe()), "dataset": _plain(dataset.describe())}
         self._channel.send(
             "loaded",
             **about,

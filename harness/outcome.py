@@ -107,7 +107,8 @@ def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
 def _measured(found: Findings) -> bool:
     """Every run that was asked for has ended."""
     performance = found.performance is not None or not found.config.runs_performance
-    return performance and (found.accuracy is not None or not found.config.runs_accuracy)
+    scored = found.score is not None or found.no_score or found.score_failure is not None
+    return performance and (bool(scored) or not found.config.runs_accuracy)
 
 
 def _reasons(found: Findings) -> Iterable[Reason]:
@@ -211,8 +212,10 @@ def _journal_rate(done: Completions) -> float | None:
 
 def _accuracy(found: Findings) -> Mapping[str, Any] | None:
     manifest = found.model.manifest
-    target = manifest.accuracy.target if manifest and manifest.accuracy else None
+    declared = manifest.accuracy if manifest else None
     if found.score is not None:
+        judged = declared is not None and declared.metric == found.score.metric
+        target = declared.target if declared is not None and judged else None
         return {
             "metric": found.score.metric,
             "value": found.score.value,
@@ -223,7 +226,9 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
         }
     if not found.config.runs_accuracy:
         return {"value": None, "reason": "performance run only"}
-    return {"value": None, "reason": found.no_score or "the accuracy run did not finish"}
+    failure = found.score_failure.text if found.score_failure else ""
+    why = found.no_score or failure or "the accuracy run did not finish"
+    return {"value": None, "reason": why}
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.config import MAX_BATCH, RunConfig, Slo
@@ -40,7 +41,12 @@ def config(
 ) -> RunConfig:
     """This run again: everything that was decided on the way is set."""
     values: dict[str, Any] = {
-        "dataset": dataset,
+        "model": _absolute(asked.model),
+        "backend": _absolute(asked.backend),
+        "metric": _absolute(asked.metric) if asked.metric else None,
+        "data_dir": asked.data_dir.absolute() if asked.data_dir else None,
+        "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
+        "dataset": _absolute(dataset),
         **spec._asdict(),
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
@@ -58,6 +64,14 @@ def config(
         if not plan.accuracy:
             values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
     return dataclasses.replace(asked, **values)
+
+
+def _absolute(name: str) -> str:
+    """A path, or the path of a plug-in's file, so that config.yaml runs from any folder."""
+    path, separator, attribute = name.rpartition(".py:")
+    if separator:
+        return f"{Path(path + '.py').absolute()}:{attribute}"
+    return str(Path(name).absolute()) if ":" not in name and Path(name).is_file() else name
 
 
 def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:

@@ -46,7 +46,8 @@ class ResultFolder:
         """Rename to the final name and point `latest` at it."""
         self.path.rename(self.final)
         link = self.final.parent / "latest"
-        if link.is_symlink() or not link.exists():
+        ours = link.is_symlink() and link.readlink().parent == Path()  # made here: a sibling
+        if ours or not (link.exists() or link.is_symlink()):
             fresh = link.with_name(f".latest-{os.getpid()}")
             fresh.symlink_to(self.final.name)
             fresh.replace(link)

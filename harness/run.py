@@ -18,7 +18,7 @@ from typing import Any
 
 from harness import database, host, preflight, records, registry, resolve, results, score, table
 from harness.config import RunConfig, Slo, to_plain
-from harness.errors import ConfigError, HarnessError, RunDied, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
 from harness.journal import Journal
 from harness.logs import DETAIL, TRACE, AccuracyLogError, DetailLog, read_detail
 from harness.manifest import load_model
@@ -42,6 +42,7 @@ from harness.watch import Watcher
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0
+NO_METRIC = "no metric: neither the manifest nor --metric names one"
 INTERRUPT_EXIT = 128
 
 
@@ -140,8 +141,17 @@ class _Run:
         self.findings.noise = probe.to_json()
         if self._config.runs_performance:
             self._performance()
-        if self._config.runs_accuracy:
+        if self._config.runs_accuracy and not self._accuracy_is_pointless():
             self._accuracy_run()
+
+    def _accuracy_is_pointless(self) -> bool:
+        """A performance run is behind us and there is nothing to score: do not log answers."""
+        found = self.findings
+        if found.loaded is not None and found.loaded.synthetic:
+            found.no_score = "synthetic data"
+        elif found.loaded is not None and self._metric is None:
+            found.no_score = NO_METRIC
+        return bool(found.no_score)
 
     def _performance(self) -> None:
         outdir = self._folder.subfolder("performance", "run_1")
@@ -189,9 +199,13 @@ class _Run:
         }
         return MeasuredProcess(setup, self._folder.path / f"{name}.log")
 
-    def _loaded(self, process: MeasuredProcess) -> tuple[Loaded, Calibration]:
+    @property
+    def _start_limit_s(self) -> float:
         ns = self._config.hang_timeout_ns
-        limit_s = START_LIMIT_S if ns is None else ns / 1e9
+        return START_LIMIT_S if ns is None else ns / 1e9
+
+    def _loaded(self, process: MeasuredProcess) -> tuple[Loaded, Calibration]:
+        limit_s = self._start_limit_s
         if not self.findings.environment:
             self.findings.environment = host.fingerprint()  # while the model loads
         message = process.expect("loaded", limit_s)
@@ -242,12 +256,12 @@ class _Run:
                     Watcher(journal, plan),
                     plan,
                     hang_timeout_s(self._config, found.slowest_batch_ns),
+                    self._start_limit_s,
                     progress.show,
                 )
         except RunDied as e:
             process.kill()
-            code = "hung" if "hung" in str(e) else "died"
-            failure = Reason(code, str(e))
+            failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))
         except Stopped as e:
             process.kill()
             self._keep(self._evidence(process, journal, plan, outdir, None, e.reason), outdir)
@@ -297,14 +311,17 @@ class _Run:
         if loaded.synthetic:
             found.no_score = "synthetic data"
         elif self._metric is None:
-            found.no_score = "no metric: neither the manifest nor --metric names one"
+            found.no_score = NO_METRIC
         else:
             try:
                 labels = score.labels(self._config, self._model, self._dataset)
+                if all(label is None for label in labels.values()):
+                    found.no_score = f"dataset {self._dataset!r} has no labels"
+                    return
                 found.score = score.score(outdir, self._metric, answer_dtype, labels)
             except AccuracyLogError as e:
                 found.score_failure = Reason("accuracy-incomplete", str(e))
-            except Exception as e:  # noqa: BLE001 - a plug-in's dataset or metric
+            except (Exception, SystemExit) as e:  # noqa: BLE001 - a plug-in's dataset or metric
                 text = f"scoring with {self._metric!r} raised {type(e).__name__}: {e}"
                 found.score_failure = Reason("accuracy-failed", text)
 

@@ -1,5 +1,6 @@
 """The score: from LoadGen's accuracy log and the dataset's labels, and from nothing else."""
 
+import math
 from pathlib import Path
 
 from harness import registry
@@ -18,8 +19,12 @@ def score(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object
 
 def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
     """An AccuracyLogError when the log is short: that is no score."""
+    if any(label is None for label in labels.values()):
+        raise ValueError("some samples have a label and some have none")
     answers = _one_each(outdir / ACCURACY, len(labels))
-    found: Score = registry.load("metric", metric)(answer_dtype).score(answers, labels)
+    found = registry.load("metric", metric)(answer_dtype).score(answers, labels)
+    if not isinstance(found, Score) or not math.isfinite(found.value):
+        raise ValueError(f"the metric gave {found!r}, wanted a Score with a finite value")
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.channel import Channel
 from harness.clock import ClockWatch
-from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied
+from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
 from harness.journal import Journal
 from harness.plan import LoadPlan
 from harness.watch import Now, Watcher
@@ -105,24 +105,38 @@ class MeasuredProcess:
         return Journal(self.journal_fd)
 
     def watch(
-        self, watcher: Watcher, plan: LoadPlan, hang_s: float, show: Callable[[Now], None]
+        self,
+        watcher: Watcher,
+        plan: LoadPlan,
+        hang_s: float,
+        load_limit_s: float,
+        show: Callable[[Now], None],
     ) -> dict[str, Any]:
-        """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second."""
+        """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
+
+        load_limit_s: how long LoadGen may load samples before its first query.
+        """
         all_samples = plan.query_count * plan.samples_per_query
         finished_s: float | None = None
+        begun_s = time.monotonic()
         while True:
             self.clock.sample()
             now = watcher.look()
             show(now)
+            if not now.issued and time.monotonic() - begun_s > load_limit_s:
+                raise PluginUnavailable(
+                    f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load; "
+                    "--hang-timeout sets how long to wait"
+                )
             if now.idle_ns > hang_s * 1e9:
-                raise RunDied(
+                raise RunHung(
                     f"the measured process hung: {now.waiting:,} samples in flight and none "
                     f"completed for {now.idle_ns / 1e9:.0f} s; --hang-timeout sets how long to wait"
                 )
             if now.completed >= all_samples and not now.waiting:
                 finished_s = finished_s or time.monotonic()
                 if time.monotonic() - finished_s > max(END_LIMIT_S, hang_s):
-                    raise RunDied("the measured process hung after its last completion")
+                    raise RunHung("the measured process hung after its last completion")
             try:
                 message = self._receive(LOOK_EVERY_S)
             except TimeoutError:

@@ -38,7 +38,7 @@ class BackendSetup:
     """What a backend is built from.
 
     model: the model file, None where the model has none in a format the backend reads.
-    manifest: name of the model for messages.
+    model_name: for messages.
     inputs: the inputs the manifest declares, () without a manifest.
     threads: threads this one instance may compute with, >= 1.
     max_batch: the largest batch it will be given, in samples.

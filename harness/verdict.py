@@ -1,6 +1,6 @@
 """VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
 
-Rules: section 12 of the MLPerf facts in docs/decisions.md. Pure: logs and journal in, reasons out.
+The rules are told in docs/decisions.md. Pure: logs and journal in, reasons out.
 `reasons` forbid quoting the numbers; doubts (harness/doubts.py) are printed beside them.
 """
 

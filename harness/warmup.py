@@ -64,8 +64,13 @@ def calibrate_rate(
     start = time.monotonic()
     counts = [0] * len(answerers)
 
+    errors: list[BaseException] = []
+
     def work(i: int) -> None:
-        counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+        try:
+            counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+        except BaseException as e:  # noqa: BLE001 - raised again below
+            errors.append(e)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(answerers))]
     for thread in threads:
@@ -73,8 +78,8 @@ def calibrate_rate(
     for thread in threads:
         thread.join()
     seconds = time.monotonic() - start
-    if not all(counts):
-        raise RuntimeError("an instance answered no batch in calibration: see the log")
+    if errors:
+        raise errors[0]
     return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.clock import monotonic_ns
+from harness.clock import monotonic_ns, wall_ns
 from harness.journal import Journal
 from harness.plan import LoadPlan
 from harness.schedule import server_schedule_ns
+from harness.types import Array
 
 _BUCKETS_PER_DECADE = 40
 _EDGES_NS = 10 ** np.arange(3, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
@@ -39,7 +40,9 @@ class Watcher:
         self._failed = 0
         self._last_count = (-1, False)
         self._last_change_ns = monotonic_ns()
-        self._after_ns = None
+        self._after_ns: Array | None = None
+        self._official = plan.model_key is not None  # its number of queries is not known before
+        self._all_samples = plan.query_count * plan.samples_per_query
         self._start_ns: int | None = None
         if plan.scenario == "server" and plan.target_qps is not None and not plan.accuracy:
             self._after_ns = server_schedule_ns(
@@ -48,14 +51,25 @@ class Watcher:
 
     def look(self) -> Now:
         issued, completed = self._journal.issued, self._journal.completed
-        # Idle counts only while something is in flight: between sparse queries nothing hangs.
-        state = (completed, issued > completed)
+        # Idle counts only while something is due: between sparse queries nothing hangs.
+        pending = issued > completed or self._is_due(issued, completed)
+        state = (completed, pending)
         if state != self._last_count:
             self._last_count, self._last_change_ns = state, monotonic_ns()
         for worker in range(self._journal.workers):
             self._read(worker)
-        idle_ns = monotonic_ns() - self._last_change_ns if issued > completed else 0
+        idle_ns = monotonic_ns() - self._last_change_ns if pending else 0
         return Now(issued, completed, self._failed, self._p99_ns(), idle_ns)
+
+    def _is_due(self, issued: int, completed: int) -> bool:
+        """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""
+        if not issued or self._official or completed >= self._all_samples:
+            return False
+        if self._after_ns is None or self._start_ns is None:
+            return self._after_ns is None
+        return completed < len(self._after_ns) and (
+            self._start_ns + int(self._after_ns[completed]) < wall_ns()
+        )
 
     def _read(self, worker: int) -> None:
         rows = self._journal.rows(worker, self._seen[worker])

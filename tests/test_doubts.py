@@ -42,7 +42,8 @@ def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
     assert run.done is not None
     assert doubts(run) == []
     assert list(stall_doubts(run.done, scenario, NS_PER_MS)) == []
-    assert list(sample_doubts(run, 0.99)) == []
+    short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
+    assert [d.code for d in sample_doubts(run, 0.99)] == short
 
 
 def slewed(ppm: float) -> ClockWatch:
@@ -98,7 +99,9 @@ def test_percentiles_that_differ_from_loadgens_are_doubted(scenario: str, name: 
     (doubt,) = performance_doubts(run, far, BOUND_NS)
     assert doubt.code == "percentiles-disagree"
     assert doubt.text.startswith(f"{name} is ")
-    assert doubt.text.endswith(" by the journal: the stages do not add up")
+    assert doubt.text.endswith(
+        " by the journal: the machine was busy between LoadGen's stamp and ours"
+    )
 
 
 def test_a_generator_that_issues_late_is_doubted() -> None:
@@ -206,4 +209,3 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
     text = "458 queries say little about p99: it takes 459"
     assert list(sample_doubts(few, 0.99)) == [Reason("few-samples", text)]
     assert list(sample_doubts(few, 0.9)) == []
-    assert list(sample_doubts(evidence("offline"), 0.99)) == []

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harness.units import parse_duration_ns, show_bytes, show_ns, show_rate, write_duration
+from harness.units import (
+    LONGEST_NS,
+    parse_duration_ns,
+    show_bytes,
+    show_ns,
+    show_rate,
+    write_duration,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +47,7 @@ def test_a_duration_without_a_plain_number_and_unit_is_refused(text: str) -> Non
         parse_duration_ns(text)
 
 
-@given(st.integers(0, 10**18))
+@given(st.integers(0, LONGEST_NS))
 def test_a_written_duration_reads_back_as_itself(ns: int) -> None:
     assert parse_duration_ns(write_duration(ns)) == ns
 

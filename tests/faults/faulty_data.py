@@ -1,6 +1,8 @@
 """Datasets and metrics with one fault each, named as faulty_data.py:Class."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,9 +76,36 @@ class RaisesInLabel(Good):
         raise KeyError(index)
 
 
+class Unlabelled(Good):
+    def label(self, index: int) -> None:  # type: ignore[override]
+        return None
+
+
+class BlocksInLoad(Good):
+    def load(self, indices: Sequence[int]) -> None:
+        super().load(indices)
+        if self.loads > 1:
+            time.sleep(1e6)
+
+
 class RaisesInScore:
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         raise ZeroDivisionError("no samples of class 3")
+
+
+class GivesNan(RaisesInScore):
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        return Score(metric="x", value=float("nan"), unit="%", samples=1, line="x=nan")
+
+
+class GivesNothing(RaisesInScore):
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Any:
+        return None
+
+
+class Leaves(RaisesInScore):
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        raise SystemExit(0)

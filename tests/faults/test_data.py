@@ -107,3 +107,25 @@ def test_a_pickle_in_place_of_a_model_is_not_run(tmp_path: Path) -> None:
     assert done.status == 2
     assert "ONNX Runtime cannot load it" in done.said
     assert not (tmp_path / "p").exists()
+
+
+def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
+    done = run(*dataset("Unlabelled", tmp_path / "r"))
+    assert done.status == 0, done.said + done.printed
+    accuracy = result(tmp_path / "r")["accuracy"]
+    assert accuracy == {"value": None, "reason": f"dataset '{DATA}:Unlabelled' has no labels"}
+
+
+def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
+    done = run(*dataset("BlocksInLoad", tmp_path / "r"))
+    assert done.status == 3
+    assert "harness: LoadGen issued nothing for 3 s: the dataset blocks in load" in done.said
+    assert codes(tmp_path / "r.partial") == ["did-not-start"]
+
+
+@pytest.mark.parametrize("metric", ["GivesNan", "GivesNothing", "Leaves"])
+def test_a_metric_that_gives_no_score_loses_no_number(metric: str, tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:{metric}"))
+    assert done.status == 4
+    assert codes(tmp_path / "r") == ["accuracy-failed"]
+    assert result(tmp_path / "r")["latency_ns"]["p99"] > 0

@@ -100,6 +100,16 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
     assert "stalled" in doubts(tmp_path / "r")
 
 
+def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
+    process = start(*LONG, "--hang-timeout", "3s", "--out", f"{tmp_path}/r")
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    (measured,) = children(process.pid)
+    os.kill(measured, signal.SIGSTOP)
+    assert ended(process).status == 5
+    assert codes(tmp_path / "r.partial") == ["hung"]
+    assert gone([measured])
+
+
 def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
