@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
 DIGITS = ROOT / "harness/models/digits.onnx"
 _QUIET_SHARE = 0.06
-_TRIES = 6
-_SETTLE_S = 60.0
+_TRIES = 3
+_SETTLE_S = 15.0
 _POLL_S = 0.05
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Noise:
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """The first of six runs during which others used at most 6 % of the machine, else the last."""
+        """The first of three runs during which others used at most 6 % of the machine, else the last."""
         tries = 1
         while True:
             _settle()
@@ -69,7 +69,7 @@ class Noise:
 
 
 def _settle() -> None:
-    """Waits until the machine is idle, a minute at most."""
+    """Waits until the machine is idle, 15 s at most."""
     deadline = time.monotonic() + _SETTLE_S
     while psutil.cpu_percent(interval=0.5) > 100 * _QUIET_SHARE and time.monotonic() < deadline:
         pass
