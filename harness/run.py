@@ -365,8 +365,8 @@ class _Run:
 
 
 def _print(text: str) -> None:
-    """A reader that has gone (`| head`) must not change the exit status."""
+    """A reader that has gone (`| head`), or a full disk, must not change the exit status."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
