@@ -69,7 +69,9 @@ class OrtBackend:
         self._outputs = [o.name for o in self._session.get_outputs()]
         fixed = self._inputs[0].shape[0] if self._inputs and self._inputs[0].shape else None
         self._fixed = fixed if isinstance(fixed, int) else None
-        self._run = self._session.run
+        self._session.disable_fallback()  # a provider that fails is a failed batch, not another one
+        # The public run checks the feed's names each time (1.5 us) before it calls this one.
+        self._run = getattr(self._session, "_sess", self._session).run
         return self
 
     def __exit__(
@@ -97,7 +99,7 @@ class OrtBackend:
     def infer(self, batch: Batch) -> Array | Mapping[str, Array]:
         if self._fixed is not None and len(batch.indices) != self._fixed:
             return self._infer_padded(batch, self._fixed)
-        outputs = self._run(None, batch.inputs)
+        outputs = self._run(self._outputs, batch.inputs, None)
         return outputs[0] if len(outputs) == 1 else dict(zip(self._outputs, outputs, strict=True))
 
     def _infer_padded(self, batch: Batch, size: int) -> Mapping[str, Array]:
@@ -107,7 +109,7 @@ class OrtBackend:
             name: np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
             for name, rows in batch.inputs.items()
         }
-        outputs = self._run(None, filled)
+        outputs = self._run(self._outputs, filled, None)
         return {name: rows[:count] for name, rows in zip(self._outputs, outputs, strict=True)}
 
     def describe(self) -> Mapping[str, Any]:

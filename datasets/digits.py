@@ -12,14 +12,14 @@ import numpy as np
 
 from harness.datasets.rows import LoadedRows
 from harness.errors import ConfigError
-from harness.types import Batch, Dataset, DatasetSetup
+from harness.types import Dataset, DatasetSetup
 
 FILE = Path(__file__).parent / "digits.npz"
 WHITE = 16
 """Largest grey value in the file."""
 
 
-class DigitsDataset:
+class DigitsDataset(LoadedRows):
     """500 images of 8 x 8 pixels, float32 in [0, 1], under the model's one input name."""
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -30,20 +30,14 @@ class DigitsDataset:
         except (OSError, ValueError, KeyError) as e:
             raise ConfigError(f"{FILE} cannot be read: {e}: reinstall the package") from e
         self._input = _image_input(setup)
-        self._rows = LoadedRows(len(self._labels))
+        super().__init__(len(self._labels))
 
     def __len__(self) -> int:
         return len(self._labels)
 
     def load(self, indices: Sequence[int]) -> None:
         images = self._images[np.asarray(indices)].astype(np.float32) / WHITE
-        self._rows.hold(indices, {self._input: images[:, np.newaxis]})
-
-    def unload(self, indices: Sequence[int]) -> None:
-        self._rows.release()
-
-    def batch(self, indices: Sequence[int]) -> Batch:
-        return self._rows.batch(indices)
+        self.hold(indices, {self._input: images[:, np.newaxis]})
 
     def label(self, index: int) -> int:
         return int(self._labels[index])

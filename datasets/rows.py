@@ -8,16 +8,16 @@ from harness.types import Array, Batch
 
 
 class LoadedRows:
-    """index -> row. A run of rows that lie side by side is a view; anything else is one copy."""
+    """index -> row: the part of a dataset that LoadGen's queries meet.
+
+    A run of rows that lie side by side is a view; anything else is one copy.
+    """
 
     def __init__(self, total: int) -> None:
         """total: size of the dataset; indices lie in [0, total)."""
         self._position = np.full(total, -1, np.int64)
-        self._item = memoryview(
-            self._position.data
-        )  # single look-ups: three times as fast as numpy's
+        self._item = memoryview(self._position.data)  # single items: three times numpy's speed
         self._arrays: dict[str, Array] = {}
-        self._only: tuple[str, Array] | None = None
 
     def hold(self, indices: Sequence[int], arrays: Mapping[str, Array]) -> None:
         """arrays: input name -> (len(indices), ...) rows in the order of `indices`.
@@ -29,29 +29,29 @@ class LoadedRows:
         self._arrays = dict(arrays)
         for array in self._arrays.values():
             array.setflags(write=False)  # batches are views: a backend must not change the data
-        self._only = next(iter(self._arrays.items())) if len(self._arrays) == 1 else None
 
-    def release(self) -> None:
+    def unload(self, indices: Sequence[int]) -> None:
+        """Everything: LoadGen holds one set of samples at a time."""
         self._position[:] = -1
-        self._arrays, self._only = {}, None
+        self._arrays = {}
 
     def batch(self, indices: Sequence[int]) -> Batch:
         if len(indices) == 1:
-            row = self._item[indices[0]]
-            if row < 0:
+            first = self._item[indices[0]]
+            end = first + 1
+            if first < 0:
                 raise self._not_loaded(indices)
-            if self._only is not None:  # streams of one-input models live here: no loop
-                name, array = self._only
-                return Batch(indices, {name: array[row : row + 1]})
-            return Batch(indices, {k: v[row : row + 1] for k, v in self._arrays.items()})
-        rows = self._position[np.asarray(indices)]
-        first = int(rows[0])
-        if rows.min() < 0:
-            raise self._not_loaded(indices)
-        if int(rows[-1]) - first == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
-            end = first + len(rows)
-            return Batch(indices, {k: v[first:end] for k, v in self._arrays.items()})
-        return Batch(indices, {k: v.take(rows, axis=0) for k, v in self._arrays.items()})
+        else:
+            rows = self._position[np.asarray(indices)]
+            first, end = int(rows[0]), int(rows[-1]) + 1
+            if rows.min() < 0:
+                raise self._not_loaded(indices)
+            if end - first != len(rows) or not bool((np.diff(rows) == 1).all()):
+                return Batch(indices, {k: v.take(rows, axis=0) for k, v in self._arrays.items()})
+        inputs = {}
+        for name, array in self._arrays.items():
+            inputs[name] = array[first:end]
+        return Batch(indices, inputs)
 
     def _not_loaded(self, indices: Sequence[int]) -> KeyError:
         missing = next(i for i in indices if self._position[i] < 0)

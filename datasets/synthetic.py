@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.datasets.rows import LoadedRows
 from harness.errors import ConfigError
-from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
+from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 
 COUNT = 1024
 """Samples; a run holds at most this many, fewer where they are large."""
@@ -16,7 +16,7 @@ MEMORY_LIMIT_BYTES = 256 << 20
 _NAMED_SHAPE_HINT = "give its size with --input-shape"
 
 
-class SyntheticDataset:
+class SyntheticDataset(LoadedRows):
     """Sample i is the same for the same seed, shapes and dtypes. No labels."""
 
     synthetic = True
@@ -42,14 +42,14 @@ class SyntheticDataset:
             for name, shape in self._shapes.items()
         )
         self.performance_count = max(1, min(COUNT, MEMORY_LIMIT_BYTES // max(row_bytes, 1)))
-        self._rows = LoadedRows(COUNT)
+        super().__init__(COUNT)
 
     def __len__(self) -> int:
         return COUNT
 
     def load(self, indices: Sequence[int]) -> None:
         arrays = {name: self._draw(name, indices) for name in self._specs}
-        self._rows.hold(indices, arrays)
+        self.hold(indices, arrays)
 
     def _draw(self, name: str, indices: Sequence[int]) -> Array:
         """(len(indices), ...): floats standard normal, integers 0 or 1, valid for most models."""
@@ -62,12 +62,6 @@ class SyntheticDataset:
             else:
                 rows[i] = random.integers(0, 2, shape)
         return rows
-
-    def unload(self, indices: Sequence[int]) -> None:
-        self._rows.release()
-
-    def batch(self, indices: Sequence[int]) -> Batch:
-        return self._rows.batch(indices)
 
     def label(self, index: int) -> None:
         return None

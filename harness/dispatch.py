@@ -13,7 +13,7 @@ from typing import Protocol
 from harness.clock import wall_ns
 from harness.journal import Issuer, Writer
 from harness.loadgen import Responder
-from harness.postprocess import Postprocess, has_nan
+from harness.postprocess import Postprocess
 from harness.types import Array, Backend, Dataset
 
 
@@ -38,6 +38,7 @@ class Instance:
 
     __slots__ = (
         "_failures",
+        "_has_nan",
         "_infer",
         "_postprocess",
         "_responder",
@@ -59,26 +60,23 @@ class Instance:
     ) -> None:
         self._infer = backend.infer
         self._to_batch = dataset.batch
-        self._postprocess = postprocess
+        self._postprocess, self._has_nan = postprocess
         self._responder = responder
         self._write = writer.batch
         self._row_shape, self._row_dtype = row.shape, row.dtype
         self._failures = failures
 
-    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int) -> None:
+    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
         """One batch, start to end. first: issue order of its first sample."""
-        taken = gathered = inferred = wall_ns()
+        gathered = inferred = taken_ns
         try:
             batch = self._to_batch(indices)
             gathered = inferred = wall_ns()
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs)
-            if (
-                answers.shape[1:] != self._row_shape
-                or answers.shape[:1] != (len(ids),)
-                or answers.dtype != self._row_dtype
-            ):
+            # Assigned into a buffer, a wrong shape would be broadcast without a word.
+            if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
             completed = self._responder.complete(ids, answers)
@@ -86,13 +84,12 @@ class Instance:
             failed = 1
             self._failures.add(e, len(ids))
             postprocessed = wall_ns()
-            gathered, inferred = max(gathered, taken), max(inferred, gathered)
             completed = self._responder.complete_empty(ids)
         else:  # after the answer: the check is no part of the latency
-            failed = int(has_nan(outputs))
+            failed = int(self._has_nan(outputs, answers))
             if failed:
                 self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
-        self._write(first, indices, failed, taken, gathered, inferred, postprocessed, completed)
+        self._write(first, indices, failed, taken_ns, gathered, inferred, postprocessed, completed)
 
     def _mismatch(self, answers: Array, count: int) -> str:
         return (
@@ -119,13 +116,14 @@ class InlineDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         count = len(ids)
-        first = self._issued(count, wall_ns())
+        entry_ns = wall_ns()
+        first = self._issued(count, entry_ns)
         if count <= self._max_batch:
-            self._answer(ids, indices, first)
+            self._answer(ids, indices, first, entry_ns)
             return
         for start in range(0, count, self._max_batch):
             end = start + self._max_batch
-            self._answer(ids[start:end], indices[start:end], first + start)
+            self._answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
         """There is no thread to stop."""
@@ -182,7 +180,7 @@ class SlicedDispatcher(_Workers):
             ids, indices, first, starts = job
             for start in starts:
                 end = start + self._max_batch
-                instance.answer(ids[start:end], indices[start:end], first + start)
+                instance.answer(ids[start:end], indices[start:end], first + start, wall_ns())
 
     def stop(self) -> None:
         for _ in range(len(self)):
@@ -214,7 +212,7 @@ class QueuedDispatcher(_Workers):
     def _work(self, instance: Instance) -> None:
         answer = instance.answer
         while (batch := self._take()) is not None:
-            answer(*batch)
+            answer(*batch, wall_ns())
 
     def _take(self) -> tuple[list[int], list[int], int] | None:
         """What waits, up to the largest batch; blocks for the first sample. None: closed."""

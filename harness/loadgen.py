@@ -163,17 +163,16 @@ class Responder:
     response objects and the buffer they point into are made once and used for every batch.
     """
 
-    __slots__ = ("_buffer", "_complete", "_one", "_pool", "_row_bytes")
+    __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool")
 
     def __init__(self, max_batch: int, row: Array) -> None:
         """row: one answer; all answers must have its dtype and shape."""
         self._buffer = np.zeros((max_batch, *row.shape), row.dtype)
-        self._row_bytes = row.nbytes
         base = self._buffer.ctypes.data
         self._pool = [
             lg.QuerySampleResponse(0, base + i * row.nbytes, row.nbytes) for i in range(max_batch)
         ]
-        self._one = self._pool[:1]
+        self._one, self._one_row = self._pool[:1], self._buffer[:1]
         self._complete = lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
@@ -183,11 +182,12 @@ class Responder:
         the call does afterwards (or waits for the GIL) is no part of the latency.
         """
         count = len(ids)
-        self._buffer[:count] = answers
         if count == 1:
+            self._one_row[...] = answers  # half the time of a slice's
             responses = self._one
             responses[0].id = ids[0]
         else:
+            self._buffer[:count] = answers
             responses = self._pool[:count]
             for response, sample_id in zip(responses, ids, strict=True):
                 response.id = sample_id

@@ -62,7 +62,7 @@ class SharedDispatcher:
             else:
                 self._ids, self._indices = ids, indices
         while (batch := self._take_own()) is not None:
-            self._own(*batch)
+            self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
         """The issuing thread's share of what waits; wakes idle workers for the rest."""
@@ -109,7 +109,7 @@ class SharedDispatcher:
                 self._wake.get()
                 woken = 1
             else:
-                instance.answer(*batch)
+                instance.answer(*batch, wall_ns())
 
     def stop(self) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.postprocess import Postprocess, has_nan
+from harness.postprocess import Postprocess
 from harness.types import Array, Backend, Dataset
 
 LIMIT_S = 5.0
@@ -23,8 +23,8 @@ class Answerer(NamedTuple):
 
     def answer(self, indices: Sequence[int]) -> Array:
         outputs = self.backend.infer(self.dataset.batch(indices))
-        answers = self.postprocess(outputs)
-        if has_nan(outputs):
+        answers = self.postprocess.answers(outputs)
+        if self.postprocess.has_nan(outputs, answers):
             raise ValueError("the model's outputs hold NaN")
         if len(answers) != len(indices):
             raise ValueError(f"{len(answers)} outputs for {len(indices)} samples")

@@ -82,7 +82,7 @@ def test_what_was_loaded_before_is_gone() -> None:
     rows.hold([3], {"x": np.zeros((1, 3))})
     with pytest.raises(KeyError, match=r"^'sample 1 is not loaded'$"):
         rows.batch([1])
-    rows.release()
+    rows.unload([])
     with pytest.raises(KeyError, match=r"^'sample 3 is not loaded'$"):
         rows.batch([3])
 

@@ -20,6 +20,7 @@ from harness.dispatch import (
     SlicedDispatcher,
 )
 from harness.journal import Journal
+from harness.postprocess import Postprocess, has_nan
 from harness.sharing import SPLIT_FROM, SharedDispatcher
 from harness.types import Batch
 from tests.support import journal
@@ -80,7 +81,8 @@ class Bench:
         recorder: Any = self.recorders[worker]
         row = np.zeros((), np.int64)
         writer = self.journal.writer(worker)
-        return Instance(plugin, plugin, plugin.postprocess, recorder, writer, row, self.failures)
+        steps = Postprocess(plugin.postprocess, has_nan)
+        return Instance(plugin, plugin, steps, recorder, writer, row, self.failures)
 
     def batches(self) -> list[tuple[int, list[int], list[int] | None, int]]:
         """(issue order of the first sample, ids, answers, failed) by issue order."""
@@ -349,7 +351,7 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
 @pytest.mark.parametrize("where", ["batch", "infer", "postprocess"])
 def test_stamps_of_a_failed_batch_are_in_order(where: str) -> None:
     bench = Bench(1, 1, lambda: Faulty(raising(ValueError()), where))
-    bench.instances[0].answer([1], [2], 0)
+    bench.instances[0].answer([1], [2], 0, 1)
     (row,) = bench.journal.rows(0).tolist()
     assert list(row[3:]) == sorted(row[3:])
     assert bench.failures.samples == 1
@@ -359,6 +361,6 @@ def test_an_answer_that_loadgen_does_not_take_is_answered_empty() -> None:
     bench = Bench(2, 1)
     recorder = bench.recorders[0]
     recorder.complete = raising(TypeError("not taken"))  # type: ignore[assignment, method-assign]
-    bench.instances[0].answer([1, 2], [3, 4], 0)
+    bench.instances[0].answer([1, 2], [3, 4], 0, 1)
     assert recorder.answers == [([1, 2], None)]
     assert bench.failures.samples == 2
