@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from harness.errors import ConfigError
 from harness.types import Array, Backend, BackendSetup, Batch
 
 
@@ -12,6 +13,8 @@ class NullBackend:
     """Reads no model; every answer is the same row of zeros."""
 
     def __init__(self, setup: BackendSetup) -> None:
+        if setup.provider or setup.options:
+            raise ConfigError("backend 'null' takes neither --provider nor --backend-option")
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 
     def __enter__(self) -> Self:

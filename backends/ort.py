@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 import onnxruntime as ort
 
-from harness.config import parse_on_off
 from harness.errors import ConfigError
-from harness.types import Array, Backend, BackendSetup, Batch, TensorSpec
+from harness.parse import parse_on_off
+from harness.types import Array, Backend, BackendSetup, Batch, TensorSpec, fixed_batch
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -41,7 +41,10 @@ class OrtBackend:
         self._path: Path = setup.model
         self._threads = setup.threads
         self._provider = setup.provider or DEFAULT_PROVIDER
-        self._spinning = parse_on_off(setup.options.get("spinning", "off"))
+        try:
+            self._spinning = parse_on_off(setup.options.get("spinning", "off"))
+        except ValueError as e:
+            raise ConfigError(f"--backend-option spinning: {e}") from None
 
     def __enter__(self) -> Self:
         if self._provider not in ort.get_available_providers():
@@ -67,8 +70,7 @@ class OrtBackend:
             for i in self._session.get_inputs()
         )
         self._outputs = [o.name for o in self._session.get_outputs()]
-        fixed = self._inputs[0].shape[0] if self._inputs and self._inputs[0].shape else None
-        self._fixed = fixed if isinstance(fixed, int) else None
+        self._fixed = fixed_batch(self._inputs)
         self._session.disable_fallback()  # a provider that fails is a failed batch, not another one
         # The public run checks the feed's names each time (1.5 us) before it calls this one.
         self._run = getattr(self._session, "_sess", self._session).run
@@ -110,7 +112,10 @@ class OrtBackend:
             for name, rows in batch.inputs.items()
         }
         outputs = self._run(self._outputs, filled, None)
-        return {name: rows[:count] for name, rows in zip(self._outputs, outputs, strict=True)}
+        return {  # an output of another length is left as it is: it is seen to be wrong
+            name: rows[:count] if len(rows) == size else rows
+            for name, rows in zip(self._outputs, outputs, strict=True)
+        }
 
     def describe(self) -> Mapping[str, Any]:
         return {

@@ -39,6 +39,7 @@ def write_light(name: str, path: Path) -> None:
     _replace(graph.value_info, [])
     for value in (*graph.input, *graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    model.ir_version = 8  # before 4, every weight had to be an input, too
     onnx.checker.check_model(model)
     onnx.save(model, path)
 

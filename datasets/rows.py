@@ -42,7 +42,7 @@ class LoadedRows:
             if first < 0:
                 raise self._not_loaded(indices)
         else:
-            rows = self._position[np.asarray(indices)]
+            rows = self._position[np.fromiter(indices, np.int64, len(indices))]
             first, end = int(rows[0]), int(rows[-1]) + 1
             if rows.min() < 0:
                 raise self._not_loaded(indices)

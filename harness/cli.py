@@ -49,7 +49,8 @@ _REFUSED = {
 
 # What a config.yaml resolved that must be decided anew when an option is given beside it.
 _OVERRIDDEN = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed"),
+    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
+    "input_shape": ("dataset_digest",),
     "duration": ("queries",),
     "slo": ("queries",),
     "target_qps": ("queries",),
@@ -57,7 +58,15 @@ _OVERRIDDEN = {
     "dataset": ("dataset_digest",),
     "data_dir": ("dataset_digest",),
     "backend": ("model_sha256",),
-    "scenario": ("queries", "slo", "target_qps", "samples_per_query", "instances", "threads"),
+    "scenario": (
+        "queries",
+        "slo",
+        "target_qps",
+        "samples_per_query",
+        "instances",
+        "threads",
+        "max_batch",
+    ),
 }
 
 

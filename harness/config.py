@@ -1,122 +1,36 @@
 """RunConfig: one run, as asked for. Frozen; every problem is reported at once."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.errors import ConfigError
 from harness.options import option, option_key, parse_values
-from harness.units import NS_PER_S, parse_duration_ns, write_duration
+from harness.parse import (
+    SCENARIOS,
+    Slo,
+    bounded,
+    parse_input_shape,
+    parse_key_value,
+    parse_path,
+    parse_positive_duration_ns,
+    parse_rate,
+    parse_scenario,
+    parse_slo,
+    positive,
+)
+from harness.units import NS_PER_S, write_duration
 
 SCHEMA_VERSION = 1
 """Of config.yaml and result.json; a file from a newer version is refused."""
 
-SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 MAX_BATCH = 65_535
 """Samples; the journal has 16 bits for the size of a batch."""
 
 MODES = ("performance", "accuracy", "both")
 
 
-class Slo(NamedTuple):
-    """A latency bound on a percentile of the queries. percentile: in (0, 1)."""
-
-    percentile: float
-    bound_ns: int
-
-    def __str__(self) -> str:
-        return f"p{self.percentile * 100:.10g}={write_duration(self.bound_ns)}"
-
-
-def parse_slo(text: str) -> Slo:
-    match = re.fullmatch(r"p(\d+(?:\.\d+)?)=(\S+)", text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
-    percent = float(match[1])
-    if not 50 <= percent <= 99.99:
-        raise ValueError(f"percentile p{match[1]} must lie between p50 and p99.99")
-    bound_ns = parse_duration_ns(match[2])
-    if bound_ns < 1:
-        raise ValueError(f"bound {match[2]} must be more than 0")
-    return Slo(round(percent / 100, 12), bound_ns)
-
-
-def parse_scenario(text: str) -> str:
-    """'server', and MLPerf's own spelling 'Server', 'SingleStream'."""
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
-    if name not in SCENARIOS:
-        raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
-    return name
-
-
-def parse_positive_duration_ns(text: str) -> int:
-    ns = parse_duration_ns(text)
-    if ns < 1:
-        raise ValueError(f"{text} must be more than 0")
-    return ns
-
-
-def parse_rate(text: str) -> float:
-    """Queries or samples a second, more than 0."""
-    try:
-        rate = float(_without_thousands(text))
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-    if not 0 < rate <= 1e9:
-        raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
-    if rate < MIN_QPS:
-        raise ValueError(f"{text} is less than one query in ten minutes: no run would end")
-    return rate
-
-
-def _without_thousands(text: str) -> str:
-    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15."""
-    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text.strip()):
-        return text.replace(",", "")
-    return text
-
-
-def positive(largest: int) -> Any:
-    """A parser of whole numbers from 1 to `largest`."""
-    return bounded(1, largest)
-
-
-def bounded(smallest: int, largest: int) -> Any:
-    """A parser of whole numbers from `smallest` to `largest`."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(_without_thousands(text))
-        except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
-        if not smallest <= value <= largest:
-            raise ValueError(f"{text} must lie between {smallest:,} and {largest:,}")
-        return value
-
-    return parse
-
-
-def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """'ids=1x128' -> ('ids', (1, 128)): the whole shape, the batch dimension first."""
-    match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]")
-    shape = tuple(int(d) for d in match[2].split("x"))
-    if min(shape) < 1:
-        raise ValueError(f"{text!r} has a dimension of 0")
-    return match[1], shape
-
-
-def parse_key_value(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise ValueError(f"{text!r} is not KEY=VALUE")
-    return key.strip(), value.strip()
-
-
-MIN_QPS = 1 / 600
 MAX_SEED = 2**64 - 1
 _NO_SCENARIO = "--scenario is missing"
 
@@ -147,7 +61,7 @@ class RunConfig:
         "default: the manifest's, else synthetic", metavar="NAME", group="what to run"
     )
     data_dir: Path | None = option(
-        "where the dataset's files are", parse=Path, metavar="DIR", group="what to run"
+        "where the dataset's files are", parse=parse_path, metavar="DIR", group="what to run"
     )
     metric: str | None = option("default: the manifest's", metavar="NAME", group="what to run")
     mode: str = option(
@@ -159,7 +73,7 @@ class RunConfig:
     )
     out: Path | None = option(
         "result folder (default results/<time>-<scenario>-<backend>-<model>)",
-        parse=Path,
+        parse=parse_path,
         metavar="DIR",
         group="what to run",
     )
@@ -258,7 +172,10 @@ class RunConfig:
         group="official rules",
     )
     user_conf: Path | None = option(
-        "LoadGen's user.conf, with --mlperf", parse=Path, metavar="FILE", group="official rules"
+        "LoadGen's user.conf, with --mlperf",
+        parse=parse_path,
+        metavar="FILE",
+        group="official rules",
     )
     qsl_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     sample_index_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
@@ -278,6 +195,13 @@ class RunConfig:
             yield from self._scenario_problems()
         else:
             yield f"{_NO_SCENARIO}: choose from {', '.join(SCENARIOS)}"
+        for flag, given in (
+            ("--input-shape", self.input_shape),
+            ("--backend-option", self.backend_option),
+        ):
+            names = [name for name, _ in given]
+            for name in sorted({n for n in names if names.count(n) > 1}):
+                yield f"{flag} {name} is given twice: keep one"
         if self.user_conf is not None and not self.mlperf:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.mlperf:
@@ -355,10 +279,3 @@ def _plain(name: str, value: Any) -> object:
     if name == "backend_option":
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value
-
-
-def parse_on_off(text: str) -> bool:
-    """For plug-in options: 'on' or 'off'."""
-    if text not in ("on", "off"):
-        raise ConfigError(f"{text!r} is neither on nor off")
-    return text == "on"

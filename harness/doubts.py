@@ -32,6 +32,9 @@ STALL_BATCHES = 20
 
 SHORT_NS = NS_PER_S
 
+PADDING_SHARE = 0.10
+"""Of the rows that a model with a fixed batch computed."""
+
 DRIFT_SHARE = 0.10
 DRIFT_SPREADS = 3.0
 _BLOCKS = 8
@@ -155,6 +158,17 @@ def _median_and_spread(values: Array) -> tuple[float, float]:
     median = float(np.median(values))
     blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
     return median, float(np.median([abs(b - median) for b in blocks]))
+
+
+def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
+    """Both in samples. A file that fixes the batch gets smaller ones filled up."""
+    if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
+        yield Reason(
+            "padded",
+            f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
+            f"on average: {1 - mean_batch / fixed_batch:.0%} of the work was padding; export the "
+            "model with a symbolic batch dimension",
+        )
 
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:

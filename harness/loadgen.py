@@ -4,6 +4,7 @@ What is worked around here was seen on real runs of 6.0.17 and is told in docs/d
 callbacks must not raise, StartTest runs off the main thread, FromConfig counts once per process.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -163,7 +164,7 @@ class Responder:
     response objects and the buffer they point into are made once and used for every batch.
     """
 
-    __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool")
+    __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool", "_set_id")
 
     def __init__(self, max_batch: int, row: Array) -> None:
         """row: one answer; all answers must have its dtype and shape."""
@@ -173,6 +174,7 @@ class Responder:
             lg.QuerySampleResponse(0, base + i * row.nbytes, row.nbytes) for i in range(max_batch)
         ]
         self._one, self._one_row = self._pool[:1], self._buffer[:1]
+        self._set_id = lg.QuerySampleResponse.id.fset
         self._complete = lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
@@ -189,8 +191,7 @@ class Responder:
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            for response, sample_id in zip(responses, ids, strict=True):
-                response.id = sample_id
+            deque(map(self._set_id, responses, ids), maxlen=0)  # a fifth less than a loop
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
@@ -207,7 +208,6 @@ class Callbacks(NamedTuple):
     """None of them may raise: LoadGen would crash."""
 
     issue: Callable[[list[int], list[int]], None]
-    flush: Callable[[], None]
     load: Callable[[list[int]], None]
     unload: Callable[[list[int]], None]
 
@@ -218,7 +218,7 @@ def start_test(plan: LoadPlan, settings: "lg.TestSettings", outdir: Path, calls:
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
     log.enable_trace = False  # on by default: 640 bytes a query
-    sut = lg.ConstructFastSUT(calls.issue, calls.flush)
+    sut = lg.ConstructFastSUT(calls.issue, lambda: None)  # nothing is held back
     qsl = lg.ConstructQSL(plan.total_count, plan.performance_count, calls.load, calls.unload)
     lg.StartTestWithLogSettings(sut, qsl, settings, log, NO_AUDIT)
     lg.DestroyQSL(qsl)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from harness.config import Slo, parse_slo
 from harness.errors import ConfigError
+from harness.parse import Slo, parse_slo
 from harness.types import TensorSpec
 
 MODELS_DIR = Path(__file__).parent / "models"

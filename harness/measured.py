@@ -11,7 +11,6 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
 
 import ctypes
 import gc
-import json
 import os
 import resource
 import signal
@@ -20,12 +19,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness import registry
 from harness.channel import Channel
 from harness.clock import wall_offset_ns
 from harness.config import RunConfig, from_plain
@@ -37,22 +35,24 @@ from harness.dispatch import (
     QueuedDispatcher,
     SlicedDispatcher,
 )
-from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.errors import HarnessError
 from harness.journal import Journal
 from harness.loadgen import Callbacks, Responder, settings_for, start_test
+from harness.loading import (
+    batch_in_file,
+    described,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    plugin,
+    samples_held,
+)
 from harness.manifest import Model, load_model, sha256_of
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
-from harness.types import (
-    Array,
-    Backend,
-    BackendSetup,
-    Dataset,
-    DatasetSetup,
-    HasSignature,
-    TensorSpec,
-)
+from harness.types import Array, Backend, Dataset, TensorSpec
 from harness.warmup import Answerer, calibrate_latency, calibrate_rate, warm_up
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
@@ -70,7 +70,7 @@ def main() -> None:
     try:
         message = channel.receive()
         if message is not None:
-            _Run(channel, message, int(sys.argv[-1])).run()
+            _Measurement(channel, message, int(sys.argv[-1])).run()
     except HarnessError as e:
         status = e.exit_status
         channel.send("error", status=status, text=str(e), trace=_cause_trace(e))
@@ -95,26 +95,7 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-@contextmanager
-def _plugin(what: str) -> Iterator[None]:
-    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
-    try:
-        yield
-    except HarnessError:
-        raise
-    except MemoryError as e:
-        raise PluginUnavailable(f"{what} ran out of memory") from e
-    except (Exception, SystemExit) as e:
-        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
-
-
-def _plain(described: Mapping[str, object]) -> dict[str, Any]:
-    """What a plug-in says of itself, as JSON can hold it."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(described), default=str))
-    return plain
-
-
-class _Run:
+class _Measurement:
     """One run, from the setup message to the `ended` message."""
 
     def __init__(self, channel: Channel, setup: Mapping[str, Any], journal_fd: int) -> None:
@@ -126,22 +107,27 @@ class _Run:
         self._dispatch: str = setup["dispatch"]
         self._query_samples: int = setup["samples_per_query"]
         self._calibrate_s: float = setup["calibrate_s"]
-        self._instances: int = setup["instances"]
-        self._threads: int = setup["threads"]
-        self._max_batch: int = setup["max_batch"]
+        self._dataset: str = setup["dataset"]
+        self._spec: Mapping[str, int] = setup["spec"]
+        self._max_batch: int = self._spec["max_batch"]
+        self._started = time.monotonic()
         self._failures = Failures()
 
     def run(self) -> None:
         with ExitStack() as stack:
-            start = time.monotonic()
-            model = load_model(self._config.model)
-            backends = self._open_backends(model, stack)
-            dataset = self._open_dataset(model, backends[0])
+            config, model = self._config, load_model(self._config.model)
+            backends = open_backends(config, model, self._spec, stack)
+            inputs = inputs_of(model, backends[0])
+            self._fixed = batch_in_file(backends[0], inputs)
+            if self._fixed is not None:
+                self._max_batch = min(self._max_batch, self._fixed)
+            dataset = open_dataset(config, self._dataset, inputs)
+            self._held = samples_held(dataset, self._dataset, config.performance_count)
             output = model.output
             postprocess = postprocessor(
                 output.postprocess if output else "none", output.name if output else None
             )
-            self._send_loaded(backends[0], dataset, time.monotonic() - start)
+            self._send_loaded(model, backends[0], dataset, inputs)
             row = self._warm_up(backends, dataset, postprocess)
             message = self._channel.receive()
             if message is None:
@@ -186,85 +172,21 @@ class _Run:
             close_error=close_error,
         )
 
-    def _open_backends(self, model: Model, stack: ExitStack) -> list[Backend]:
-        config = self._config
-        cls = registry.load("backend", config.backend)
-        path = model.path(getattr(cls, "formats", ()))
-        self._model_sha256 = sha256_of(path) if path is not None else None
-        self._model_bytes = path.stat().st_size if path is not None else 0
-        setup = BackendSetup(
-            model=path,
-            model_name=model.name,
-            inputs=model.inputs,
-            threads=self._threads,
-            max_batch=self._max_batch,
-            provider=config.provider,
-            options=dict(config.backend_option),
-        )
-        backends = []
-        for _ in range(self._instances):
-            with _plugin(f"backend {config.backend!r}, loading {model.name!r},"):
-                backends.append(stack.enter_context(cls(setup)))
-        return backends
-
-    def _open_dataset(self, model: Model, backend: Backend) -> Dataset:
-        config = self._config
-        inputs = self._inputs(model, backend)
-        for spec in inputs:
-            if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
-                raise ConfigError(
-                    f"input {spec.name!r} of the model has the shape {list(spec.shape)}: its first "
-                    "dimension must be the batch; export the model with one"
-                )
-        fixed = {s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
-        if fixed:
-            self._max_batch = min(self._max_batch, *fixed)
-        name = config.dataset or (model.manifest.dataset if model.manifest else "synthetic")
-        cls = registry.load("dataset", name)
-        setup = DatasetSetup(
-            inputs=inputs,
-            data_dir=config.data_dir,
-            shapes=dict(config.input_shape),
-            seed=config.seed or 0,
-        )
-        with _plugin(f"dataset {name!r}"):
-            dataset: Dataset = cls(setup)
-            if len(dataset) < 1:
-                raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
-            return dataset
-
-    @staticmethod
-    def _inputs(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
-        if isinstance(backend, HasSignature):
-            found = backend.signature()
-            declared = {s.name for s in model.inputs}
-            if declared and declared != {s.name for s in found}:
-                raise ConfigError(
-                    f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
-                    f"the file's are {sorted(s.name for s in found)}"
-                )
-            return model.inputs or found
-        return model.inputs
-
-    def _send_loaded(self, backend: Backend, dataset: Dataset, load_s: float) -> None:
-        count = len(dataset)
-        with _plugin("the dataset's performance_count"):
-            own = int(getattr(dataset, "performance_count", count))
-            if own < 1:
-                raise ValueError(f"{own} must be at least 1")
-        self._held = min(self._config.performance_count or own, count)
-        with _plugin("describe()"):
-            about = {"backend": _plain(backend.describe()), "dataset": _plain(dataset.describe())}
+    def _send_loaded(
+        self, model: Model, backend: Backend, dataset: Dataset, inputs: Sequence[TensorSpec]
+    ) -> None:
+        path = model_file(self._config, model)
         self._channel.send(
             "loaded",
-            **about,
-            total_count=count,
+            **described(backend, self._config.backend, dataset, self._dataset),
+            inputs=inputs,
+            total_count=len(dataset),
             performance_count=self._held,
             synthetic=bool(getattr(dataset, "synthetic", False)),
-            max_batch=self._max_batch,
-            model_sha256=self._model_sha256,
-            model_bytes=self._model_bytes,
-            load_s=load_s,
+            fixed_batch=self._fixed,
+            model_sha256=sha256_of(path) if path is not None else None,
+            model_bytes=path.stat().st_size if path is not None else 0,
+            load_s=time.monotonic() - self._started,
         )
 
     def _warm_up(
@@ -274,10 +196,11 @@ class _Run:
         powers = {1 << n for n in range(self._max_batch.bit_length())}
         sizes = sorted(powers | {self._max_batch})
         loaded = list(range(min(self._held, sizes[-1])))
-        with _plugin("warm-up"):
+        batches = [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
+        answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
+        with plugin(f"dataset {self._dataset!r}, loading samples for the warm-up,"):
             dataset.load(loaded)
-            batches = [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
-            answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
+        with plugin(f"warm-up of backend {self._config.backend!r} on {self._dataset!r}"):
             self._slowest_ns, row = warm_up(answerers, batches)
             found: Mapping[str, Any] = {}
             if self._calibrate_s and self._dispatch == "inline":
@@ -288,6 +211,7 @@ class _Run:
                 found = calibrate_latency(answerers[0], query, self._calibrate_s)
             elif self._calibrate_s:
                 found = calibrate_rate(answerers, batches[-1], self._calibrate_s)
+        with plugin(f"dataset {self._dataset!r}: unload"):
             dataset.unload(loaded)
         self._channel.send("calibrated", slowest_batch_ns=self._slowest_ns, **found)
         return row
@@ -320,7 +244,7 @@ class _Run:
             except BaseException as e:  # noqa: BLE001 - LoadGen would crash: say why first
                 self._die(1, repr(e), e)
 
-        calls = Callbacks(issue, lambda: None, load, unload)
+        calls = Callbacks(issue, load, unload)
         errors: list[BaseException] = []
 
         def start() -> None:
@@ -329,6 +253,10 @@ class _Run:
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
                 errors.append(e)
 
+        # A worker must not die alone: LoadGen would wait for its samples for ever.
+        threading.excepthook = lambda e: self._die(
+            1, repr(e.exc_value), e.exc_value or e.exc_type()
+        )
         thread = threading.Thread(target=start, name="loadgen")
         thread.start()
         thread.join()
@@ -340,10 +268,11 @@ class _Run:
         }
 
     def _die_loading(self, error: BaseException) -> None:
-        name = self._config.dataset or "of the manifest"
         if isinstance(error, HarnessError):
             self._die(error.exit_status, str(error), error)
-        self._die(3, f"dataset {name!r} raised in load: {type(error).__name__}: {error}", error)
+        self._die(
+            3, f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {error}", error
+        )
 
     def _die(self, status: int, text: str, error: BaseException) -> NoReturn:
         trace = "".join(traceback.format_exception(error))

@@ -4,19 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.config import SCHEMA_VERSION, RunConfig, Slo
+from harness.config import SCHEMA_VERSION, RunConfig
 from harness.doubts import (
     drift_doubts,
     machine_doubts,
+    padding_doubts,
     performance_doubts,
     sample_doubts,
     stall_doubts,
 )
 from harness.manifest import Model
+from harness.parse import Slo
 from harness.plan import Calibration
+from harness.scenario import Scenario
+from harness.score import Scoring
 from harness.sizing import Loaded
 from harness.stages import Completions, percentiles, query_latency_ns, summarise
-from harness.types import Reason, Score
+from harness.types import Reason
 from harness.verdict import (
     Evidence,
     performance_reasons,
@@ -43,7 +47,7 @@ class Findings:
     config: RunConfig
     model: Model
     dataset: str
-    scenario: Any
+    scenario: Scenario
     slo: Slo | None
     started: str
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -53,9 +57,7 @@ class Findings:
     calibration: Calibration | None = None
     performance: Evidence | None = None
     accuracy: Evidence | None = None
-    score: Score | None = None
-    no_score: str = ""
-    score_failure: Reason | None = None
+    scoring: Scoring = field(default_factory=Scoring)
     stopped: Reason | None = None
     unsaved: Reason | None = None
 
@@ -107,8 +109,7 @@ def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
 def _measured(found: Findings) -> bool:
     """Every run that was asked for has ended."""
     performance = found.performance is not None or not found.config.runs_performance
-    scored = found.score is not None or found.no_score or found.score_failure is not None
-    return performance and (bool(scored) or not found.config.runs_accuracy)
+    return performance and (any(found.scoring) or not found.config.runs_accuracy)
 
 
 def _reasons(found: Findings) -> Iterable[Reason]:
@@ -122,11 +123,11 @@ def _reasons(found: Findings) -> Iterable[Reason]:
             yield from slo_reasons(found.scenario, found.performance.log, found.slo)
     if found.accuracy is not None:
         yield from run_reasons(found.accuracy)
-    if found.score_failure is not None:
-        yield found.score_failure
-    manifest = found.model.manifest
-    if found.score is not None:
-        yield from score_reasons(found.score, manifest.accuracy if manifest else None)
+    scoring, manifest = found.scoring, found.model.manifest
+    if scoring.failure is not None:
+        yield scoring.failure
+    if scoring.score is not None:
+        yield from score_reasons(scoring.score, manifest.accuracy if manifest else None)
 
 
 def _once(reasons: Sequence[Reason]) -> list[Reason]:
@@ -144,6 +145,8 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
             slowest_ns = found.calibration.slowest_batch_ns if found.calibration else 0
             yield from stall_doubts(run.done, run.plan.scenario, slowest_ns)
             yield from drift_doubts(run.done, run.plan)
+            fixed = found.loaded.fixed_batch if found.loaded else None
+            yield from padding_doubts(_mean_batch(run.done), fixed)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 
@@ -213,22 +216,22 @@ def _journal_rate(done: Completions) -> float | None:
 def _accuracy(found: Findings) -> Mapping[str, Any] | None:
     manifest = found.model.manifest
     declared = manifest.accuracy if manifest else None
-    if found.score is not None:
-        judged = declared is not None and declared.metric == found.score.metric
+    score, no_score, failure = found.scoring
+    if score is not None:
+        judged = declared is not None and declared.metric == score.metric
         target = declared.target if declared is not None and judged else None
         return {
-            "metric": found.score.metric,
-            "value": found.score.value,
-            "unit": found.score.unit,
-            "samples": found.score.samples,
+            "metric": score.metric,
+            "value": score.value,
+            "unit": score.unit,
+            "samples": score.samples,
             "target": target,
             "source": "LoadGen mlperf_log_accuracy.json",
         }
     if not found.config.runs_accuracy:
         return {"value": None, "reason": "performance run only"}
-    failure = found.score_failure.text if found.score_failure else ""
-    why = found.no_score or failure or "the accuracy run did not finish"
-    return {"value": None, "reason": why}
+    why = failure.text if failure else no_score
+    return {"value": None, "reason": why or "the accuracy run did not finish"}
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

@@ -14,15 +14,6 @@ def say(text: str) -> None:
     print(f"harness: {text}", file=sys.stderr, flush=True)
 
 
-def default_dataset(model: Model) -> str:
-    return model.manifest.dataset if model.manifest else "synthetic"
-
-
-def default_metric(model: Model) -> str | None:
-    accuracy = model.manifest.accuracy if model.manifest else None
-    return accuracy.metric if accuracy else None
-
-
 def model_key(model: Model) -> str:
     """LoadGen's name for the benchmark; one it does not know gets the general rules."""
     key = model.manifest.mlperf_model if model.manifest else None
@@ -70,13 +61,13 @@ def _version_problems(config: RunConfig) -> list[str]:
 def check_digests(config: RunConfig, loaded: Loaded) -> None:
     """A config.yaml names what it was written for; another model or other data is another run."""
     found = {
-        "the model file": (config.model_sha256, loaded.model_sha256),
-        "the dataset": (config.dataset_digest, loaded.dataset.get("digest")),
+        "model_sha256": ("the model file", config.model_sha256, loaded.model_sha256),
+        "dataset_digest": ("the dataset", config.dataset_digest, loaded.dataset.get("digest")),
     }
     problems = [
         f"{what} has changed: its digest is {str(have)[:12]}…, this configuration was written for "
-        f"{wanted[:12]}…"
-        for what, (wanted, have) in found.items()
+        f"{wanted[:12]}…: restore it, or remove {key} from the configuration"
+        for key, (what, wanted, have) in found.items()
         if wanted is not None and wanted != have
     ]
     if problems:

@@ -1,35 +1,30 @@
 """`python -m harness check RUN`: the verdict of a finished run, derived again from its files alone.
 
-Whatever LoadGen, the journal and the accuracy log say is recomputed and compared with result.json,
-so that a number edited by hand is found. What only the moment could tell (noise, other processes,
-the environment) is taken from result.json as it stands.
+Whatever LoadGen, the journal and the accuracy log say is recomputed and compared with result.json
+and config.yaml, so that a number edited by hand is found. What only the moment could tell (noise,
+other processes, why a run was stopped) is taken from findings.json as it stands.
 """
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import records, registry, results, score
-from harness.config import RunConfig, Slo, from_plain
+from harness import records, registry, resolve, results, score
+from harness.config import RunConfig, from_plain
 from harness.errors import ConfigError
-from harness.logs import AccuracyLogError
+from harness.loading import default_metric
 from harness.manifest import load_model, load_yaml
+from harness.options import option_key
 from harness.outcome import Findings, result
-from harness.preflight import default_dataset, default_metric
-from harness.sizing import slo_of
-from harness.types import Reason
+from harness.parse import Slo
+from harness.sizing import Loaded, slo_of
+from harness.verdict import Evidence
 
-COMPARED = (
-    "verdict",
-    "reasons",
-    "headline",
-    "latency_ns",
-    "throughput_per_s",
-    "accuracy",
-    "stages_ns",
-    "queries",
-)
+_OF_THE_MOMENT = ("environment",)
+_BY_CODE = ("reasons", "doubts")
+"""Their texts name paths, which a rename has changed since."""
 
 
 def check(folder: Path) -> list[str]:
@@ -38,61 +33,75 @@ def check(folder: Path) -> list[str]:
     if not (folder / results.CONFIG).is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
     config = from_plain(_mapping(folder / results.CONFIG), str(folder / results.CONFIG))
-    derived = json.loads(json.dumps(result(_findings(folder, config, said)), default=str))
-    return list(_differences(said, derived))
+    found = _findings(folder, config)
+    derived = json.loads(json.dumps(result(found), default=str))
+    run = found.performance or found.accuracy
+    changed = _config_differences(config, found, run) if run else iter(())
+    return [*_differences(said, derived), *changed]
 
 
-def _findings(folder: Path, config: RunConfig, said: Mapping[str, Any]) -> Findings:
+def _findings(folder: Path, config: RunConfig) -> Findings:
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     found = Findings(
         config=config,
         model=model,
-        dataset=config.dataset or default_dataset(model),
         scenario=scenario,
         slo=None if config.mlperf else slo_of(scenario, config, model),
-        started=str(said.get("started")),
+        performance=records.read(folder / "performance" / "run_1", scenario.loadgen_name),
+        accuracy=records.read(folder / "accuracy", scenario.loadgen_name),
+        **records.read_findings(folder),
     )
-    found.performance = records.read(folder / "performance" / "run_1", scenario.loadgen_name)
-    found.accuracy = records.read(folder / "accuracy", scenario.loadgen_name)
     plan = found.performance.plan if found.performance else None
     if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
         found.slo = Slo(plan.percentile, plan.latency_bound_ns)
-    _score(folder, found, said)
+    if found.loaded is not None and config.runs_accuracy:
+        found.scoring = _scoring(folder, found, found.loaded)
     return found
 
 
-def _score(folder: Path, found: Findings, said: Mapping[str, Any]) -> None:
-    if found.accuracy is None or found.accuracy.ended is None:
-        return
+def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
+    """As the run did it: an accuracy run that did not end was not scored."""
     metric = found.config.metric or default_metric(found.model)
-    if found.dataset == "synthetic" or metric is None:
-        accuracy = said.get("accuracy")
-        found.no_score = accuracy.get("reason", "") if isinstance(accuracy, dict) else ""
-        return
-    labels = score.labels(found.config, found.model, found.dataset)
-    dtype = found.accuracy.ended["answer_dtype"]
-    try:
-        found.score = score.compute(folder / "accuracy", metric, dtype, labels)
-    except AccuracyLogError as e:
-        found.score_failure = Reason("accuracy-incomplete", str(e))
+    run = found.accuracy
+    if run is None:
+        pointless = score.no_score(loaded, metric) if found.performance else ""
+        return score.Scoring(no_score=pointless)
+    if run.ended is None or run.failure is not None:
+        return score.Scoring()
+    dtype = run.ended["answer_dtype"]
+    return score.judge(folder / "accuracy", found.config, loaded, found.dataset, metric, dtype)
+
+
+def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> Iterator[str]:
+    """config.yaml holds every value as it was resolved, so resolving it again changes nothing."""
+    assert found.loaded is not None
+    spec = resolve.Instances(config.instances or 0, config.threads or 0, config.max_batch or 0)
+    again = resolve.config(config, run.plan, found.loaded, spec, found.dataset)
+    for f in dataclasses.fields(config):
+        ours, theirs = getattr(config, f.name), getattr(again, f.name)
+        if ours != theirs and f.name != "loadgen_version":
+            yield f"config.yaml: {option_key(f)} is {ours}, the run was made with {theirs}"
 
 
 def _differences(said: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
-    for key in COMPARED:
-        if key == "reasons":  # their texts name paths that a rename has changed since
+    for key in dict.fromkeys([*derived, *said]):
+        if key in _OF_THE_MOMENT:
+            continue
+        if key in _BY_CODE:
             have = [r.get("code") for r in said.get(key) or []]
             want = [r["code"] for r in derived[key]]
             if have != want:
-                yield f"reasons: result.json says {have}, the files give {want}"
+                yield f"{key}: result.json says {have}, the files give {want}"
             continue
-        yield from _compare(key, said.get(key), derived[key])
+        yield from _compare(key, said.get(key), derived.get(key))
 
 
 def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:
     if isinstance(said, dict) and isinstance(derived, dict):
         for name in sorted({*said, *derived}):
-            yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
+            if path != "accuracy" or name != "reason":  # it may name a path, too
+                yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
     elif said != derived:
         yield f"{path}: result.json says {said!r}, the files give {derived!r}"
 

@@ -2,10 +2,16 @@
 
 run.json          what LoadGen was told, how the process ended, what the clock did
 completions.npz   one row a sample
+
+And what the whole job leaves:
+
+findings.json     what only the moment could tell: noise, calibration, why it was stopped
 """
 
+import dataclasses
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +20,17 @@ import numpy as np
 from harness.clock import ClockWatch
 from harness.errors import ConfigError
 from harness.logs import DETAIL, DetailLog, read_detail
-from harness.plan import LoadPlan
+from harness.outcome import Findings
+from harness.plan import Calibration, LoadPlan
 from harness.results import write_json
+from harness.sizing import Loaded
 from harness.stages import Completions
 from harness.types import Reason
 from harness.verdict import Evidence
 
 RUN = "run.json"
 COMPLETIONS = "completions.npz"
+FINDINGS = "findings.json"
 
 
 def write(outdir: Path, run: Evidence) -> None:
@@ -72,3 +81,37 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         return Completions(columns, issued, once)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from None
+
+
+def write_findings(folder: Path, found: Findings) -> None:
+    write_json(
+        folder / FINDINGS,
+        {
+            "started": found.started,
+            "dataset": found.dataset,
+            "noise": found.noise,
+            "load": found.load,
+            "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
+            "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
+            "stopped": found.stopped._asdict() if found.stopped else None,
+        },
+    )
+
+
+def read_findings(folder: Path) -> Mapping[str, Any]:
+    """The values by the names of their fields in Findings."""
+    path = folder / FINDINGS
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
+        return {
+            "started": str(content["started"]),
+            "dataset": str(content["dataset"]),
+            "noise": content["noise"],
+            "load": content["load"],
+            "loaded": Loaded.from_json(loaded) if loaded else None,
+            "calibration": Calibration(**calibration) if calibration else None,
+            "stopped": Reason(**stopped) if stopped else None,
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None

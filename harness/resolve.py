@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.config import MAX_BATCH, RunConfig, Slo
+from harness.config import MAX_BATCH, RunConfig
 from harness.loadgen import ROUNDS, installed_version
 from harness.manifest import Model
+from harness.parse import Slo
 from harness.plan import LoadPlan
-from harness.sizing import Loaded, seeds_of
+from harness.scenario import Scenario
+from harness.sizing import Loaded
 
 DEFAULT_MAX_BATCH = 8
 
@@ -22,7 +24,7 @@ class Instances(NamedTuple):
     max_batch: int
 
 
-def instances(config: RunConfig, scenario: Any, model: Model, cores: int) -> Instances:
+def instances(config: RunConfig, scenario: Scenario, model: Model, cores: int) -> Instances:
     """Streams: one instance with all cores. Otherwise one a core: that gives the best throughput on
     most CPUs; a search finds out for a given model.
     """
@@ -53,11 +55,10 @@ def config(
         "loadgen_version": installed_version(),
     }
     if not asked.mlperf:
-        seeds = seeds_of(asked)
         values |= {
-            "qsl_seed": seeds.qsl,
-            "sample_index_seed": seeds.sample_index,
-            "schedule_seed": seeds.schedule,
+            "qsl_seed": plan.seeds.qsl,
+            "sample_index_seed": plan.seeds.sample_index,
+            "schedule_seed": plan.seeds.schedule,
         }
         if plan.percentile is not None and plan.latency_bound_ns is not None:
             values["slo"] = Slo(plan.percentile, plan.latency_bound_ns)

@@ -6,25 +6,24 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness import database, host, preflight, records, registry, resolve, results, score, table
-from harness.config import RunConfig, Slo, to_plain
+from harness.config import RunConfig, to_plain
 from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
 from harness.journal import Journal
-from harness.logs import DETAIL, TRACE, AccuracyLogError, DetailLog, read_detail
+from harness.loading import default_dataset, default_metric
+from harness.logs import DETAIL, TRACE, DetailLog, read_detail
 from harness.manifest import load_model
 from harness.outcome import Findings, result
+from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
 from harness.progress import Progress
+from harness.signals import Stopped, stoppable
 from harness.sizing import (
     Loaded,
     accuracy_plan,
@@ -42,48 +41,13 @@ from harness.watch import Watcher
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0
-NO_METRIC = "no metric: neither the manifest nor --metric names one"
 INTERRUPT_EXIT = 128
-
-
-class Stopped(BaseException):
-    """A signal to stop. Not an Exception, so that no handler for errors takes it for one."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
-
-    @property
-    def reason(self) -> Reason:
-        name = signal.Signals(self.signum).name
-        return Reason("interrupted", f"stopped by {name} before the end of the run")
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise Stopped once; while what was measured is saved, no more."""
-
-    def stop(signum: int, _frame: object) -> None:
-        for number in caught:
-            signal.signal(number, signal.SIG_IGN)
-        raise Stopped(signum)
-
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, stop) for number in caught}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
     """One run as configured; prints the table (or JSON) and returns the exit status."""
-    run = _Run(config, quiet=quiet)
-    with _signals():
+    run = _MainJob(config, quiet=quiet)
+    with stoppable():
         try:
             run.measure()
             status = 0
@@ -98,7 +62,7 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
                 run.give_up(e)
                 raise
             preflight.say(str(e))
-            run.findings.score_failure = Reason("accuracy-failed", str(e))
+            run.findings.stopped = Reason("accuracy-failed", str(e))
             status = RunInvalid.exit_status
         except OSError as e:  # the result folder: gone, full or not ours to write
             run.not_saved(e)
@@ -109,15 +73,15 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
         return run.conclude(status, as_json=as_json)
 
 
-class _Run:
+class _MainJob:
     """The state of one run, step by step; `findings` is what result.json is made from."""
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
         self._quiet = quiet
         self._model = load_model(config.model)
         self._scenario = registry.load("scenario", config.scenario)
-        self._dataset = config.dataset or preflight.default_dataset(self._model)
-        self._metric = config.metric or preflight.default_metric(self._model)
+        self._dataset = config.dataset or default_dataset(self._model)
+        self._metric = config.metric or default_metric(self._model)
         self._config = config
         preflight.check(config, self._dataset, self._metric)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
@@ -146,12 +110,11 @@ class _Run:
 
     def _accuracy_is_pointless(self) -> bool:
         """A performance run is behind us and there is nothing to score: do not log answers."""
-        found = self.findings
-        if found.loaded is not None and found.loaded.synthetic:
-            found.no_score = "synthetic data"
-        elif found.loaded is not None and self._metric is None:
-            found.no_score = NO_METRIC
-        return bool(found.no_score)
+        if self.findings.loaded is None:
+            return False
+        reason = score.no_score(self.findings.loaded, self._metric)
+        self.findings.scoring = score.Scoring(no_score=reason)
+        return bool(reason)
 
     def _performance(self) -> None:
         outdir = self._folder.subfolder("performance", "run_1")
@@ -180,7 +143,11 @@ class _Run:
         self._keep(evidence, outdir)
         self._raise_if_died(evidence)
         if evidence.ended is not None:
-            self._score(outdir, loaded, evidence.ended["answer_dtype"])
+            dtype = evidence.ended["answer_dtype"]
+            scoring = score.judge(outdir, self._config, loaded, self._dataset, self._metric, dtype)
+            self.findings.scoring = scoring
+            if scoring.score is not None:
+                (outdir / "accuracy.txt").write_text(scoring.score.line + "\n", encoding="utf-8")
 
     @staticmethod
     def _raise_if_died(evidence: Evidence) -> None:
@@ -195,7 +162,8 @@ class _Run:
             "dispatch": self._scenario.dispatch,
             "samples_per_query": self._scenario.samples_per_query(self._config),
             "calibrate_s": calibrate_s,
-            **self._spec._asdict(),
+            "dataset": self._dataset,
+            "spec": self._spec._asdict(),
         }
         return MeasuredProcess(setup, self._folder.path / f"{name}.log")
 
@@ -210,11 +178,15 @@ class _Run:
             self.findings.environment = host.fingerprint()  # while the model loads
         message = process.expect("loaded", limit_s)
         message.pop("event")
-        loaded = Loaded(**message)
+        loaded = Loaded.from_json(message)
         self.findings.loaded = loaded
-        if loaded.max_batch < self._spec.max_batch:
-            preflight.say(f"the model file fixes the batch: --max-batch is {loaded.max_batch}")
-            self._spec = self._spec._replace(max_batch=loaded.max_batch)
+        asked = self._config.performance_count
+        if asked is not None and asked > loaded.total_count:
+            preflight.say(f"the dataset has {loaded.total_count} samples: all are held")
+        fixed = loaded.fixed_batch
+        if fixed is not None and fixed < self._spec.max_batch:
+            preflight.say(f"the model file fixes the batch: --max-batch is {fixed}")
+            self._spec = self._spec._replace(max_batch=fixed)
         preflight.check_digests(self._config, loaded)
         message = process.expect("calibrated", limit_s + CALIBRATE_S)
         message.pop("event")
@@ -235,7 +207,13 @@ class _Run:
         else:
             plan = performance_plan(self._scenario, config, slo, loaded, found)
         model_bytes = loaded.model_bytes * self._spec.instances
-        check_memory(plan, self._spec.max_batch, model_bytes, host.available_memory_bytes())
+        check_memory(
+            plan,
+            self._spec.max_batch,
+            model_bytes,
+            host.available_memory_bytes(),
+            counted=config.queries is not None,
+        )
         return plan
 
     def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
@@ -306,31 +284,13 @@ class _Run:
             clock=process.clock,
         )
 
-    def _score(self, outdir: Path, loaded: Loaded, answer_dtype: str) -> None:
-        found = self.findings
-        if loaded.synthetic:
-            found.no_score = "synthetic data"
-        elif self._metric is None:
-            found.no_score = NO_METRIC
-        else:
-            try:
-                labels = score.labels(self._config, self._model, self._dataset)
-                if all(label is None for label in labels.values()):
-                    found.no_score = f"dataset {self._dataset!r} has no labels"
-                    return
-                found.score = score.score(outdir, self._metric, answer_dtype, labels)
-            except AccuracyLogError as e:
-                found.score_failure = Reason("accuracy-incomplete", str(e))
-            except (Exception, SystemExit) as e:  # noqa: BLE001 - a plug-in's dataset or metric
-                text = f"scoring with {self._metric!r} raised {type(e).__name__}: {e}"
-                found.score_failure = Reason("accuracy-failed", text)
-
     @property
     def has_measured(self) -> bool:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self) -> None:
-        """result.json as far as the run has come."""
+        """As far as the run has come."""
+        records.write_findings(self._folder.path, self.findings)
         results.write_json(self._folder.path / results.RESULT, result(self.findings))
 
     def give_up(self, error: HarnessError) -> None:
@@ -346,7 +306,7 @@ class _Run:
         folder = self._folder.path
         content = result(self.findings)
         try:
-            results.write_json(folder / results.RESULT, content)
+            self.save()
             if not status and self.findings.unsaved is None:
                 folder = self._folder.finish()
             database.add(folder.parent, folder.name, content)

@@ -2,19 +2,54 @@
 
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 from harness import registry
 from harness.config import RunConfig
+from harness.loading import open_dataset
 from harness.logs import ACCURACY, AccuracyLogError, read_answers
-from harness.manifest import Model
-from harness.types import Answer, DatasetSetup, Score
+from harness.sizing import Loaded
+from harness.types import Answer, Reason, Score
 
 
-def score(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
-    """Also writes accuracy.txt, in MLPerf's pattern."""
-    found = compute(outdir, metric, answer_dtype, labels)
-    (outdir / "accuracy.txt").write_text(found.line + "\n", encoding="utf-8")
-    return found
+class Scoring(NamedTuple):
+    """A score, or the reason why there is none to have, or what went wrong. All empty: not tried."""
+
+    score: Score | None = None
+    no_score: str = ""
+    failure: Reason | None = None
+
+
+def judge(
+    outdir: Path,
+    config: RunConfig,
+    loaded: Loaded,
+    dataset: str,
+    metric: str | None,
+    answer_dtype: str,
+) -> Scoring:
+    """Whatever a plug-in's dataset or metric raises becomes the failure."""
+    if pointless := no_score(loaded, metric):
+        return Scoring(no_score=pointless)
+    assert metric is not None
+    try:
+        made = open_dataset(config, dataset, loaded.inputs)
+        labels = {i: made.label(i) for i in range(len(made))}
+        if all(label is None for label in labels.values()):
+            return Scoring(no_score=f"dataset {dataset!r} has no labels")
+        return Scoring(compute(outdir, metric, answer_dtype, labels))
+    except AccuracyLogError as e:
+        return Scoring(failure=Reason("accuracy-incomplete", str(e)))
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - a plug-in's
+        text = f"scoring with {metric!r} raised {type(e).__name__}: {e}"
+        return Scoring(failure=Reason("accuracy-failed", text))
+
+
+def no_score(loaded: Loaded, metric: str | None) -> str:
+    """Why an accuracy run would be pointless; empty where it is not."""
+    if loaded.synthetic:
+        return "synthetic data"
+    return "" if metric else "no metric: neither the manifest nor --metric names one"
 
 
 def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
@@ -26,18 +61,6 @@ def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, obje
     if not isinstance(found, Score) or not math.isfinite(found.value):
         raise ValueError(f"the metric gave {found!r}, wanted a Score with a finite value")
     return found
-
-
-def labels(config: RunConfig, model: Model, dataset: str) -> dict[int, object]:
-    """index -> label, asked of a dataset of our own: the measured process has ended."""
-    setup = DatasetSetup(
-        inputs=model.inputs,
-        data_dir=config.data_dir,
-        shapes=dict(config.input_shape),
-        seed=config.seed or 0,
-    )
-    made = registry.load("dataset", dataset)(setup)
-    return {i: made.label(i) for i in range(len(made))}
 
 
 def _one_each(path: Path, total: int) -> list[Answer]:

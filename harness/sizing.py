@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from harness import userconf
-from harness.config import RunConfig, Slo
+from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version, official_load
 from harness.manifest import Model
+from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan, Seeds
+from harness.scenario import Scenario
+from harness.types import TensorSpec
 from harness.units import show_bytes
 
 BYTES_PER_QUERY = 317
@@ -31,17 +34,27 @@ HANG_BATCHES = 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the measured process found: its `loaded` message."""
+    """What the measured process found: its `loaded` message.
 
+    inputs: of the model, which the dataset was made for. fixed_batch: samples, where the file
+    allows no other batch.
+    """
+
+    inputs: tuple[TensorSpec, ...]
     total_count: int
     performance_count: int
-    max_batch: int
+    fixed_batch: int | None
     synthetic: bool
     backend: Mapping[str, Any]
     dataset: Mapping[str, Any]
     model_sha256: str | None
     model_bytes: int
     load_s: float
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Loaded":
+        inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in values["inputs"])
+        return cls(**{**values, "inputs": inputs})
 
 
 def seeds_of(config: RunConfig) -> Seeds:
@@ -57,7 +70,7 @@ def seeds_of(config: RunConfig) -> Seeds:
     return official if config.mlperf else given
 
 
-def slo_of(scenario: Any, config: RunConfig, model: Model) -> Slo | None:
+def slo_of(scenario: Scenario, config: RunConfig, model: Model) -> Slo | None:
     """The user's, else, where the scenario cannot do without, the manifest's or its default."""
     if config.slo is not None or scenario.default_slo is None:
         return config.slo
@@ -65,7 +78,7 @@ def slo_of(scenario: Any, config: RunConfig, model: Model) -> Slo | None:
 
 
 def performance_plan(
-    scenario: Any, config: RunConfig, slo: Slo | None, loaded: Loaded, found: Calibration
+    scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded, found: Calibration
 ) -> LoadPlan:
     """A quick performance run: the count is fixed, the time is a forecast."""
     load = scenario.load(config, slo, found)
@@ -87,7 +100,7 @@ def performance_plan(
 
 
 def official_plan(
-    scenario: Any,
+    scenario: Scenario,
     config: RunConfig,
     model_key: str,
     outdir: Path,
@@ -133,7 +146,9 @@ ACCURACY_QPS = 100_000.0
 """Server stays paced in accuracy mode, where latency is not judged."""
 
 
-def accuracy_plan(scenario: Any, config: RunConfig, slo: Slo | None, loaded: Loaded) -> LoadPlan:
+def accuracy_plan(
+    scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded
+) -> LoadPlan:
     """Every sample of the dataset once."""
     return LoadPlan(
         scenario=config.scenario,
@@ -169,8 +184,13 @@ def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
     return kept + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
 
 
-def check_memory(plan: LoadPlan, max_batch: int, model_bytes: int, available_bytes: int) -> None:
-    """A ConfigError with the longest run that fits, when the plan does not."""
+def check_memory(
+    plan: LoadPlan, max_batch: int, model_bytes: int, available_bytes: int, *, counted: bool
+) -> None:
+    """A ConfigError with the longest run that fits, when the plan does not.
+
+    counted: the user gave --queries, so the advice is about those.
+    """
     wanted = memory_bytes(plan, max_batch, model_bytes)
     limit = MEMORY_SHARE * available_bytes
     if wanted <= limit:
@@ -182,12 +202,12 @@ def check_memory(plan: LoadPlan, max_batch: int, model_bytes: int, available_byt
     share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
     if plan.model_key is not None:
         advice = _official_advice(plan, fits)
-    elif seconds:
-        advice = f"the longest that fits is --duration {seconds}s"
-    elif plan.expected_s or not fits:
+    elif not fits:
         advice = "free some memory"
-    else:
+    elif counted or not seconds:
         advice = f"the most that fits is --queries {fits}"
+    else:
+        advice = f"the longest that fits is --duration {seconds}s"
     raise ConfigError(
         f"{count:,} queries need about {show_bytes(wanted)} of memory, more than {share}: {advice}"
     )

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy.typing as npt
 
+from harness.errors import ConfigError
+
 Array = npt.NDArray[Any]
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
@@ -20,6 +22,21 @@ class TensorSpec(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
+
+
+def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
+    """The batch that a model's file fixes, None where every input leaves it open.
+
+    A ConfigError when the inputs fix different ones: then it is no batch at all.
+    """
+    fixed = {s.name: s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
+    if len(set(fixed.values())) > 1:
+        told = ", ".join(f"{name} {size}" for name, size in fixed.items())
+        raise ConfigError(
+            f"the model's inputs fix different first dimensions ({told}): the first dimension of "
+            "every input must be the batch; export the model so"
+        )
+    return next(iter(fixed.values()), None)
 
 
 class Batch(NamedTuple):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from harness.config import RunConfig, Slo
+from harness.config import RunConfig
+from harness.parse import Slo
 from harness.plan import Calibration
-from harness.scenarios.base import Load, Scenario
+from harness.scenario import Load, Scenario
 from harness.stats import queries_needed
 from harness.types import Quantity
 from harness.units import NS_PER_MS, NS_PER_S

@@ -17,7 +17,7 @@ from harness.backends.ort import OrtBackend
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.manifest import load_model
-from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec
+from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
 
 DIGITS = load_model("digits").path(("onnx",))
 
@@ -129,7 +129,7 @@ def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
     ("options", "line"),
     [
         ({"spining": "on"}, "backend 'ort' has no option 'spining': it has spinning=on|off"),
-        ({"spinning": "yes"}, "'yes' is neither on nor off"),
+        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is neither on nor off"),
     ],
 )
 def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
@@ -209,3 +209,31 @@ def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> N
     assert answers.shape == (count, 10)
     assert not answers.any()
     assert about["framework"] == about["device"] == "none"
+
+
+@pytest.mark.parametrize("asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}])
+def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="takes neither --provider nor --backend-option"):
+        NullBackend(setup(None, **asked))
+
+
+def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_path: Path) -> None:
+    path = tmp_path / "sum.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
+    node = helper.make_node("Transpose", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    with OrtBackend(setup(path)) as backend:
+        found = backend.infer(Batch([0, 1], {"x": _rows(2)}))
+    assert isinstance(found, dict)
+    assert found["y"].shape == (3, 4)
+
+
+def test_the_batch_that_a_file_fixes() -> None:
+    free, four = TensorSpec("a", "float32", ("n", 3)), TensorSpec("b", "float32", (4, 3))
+    assert fixed_batch([free]) is None
+    assert fixed_batch([free, four]) == 4
+    with pytest.raises(ConfigError, match=r"different first dimensions \(b 4, c 1\)"):
+        fixed_batch([free, four, TensorSpec("c", "float32", (1, 3))])

@@ -58,6 +58,16 @@ def test_a_number_edited_by_hand_is_found(
     assert capsys.readouterr().out.startswith(line)
 
 
+def test_a_configuration_edited_by_hand_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("queries: 2010", "queries: 5000"))
+    assert main(["check", str(run)]) == 4
+    line = "config.yaml: queries is 5000, the run was made with 2010"
+    assert line in capsys.readouterr().out.splitlines()
+
+
 def test_an_invalid_log_under_a_valid_result_is_found(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +83,8 @@ def test_an_invalid_log_under_a_valid_result_is_found(
         ("result.json", "{"),
         ("result.json", "[]"),
         ("config.yaml", "scenario: nosuch"),
+        ("findings.json", "[]"),
+        ("findings.json", '{"loaded": {"inputs": 3}}'),
         ("performance/run_1/run.json", "{}"),
         ("performance/run_1/run.json", '{"plan": 3}'),
         ("performance/run_1/completions.npz", "no zip"),

@@ -11,7 +11,8 @@ import pytest
 
 from harness import __version__, database
 from harness.cli import main, run_parser
-from harness.config import RunConfig, Slo
+from harness.config import RunConfig
+from harness.parse import Slo
 from harness.units import NS_PER_MS, NS_PER_S
 
 SCENARIOS = "choose from single-stream, multi-stream, server, offline"

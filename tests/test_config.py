@@ -14,23 +14,26 @@ from harness.config import (
     MAX_BATCH,
     MAX_SEED,
     MODES,
-    SCENARIOS,
     RunConfig,
-    Slo,
-    bounded,
     config_from,
     from_plain,
     make_config,
+    to_plain,
+)
+from harness.errors import ConfigError
+from harness.parse import (
+    SCENARIOS,
+    Slo,
+    bounded,
     parse_input_shape,
     parse_key_value,
     parse_on_off,
+    parse_path,
     parse_positive_duration_ns,
     parse_rate,
     parse_scenario,
     parse_slo,
-    to_plain,
 )
-from harness.errors import ConfigError
 from harness.units import NS_PER_MS
 
 Parser = Callable[[str], Any]
@@ -56,7 +59,7 @@ Parser = Callable[[str], Any]
         (bounded(0, MAX_SEED), "18446744073709551615", MAX_SEED),
         (bounded(1, 1000), "1,000", 1000),
         (parse_input_shape, "ids=1x128", ("ids", (1, 128))),
-        (parse_input_shape, "x=7", ("x", (7,))),
+        (parse_input_shape, "x=1", ("x", (1,))),
         (parse_key_value, "a = b=c ", ("a", "b=c")),
         (parse_key_value, "a=", ("a", "")),
         (parse_on_off, "on", True),
@@ -107,6 +110,14 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (parse_input_shape, "ids=1x", f"'ids=1x' {SHAPE}"),
         (parse_input_shape, "=1x2", f"'=1x2' {SHAPE}"),
         (parse_input_shape, "ids=1x0", "'ids=1x0' has a dimension of 0"),
+        (
+            parse_input_shape,
+            "ids=4x2",
+            "'ids=4x2' must start with 1, for one sample: batches are --max-batch's",
+        ),
+        (parse_path, "", "the name is empty"),
+        (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
+        (parse_on_off, "yes", "'yes' is neither on nor off"),
         (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
         (parse_key_value, "=on", "'=on' is not KEY=VALUE"),
     ],
@@ -143,11 +154,6 @@ def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
     assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
     assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
     assert problems == ["x: max_batch: 65536 must lie between 1 and 65,535"]
-
-
-def test_an_on_off_option_takes_nothing_else() -> None:
-    with pytest.raises(ConfigError, match=r"^'yes' is neither on nor off$"):
-        parse_on_off("yes")
 
 
 def _one_instance_in_streams(values: dict[str, Any]) -> dict[str, Any]:
@@ -194,10 +200,15 @@ configs = st.fixed_dictionaries(
         "mode": st.sampled_from(MODES),
         "duration_ns": durations_ns,
         "input_shape": st.lists(
-            st.tuples(names, st.lists(st.integers(1, 10**6), min_size=1, max_size=4).map(tuple)),
+            st.tuples(
+                names, st.lists(st.integers(1, 10**6), max_size=3).map(lambda dims: (1, *dims))
+            ),
             max_size=3,
+            unique_by=lambda item: item[0],
         ).map(tuple),
-        "backend_option": st.lists(st.tuples(names, texts), max_size=3).map(tuple),
+        "backend_option": st.lists(
+            st.tuples(names, texts), max_size=3, unique_by=lambda item: item[0]
+        ).map(tuple),
     },
     optional=maybe,
 ).map(lambda values: _config(**_one_instance_in_streams(values)))
@@ -240,6 +251,14 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         (
             {"samples_per_query": 8},
             "--samples-per-query belongs to --scenario multi-stream: drop it for server",
+        ),
+        (
+            {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
+            "--input-shape ids is given twice: keep one",
+        ),
+        (
+            {"backend_option": (("a", "1"), ("b", "2"), ("a", "1"))},
+            "--backend-option a is given twice: keep one",
         ),
         (
             {"user_conf": Path("user.conf")},

@@ -14,6 +14,7 @@ from harness.doubts import (
     drift_doubts,
     longest_gap_ns,
     machine_doubts,
+    padding_doubts,
     performance_doubts,
     sample_doubts,
     stall_doubts,
@@ -209,3 +210,15 @@ def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
     text = "458 queries say little about p99: it takes 459"
     assert list(sample_doubts(few, 0.99)) == [Reason("few-samples", text)]
     assert list(sample_doubts(few, 0.9)) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "fixed", "said"),
+    [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])],
+)
+def test_work_that_was_mostly_padding_is_doubted(
+    mean: float, fixed: int | None, said: list[str]
+) -> None:
+    found = list(padding_doubts(mean, fixed))
+    assert [d.code for d in found] == said
+    assert all("75% of the work was padding" in d.text for d in found)

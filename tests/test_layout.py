@@ -24,11 +24,13 @@ NOUNS = {
         "errors",
         "config",
         "options",
+        "parse",
         "stats",
         "clock",
         "units",
         "schedule",
         "plan",
+        "scenario",
     )
 }
 FRAMEWORKS = {
@@ -152,6 +154,13 @@ def test_nothing_private_is_imported(path: Path) -> None:
 def test_only_loadgen_py_imports_loadgen(path: Path) -> None:
     if _module(path) != "harness.loadgen":
         assert "mlperf_loadgen" not in set(_imports(path))
+
+
+def test_every_code_of_a_reason_or_doubt_is_explained() -> None:
+    text = "\n".join(p.read_text(encoding="utf-8") for p in SOURCES)
+    used = set(re.findall(r"Reason\(\s*\"([a-z-]+)\"", text)) | {"died"}
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "docs/verdict.md").read_text(), re.MULTILINE)
+    assert used == {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
 
 
 def test_help_imports_no_framework() -> None:

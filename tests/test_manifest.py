@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.config import Slo
 from harness.errors import ConfigError
 from harness.manifest import (
     MODELS_DIR,
@@ -18,6 +17,7 @@ from harness.manifest import (
     sha256_of,
     shipped_models,
 )
+from harness.parse import Slo
 from harness.types import TensorSpec
 from harness.units import NS_PER_MS
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.config import RunConfig, parse_slo
+from harness.config import RunConfig
 from harness.manifest import load_model
 from harness.outcome import Findings, result
+from harness.parse import parse_slo
 from harness.plan import Calibration
+from harness.score import Scoring
 from harness.types import Reason, Score
 from harness.verdict import Evidence
 from tests.support import SCENARIOS, evidence, golden_log
@@ -75,7 +77,7 @@ def test_a_run_that_has_not_happened_did_not_finish() -> None:
 
 def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
     low = Score(metric="top1", value=10.0, unit="%", samples=500, line="")
-    with_score = result(findings("server", evidence("server"), score=low))
+    with_score = result(findings("server", evidence("server"), scoring=Scoring(low)))
     assert [r["code"] for r in with_score["reasons"]] == ["accuracy-below-target"]
     assert with_score["accuracy"]["target"] == 98.5
     without = result(findings("server", evidence("server")))

@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness import registry
-from harness.config import RunConfig, Slo, parse_slo
+from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.loadgen import PINNED_VERSION, ROUNDS
 from harness.manifest import load_model
+from harness.parse import Slo, parse_slo
 from harness.plan import Calibration, LoadPlan, Seeds
 from harness.sizing import (
     MEMORY_SHARE,
@@ -34,7 +35,8 @@ FOUND = Calibration(slowest_batch_ns=NS_PER_MS, rate_per_s=1000.0, latency_ns=NS
 
 def loaded(total: int = 500, held: int = 500) -> Loaded:
     nothing: dict[str, Any] = {
-        "max_batch": 8,
+        "inputs": (),
+        "fixed_batch": None,
         "synthetic": False,
         "backend": {},
         "dataset": {},
@@ -205,10 +207,10 @@ def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
 ) -> None:
     asked = sized(queries, "offline" if offline else "single-stream")
     wanted = memory_bytes(asked, 1, model)
-    check_memory(asked, 1, model, int(wanted / MEMORY_SHARE) + 1)
+    check_memory(asked, 1, model, int(wanted / MEMORY_SHARE) + 1, counted=False)
     available = int(wanted / MEMORY_SHARE / (1 + more / 100)) - 1
     with pytest.raises(ConfigError) as caught:
-        check_memory(asked, 1, model, available)
+        check_memory(asked, 1, model, available, counted=False)
     found = re.fullmatch(
         rf"{queries:,} queries need about \S+ k?[MG]?B of memory, more than 60% of the \S+ k?[MG]?B "
         r"available: the most that fits is --queries (\d+)",
@@ -217,7 +219,9 @@ def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
     assume(not str(caught.value).endswith("available: free some memory"))
     assert found is not None
     assert int(found[1]) > 0
-    check_memory(dataclasses.replace(asked, query_count=int(found[1])), 1, model, available)
+    check_memory(
+        dataclasses.replace(asked, query_count=int(found[1])), 1, model, available, counted=False
+    )
 
 
 def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
@@ -228,13 +232,13 @@ def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
         "the longest that fits is --duration 7957s"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        check_memory(asked, 8, 0, 100 * GB)
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
 
 
 @pytest.mark.parametrize("expected_s", [0.0, 2.0])
 def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB)
+        check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB, counted=False)
     assert not re.search(r"--(duration 0s|queries 0)$", str(caught.value))
 
 

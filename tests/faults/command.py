@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.recheck import check
+
 ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
 LIMIT_S = 60
@@ -64,10 +66,13 @@ def result(folder: Path) -> dict[str, Any]:
 
 
 def codes(folder: Path) -> list[str]:
-    """The reasons' codes of a run that must be INVALID."""
+    """The reasons' codes of a run that must be INVALID, and of which `check` says the same."""
     content = result(folder)
     assert content["verdict"] == "INVALID"
-    return [r["code"] for r in content["reasons"]]
+    found = [r["code"] for r in content["reasons"]]
+    if (folder / "config.yaml").is_file() and "not-saved" not in found:
+        assert check(folder) == []
+    return found
 
 
 def doubts(folder: Path) -> list[str]:

@@ -33,7 +33,7 @@ def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
     ("backend", "message"),
     [
         ("RaisesInLoad", "loading 'digits', raised ValueError: no load: see "),
-        ("RaisesInWarmUp", "harness: warm-up raised ValueError: no warm-up: see "),
+        ("RaisesInWarmUp", "on 'digits' raised ValueError: no warm-up: see "),
         ("OutOfMemory", "loading 'digits', ran out of memory"),
         ("BlocksInLoad", "harness: the measured process sent no 'loaded' for 3 s: "),
         ("DiesInLoad", "harness: the measured process was killed by SIGSEGV before its first"),

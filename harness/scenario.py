@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from harness.config import RunConfig, Slo
+from harness.config import RunConfig
+from harness.parse import Slo
 from harness.plan import Calibration
 from harness.types import Quantity
 

@@ -1,0 +1,139 @@
+"""Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness import registry
+from harness.config import RunConfig
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.manifest import Model
+from harness.types import (
+    Backend,
+    BackendSetup,
+    Dataset,
+    DatasetSetup,
+    HasSignature,
+    TensorSpec,
+    fixed_batch,
+)
+
+
+@contextmanager
+def plugin(what: str) -> Iterator[None]:
+    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except MemoryError as e:
+        raise PluginUnavailable(f"{what} ran out of memory") from e
+    except (Exception, SystemExit) as e:
+        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
+
+
+def default_dataset(model: Model) -> str:
+    return model.manifest.dataset if model.manifest else "synthetic"
+
+
+def default_metric(model: Model) -> str | None:
+    accuracy = model.manifest.accuracy if model.manifest else None
+    return accuracy.metric if accuracy else None
+
+
+def model_file(config: RunConfig, model: Model) -> Path | None:
+    """The one in the backend's favourite format; None where the backend reads none."""
+    return model.path(getattr(registry.load("backend", config.backend), "formats", ()))
+
+
+def open_backends(
+    config: RunConfig, model: Model, spec: Mapping[str, int], stack: ExitStack
+) -> list[Backend]:
+    """spec: instances, threads of each, max_batch in samples. `stack` closes them."""
+    cls = registry.load("backend", config.backend)
+    setup = BackendSetup(
+        model=model_file(config, model),
+        model_name=model.name,
+        inputs=model.inputs,
+        threads=spec["threads"],
+        max_batch=spec["max_batch"],
+        provider=config.provider,
+        options=dict(config.backend_option),
+    )
+    backends = []
+    for _ in range(spec["instances"]):
+        with plugin(f"backend {config.backend!r}, loading {model.name!r},"):
+            backends.append(stack.enter_context(cls(setup)))
+    return backends
+
+
+def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
+    """The manifest's, else the file's; the first dimension of each is the batch."""
+    inputs = model.inputs
+    if isinstance(backend, HasSignature):
+        found = backend.signature()
+        declared = {s.name for s in inputs}
+        if declared and declared != {s.name for s in found}:
+            raise ConfigError(
+                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
+                f"the file's are {sorted(s.name for s in found)}"
+            )
+        _check_batches(found)
+        inputs = inputs or found
+    _check_batches(inputs)
+    return inputs
+
+
+def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
+    """Samples; None where the model takes any number of them."""
+    return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
+
+
+def _check_batches(inputs: Sequence[TensorSpec]) -> None:
+    for spec in inputs:
+        if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
+            raise ConfigError(
+                f"input {spec.name!r} of the model has the shape {list(spec.shape)}: its first "
+                "dimension must be the batch; export the model with one"
+            )
+    fixed_batch(inputs)
+
+
+def open_dataset(config: RunConfig, name: str, inputs: Sequence[TensorSpec]) -> Dataset:
+    cls = registry.load("dataset", name)
+    setup = DatasetSetup(
+        inputs=tuple(inputs),
+        data_dir=config.data_dir,
+        shapes=dict(config.input_shape),
+        seed=config.seed or 0,
+    )
+    with plugin(f"dataset {name!r}"):
+        dataset: Dataset = cls(setup)
+        if len(dataset) < 1:
+            raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
+        return dataset
+
+
+def samples_held(dataset: Dataset, name: str, asked: int | None) -> int:
+    """How many samples a performance run holds in memory."""
+    count = len(dataset)
+    with plugin(f"dataset {name!r}: performance_count"):
+        own = int(getattr(dataset, "performance_count", count))
+        if own < 1:
+            raise ValueError(f"{own} must be at least 1")
+    return min(asked or own, count)
+
+
+def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
+    """What both say of themselves, as JSON can hold it."""
+    with plugin(f"backend {backend_name!r}: describe()"):
+        about_backend = _plain(backend.describe())
+    with plugin(f"dataset {name!r}: describe()"):
+        return {"backend": about_backend, "dataset": _plain(dataset.describe())}
+
+
+def _plain(about: Mapping[str, object]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(dict(about), default=str))
+    return plain
