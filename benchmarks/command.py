@@ -90,7 +90,7 @@ def harness(*arguments: str, prefix: Sequence[str] = ("-m", "harness")) -> Run:
         command = [sys.executable, *prefix, *arguments, "--quiet", "--out", str(folder)]
         spawned_ns = time.time_ns()
         with subprocess.Popen(
-            command, cwd=ROOT, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as process:
             peak = _peak_bytes(process)
             assert process.stderr is not None
@@ -113,7 +113,7 @@ def harness(*arguments: str, prefix: Sequence[str] = ("-m", "harness")) -> Run:
 def script(name: str, *arguments: str) -> Any:
     """The JSON that a script of this folder prints."""
     command = [sys.executable, str(HERE / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -123,14 +123,14 @@ def wall_s(*arguments: str) -> float:
     subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=_environment(),
+        env=environment(),
         stdout=subprocess.DEVNULL,
         check=True,
     )
     return time.perf_counter() - start
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Scripts of this folder import the checkout's harness, wherever it is installed."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 

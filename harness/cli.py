@@ -124,7 +124,7 @@ def _run(arguments: list[str]) -> int:
     options = vars(parse_known(run_parser(), _translated(arguments)))
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
-    values = _from_file(Path(file), problems) if file else {}
+    values = from_file(Path(file), problems) if file else {}
     given = {k: v for k, v in options.items() if v is not None}
     for key in given:
         for resolved in _OVERRIDDEN.get(key, ()):
@@ -184,7 +184,7 @@ def _with_unit(alias: str, value: str) -> str:
     return f"p99={text}" if alias == "--max-latency" else text
 
 
-def _from_file(path: Path, problems: list[str]) -> dict[str, Any]:
+def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     from harness.manifest import load_yaml
 
     content = load_yaml(path)

@@ -49,12 +49,12 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 
 def open_backends(
-    config: RunConfig, model: Model, spec: Mapping[str, int], stack: ExitStack
+    config: RunConfig, model: Model, path: Path | None, spec: Mapping[str, int], stack: ExitStack
 ) -> list[Backend]:
     """spec: instances, threads of each, max_batch in samples. `stack` closes them."""
     cls = registry.load("backend", config.backend)
     setup = BackendSetup(
-        model=model_file(config, model),
+        model=path,
         model_name=model.name,
         inputs=model.inputs,
         threads=spec["threads"],

@@ -120,6 +120,12 @@ class Model:
             f"({', '.join(formats)}): it has {have}"
         )
 
+    def sha256(self, path: Path) -> str:
+        """Of a file that `path` gave: the manifest's was checked then."""
+        files = self.manifest.files.values() if self.manifest else ()
+        known = {self._folder / f.path: f.sha256 for f in files}
+        return known.get(path) or sha256_of(path)
+
     def _checked(self, file: ModelFile) -> Path:
         path = self._folder / file.path
         if not path.resolve().is_relative_to(self._folder.resolve()):

@@ -48,7 +48,7 @@ from harness.loading import (
     plugin,
     samples_held,
 )
-from harness.manifest import Model, load_model, sha256_of
+from harness.manifest import Model, load_model
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
@@ -116,7 +116,8 @@ class _Measurement:
     def run(self) -> None:
         with ExitStack() as stack:
             config, model = self._config, load_model(self._config.model)
-            backends = open_backends(config, model, self._spec, stack)
+            path = model_file(config, model)
+            backends = open_backends(config, model, path, self._spec, stack)
             inputs = inputs_of(model, backends[0])
             self._fixed = batch_in_file(backends[0], inputs)
             if self._fixed is not None:
@@ -127,7 +128,7 @@ class _Measurement:
             postprocess = postprocessor(
                 output.postprocess if output else "none", output.name if output else None
             )
-            self._send_loaded(model, backends[0], dataset, inputs)
+            self._send_loaded(model, path, backends[0], dataset, inputs)
             row = self._warm_up(backends, dataset, postprocess)
             message = self._channel.receive()
             if message is None:
@@ -173,9 +174,13 @@ class _Measurement:
         )
 
     def _send_loaded(
-        self, model: Model, backend: Backend, dataset: Dataset, inputs: Sequence[TensorSpec]
+        self,
+        model: Model,
+        path: Path | None,
+        backend: Backend,
+        dataset: Dataset,
+        inputs: Sequence[TensorSpec],
     ) -> None:
-        path = model_file(self._config, model)
         self._channel.send(
             "loaded",
             **described(backend, self._config.backend, dataset, self._dataset),
@@ -184,7 +189,7 @@ class _Measurement:
             performance_count=self._held,
             synthetic=bool(getattr(dataset, "synthetic", False)),
             fixed_batch=self._fixed,
-            model_sha256=sha256_of(path) if path is not None else None,
+            model_sha256=model.sha256(path) if path is not None else None,
             model_bytes=path.stat().st_size if path is not None else 0,
             load_s=time.monotonic() - self._started,
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -9,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from harness.recheck import check
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
+DATA = Path(__file__).parent / "faulty_data.py"
 LIMIT_S = 60
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 SERVER = ("--scenario", "server")
 SHORT = ("--target-qps", "500", "--queries", "700", "--hang-timeout", "3s")
 """700 queries: one late one is forgiven at p99, and the run takes 1.4 s."""
@@ -102,6 +107,21 @@ def gone(pids: Sequence[int]) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def unprivileged(folder: Path) -> None:
+    """Lets NOBODY work in `folder`, or skips the test where that cannot be."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    readable = subprocess.run(
+        [*NOBODY, "test", "-r", str(ROOT / "pyproject.toml"), "-a", "-x", sys.executable],
+        check=False,
+    )
+    if readable.returncode:
+        pytest.skip("the checkout or the interpreter is not readable for others")
+    folder.chmod(0o777)
+    for above in list(folder.parents)[:2]:
+        above.chmod(0o755)
 
 
 def assert_nothing_left(out: Path) -> None:

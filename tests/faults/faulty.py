@@ -154,3 +154,69 @@ class RaisesInWarmUp(Faulty):
 class RaisesInClose(Faulty):
     def __exit__(self, *exc: object) -> None:
         raise ValueError("no close")
+
+
+class BlocksInWarmUp(Faulty):
+    def infer(self, batch: Batch) -> Any:
+        time.sleep(1e6)
+
+
+class _Logs(Faulty):
+    """Does something to LoadGen's detail log, which is complete when a backend closes."""
+
+    def __init__(self, setup: BackendSetup) -> None:
+        super().__init__(setup)
+        self.folder = Path(setup.options["run"]) / "performance/run_1"
+
+    def fault(self, good: Array) -> Any:
+        return good
+
+    def __exit__(self, *exc: object) -> None:
+        path = self.folder / "mlperf_log_detail.txt"
+        text = path.read_text()
+        path.unlink()
+        changed = self.change(text)
+        if changed:
+            path.write_text(changed)
+
+    def change(self, text: str) -> str:
+        return ""
+
+
+class RemovesTheLog(_Logs):
+    pass
+
+
+class CutsTheLog(_Logs):
+    def change(self, text: str) -> str:
+        return text[:-40]
+
+
+class AddsAnError(_Logs):
+    def change(self, text: str) -> str:
+        lines = text.splitlines()
+        error = lines[5].replace('"is_error": false', '"is_error": true')
+        assert error != lines[5]
+        return "\n".join([*lines[:5], error, *lines[5:], ""])
+
+
+class AddsAnotherRun(_Logs):
+    def change(self, text: str) -> str:
+        return text + text
+
+
+class SwapsTheLog(_Logs):
+    def change(self, text: str) -> str:
+        golden = Path(__file__).parent.parent / "golden/offline/performance"
+        return (golden / "mlperf_log_detail.txt").read_text()
+
+
+class LocksTheFolder(_Logs):
+    """Before LoadGen opens its logs."""
+
+    def infer(self, batch: Batch) -> Any:
+        self.folder.chmod(0o555)
+        return super().infer(batch)
+
+    def __exit__(self, *exc: object) -> None:
+        self.folder.chmod(0o755)

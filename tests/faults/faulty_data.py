@@ -76,6 +76,12 @@ class RaisesInLabel(Good):
         raise KeyError(index)
 
 
+class BlocksInLabel(Good):
+    def label(self, index: int) -> int:
+        time.sleep(1e6)
+        return 0
+
+
 class Unlabelled(Good):
     def label(self, index: int) -> None:  # type: ignore[override]
         return None

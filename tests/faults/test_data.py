@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.faults.command import ROOT, SERVER, SHORT, codes, result, run
+from tests.faults.command import DATA, ROOT, SERVER, SHORT, codes, result, run
 
-DATA = Path(__file__).parent / "faulty_data.py"
 NULL = (*SERVER, *SHORT, "--backend", "null")
 
 

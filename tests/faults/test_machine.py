@@ -5,11 +5,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.faults.command import (
+    DATA,
+    FAULTY,
+    NOBODY,
     ROOT,
     SERVER,
     SHORT,
@@ -21,6 +25,7 @@ from tests.faults.command import (
     result,
     run,
     start,
+    unprivileged,
     wait_until_it_runs,
 )
 
@@ -65,15 +70,68 @@ def test_a_signal_before_the_run_leaves_a_folder_that_says_so(
     assert codes(tmp_path / "r.partial") == ["interrupted"]
 
 
-def test_the_measured_process_dies_with_its_supervisor(tmp_path: Path) -> None:
-    process = start(*LONG, "--out", str(tmp_path / "r"))
-    wait_until_it_runs(process, tmp_path / "r.partial")
+@pytest.mark.parametrize("where", ["load", "warm-up", "run"])
+def test_the_measured_process_dies_with_its_supervisor(where: str, tmp_path: Path) -> None:
+    backend = {"load": "BlocksInLoad", "warm-up": "BlocksInWarmUp", "run": "Faulty"}[where]
+    process = start(*LONG, "--backend", f"{FAULTY}:{backend}", "--out", str(tmp_path / "r"))
+    if where == "run":
+        wait_until_it_runs(process, tmp_path / "r.partial")
+    else:
+        while not children(process.pid):
+            assert process.poll() is None
+        time.sleep(1.5)
     measured = children(process.pid)
     process.kill()
     process.communicate()
     assert measured
     assert gone(measured)
     assert codes(tmp_path / "r.partial") == ["did-not-finish"]
+
+
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGKILL])
+@pytest.mark.parametrize("where", ["warm-up", "scoring"])
+def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
+    where: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    more = {
+        "warm-up": ("--backend", f"{FAULTY}:BlocksInWarmUp"),
+        "scoring": ("--backend", "null", "--dataset", f"{DATA}:BlocksInLabel"),
+    }[where]
+    process = start(*SERVER, *SHORT[:4], *more, "--out", str(tmp_path / "r"))
+    folder = tmp_path / "r.partial"
+    mark = {"warm-up": "performance.log", "scoring": "accuracy/run.json"}[where]
+    while not (folder / mark).is_file():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.5 if where == "warm-up" else 0.5)
+    measured = children(process.pid)
+    process.send_signal(number)
+    done = ended(process)
+    assert gone(measured)
+    if number == signal.SIGKILL:
+        assert codes(folder) == ["did-not-finish"]
+    else:
+        assert done.status == 128 + number
+        assert codes(folder) == ["interrupted"]
+    if where == "scoring" and number != signal.SIGKILL:
+        assert result(folder)["latency_ns"]["p99"] > 0
+
+
+@pytest.mark.parametrize("backend", ["BlocksInLoad", "BlocksInWarmUp"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killing_the_measured_process_before_its_run_is_told(
+    number: signal.Signals, backend: str, tmp_path: Path
+) -> None:
+    process = start(*LONG, "--backend", f"{FAULTY}:{backend}", "--out", str(tmp_path / "r"))
+    while not children(process.pid):
+        assert process.poll() is None
+    time.sleep(1.5)
+    for pid in children(process.pid):
+        os.kill(pid, number)
+    done = ended(process)
+    assert done.status == 3
+    assert f"the measured process was killed by {number.name} before its first" in done.said
+    assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -163,25 +221,13 @@ def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
     """As an unprivileged user: root reads and writes everything."""
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv")
-    readable = subprocess.run(
-        [*NOBODY, "test", "-r", str(ROOT / "pyproject.toml"), "-a", "-x", sys.executable],
-        check=False,
-    )
-    if readable.returncode:
-        pytest.skip("the checkout or the interpreter is not readable for others")
+    unprivileged(tmp_path)
     (tmp_path / "results").mkdir(mode=0o555)
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(0o755)
     done = run(*SERVER, "--out", f"{tmp_path}/results/r", prefix=NOBODY)
     assert done.status == 2
     assert done.said == (
         f"harness: {tmp_path}/results/r.partial cannot be made: Permission denied: pass --out\n"
     )
-
-
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def test_two_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """LoadGen is not there, or is another one than the round's."""
 
+import os
 from pathlib import Path
 
-from tests.faults.command import SERVER, SHORT, run
+import pytest
+
+from tests.faults.command import FAULTY, NOBODY, SERVER, SHORT, codes, run, unprivileged
 
 BREAK = "raise ImportError('no LoadGen here')\n"
 
@@ -49,3 +52,41 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
         "harness: --mlperf needs LoadGen 6.0.17, 6.0.12 is installed: "
         "pip install mlcommons-loadgen==6.0.17\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("backend", "code"),
+    [
+        ("CutsTheLog", "log-incomplete"),
+        ("AddsAnError", "loadgen-errors"),
+        ("AddsAnotherRun", "log-mixed"),
+        ("SwapsTheLog", "wrong-run"),
+        ("RemovesTheLog", "log-missing"),
+    ],
+)
+def test_a_log_that_is_not_what_loadgen_wrote_is_invalid(
+    backend: str, code: str, tmp_path: Path
+) -> None:
+    """Changed by the backend as it closes: after LoadGen's end, before anybody reads it."""
+    done = run(
+        *(*SERVER, *SHORT, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r"),
+        *("--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial"),
+    )
+    assert done.status == 4
+    assert code in codes(tmp_path / "r")
+    assert done.printed.startswith("INVALID")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_log_folder_without_permission_is_invalid_and_loses_no_number(tmp_path: Path) -> None:
+    """As an unprivileged user: root reads and writes everything."""
+    unprivileged(tmp_path)
+    done = run(
+        *(*SERVER, *SHORT, "--backend", f"{FAULTY}:LocksTheFolder", "--out", f"{tmp_path}/r"),
+        *("--mode", "performance", "--backend-option", f"run={tmp_path}/r.partial"),
+        prefix=NOBODY,
+    )
+    assert done.status == 4, done.said + done.printed
+    assert done.printed.startswith("INVALID")
+    assert "log-missing" in done.printed
+    assert "p99" in done.printed
