@@ -98,6 +98,9 @@ class OrtBackend:
     def signature(self) -> tuple[TensorSpec, ...]:
         return self._inputs
 
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self._outputs)
+
     def infer(self, batch: Batch) -> Array | Mapping[str, Array]:
         if self._fixed is not None and len(batch.indices) != self._fixed:
             return self._infer_padded(batch, self._fixed)

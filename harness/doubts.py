@@ -53,7 +53,7 @@ def performance_doubts(
         )
     if run.ended is not None and run.ended["close_error"]:
         yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
-    if ours is not None and run.log.complete:
+    if ours is not None and run.logged:
         yield from _disagreement(run, ours)
     warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
     if warnings:
@@ -173,7 +173,7 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
     """Fewer queries than the percentile can be known from, even with none late."""
-    if run.plan.scenario == "offline" and run.log.complete:
+    if run.plan.scenario == "offline" and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)
         if took_ns < SHORT_NS:
             yield Reason(
@@ -181,7 +181,7 @@ def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
                 f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
                 "mostly start and end",
             )
-    count = run.log.get("result_query_count", 0)
+    count = run.log.get("result_query_count", 0) if run.logged else 0
     needed = queries_needed(0, percentile)
     if run.plan.scenario != "offline" and 0 < count < needed:
         yield Reason(

@@ -15,6 +15,7 @@ from harness.types import (
     BackendSetup,
     Dataset,
     DatasetSetup,
+    HasOutputs,
     HasSignature,
     TensorSpec,
     fixed_batch,
@@ -70,7 +71,10 @@ def open_backends(
 
 
 def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
-    """The manifest's, else the file's; the first dimension of each is the batch."""
+    """The manifest's, else the file's; the first dimension of each is the batch.
+
+    A ConfigError where manifest and file are not of the same model.
+    """
     inputs = model.inputs
     if isinstance(backend, HasSignature):
         found = backend.signature()
@@ -83,6 +87,13 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
         _check_batches(found)
         inputs = inputs or found
     _check_batches(inputs)
+    if isinstance(backend, HasOutputs) and model.output is not None:
+        have = backend.outputs()
+        if model.output.name not in have:
+            raise ConfigError(
+                f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
+                f"file's: {', '.join(have)}"
+            )
     return inputs
 
 

@@ -1,6 +1,7 @@
 """LoadGen's log files, as data: nothing here is decided, only read."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,13 +18,35 @@ _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
 """LoadGen writes the rate of a single query as -nan, which is not JSON."""
 
+_NUMBERS = re.compile(
+    r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
+)
+_RATES = re.compile(r"result_\S*_per_sec(ond)?")
+_FLAGS = re.compile(r"\S*_met")
+_LATENCIES = [f"result_{end}_latency_ns" for end in ("min", "mean", "max")] + [
+    f"result_{percent}_percentile_latency_ns" for percent in ("50.00", "90.00", "99.00", "99.90")
+]
+_NEEDED = {
+    "SingleStream": ["effective_target_latency_percentile"],
+    "MultiStream": ["effective_target_latency_percentile"],
+    "Server": [
+        "effective_target_latency_percentile",
+        "effective_target_latency_ns",
+        "effective_target_qps",
+        "result_overlatency_query_count",
+        "result_completed_samples_per_sec",
+    ],
+    "Offline": ["result_samples_per_second"],
+}
+"""Without these, and `_LATENCIES`, a performance log of the scenario is not LoadGen's."""
+
 
 @dataclass(slots=True)
 class DetailLog:
     """mlperf_log_detail.txt. values: the first value of each key, as MLCommons' own parser takes.
 
     complete: LoadGen reached its end. A performance log ends with num_errors, an accuracy log
-    has no results and ends with power_end.
+    has no results and ends with power_end. Nothing is malformed, nothing that is used is absent.
     repeated: how many runs the file holds; more than one means that logs were mixed.
     """
 
@@ -57,9 +80,26 @@ def read_detail(path: Path) -> DetailLog:
             log.errors.append(f"{key}: {value}")
         elif metadata.get("is_warning"):
             log.warnings.append(f"{key}: {value}")
-    ends = "power_end" if log.get("effective_test_mode") == "AccuracyOnly" else "num_errors"
-    log.complete = ends in log.values and not log.malformed_lines
+    log.complete = not log.malformed_lines and all(key in log.values for key in _ends(log))
     return log
+
+
+def _ends(log: DetailLog) -> list[str]:
+    """What LoadGen writes last, and what a performance run is judged by."""
+    if log.get("effective_test_mode") == "AccuracyOnly":
+        return ["power_end"]
+    needed = _NEEDED.get(str(log.get("effective_scenario")), [])
+    return ["num_errors", "result_validity", "result_query_count", *_LATENCIES, *needed]
+
+
+def _fits(key: str, value: object) -> bool:
+    """A number where LoadGen writes one; only a rate may be none (see _NOT_A_NUMBER)."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if _RATES.fullmatch(key):
+        return number or value is None
+    if _FLAGS.fullmatch(key):
+        return isinstance(value, bool)
+    return number or not _NUMBERS.fullmatch(key)
 
 
 def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
@@ -71,7 +111,7 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
         key, value, metadata = entry["key"], entry["value"], entry["metadata"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not isinstance(key, str) or not isinstance(metadata, dict):
+    if not isinstance(key, str) or not isinstance(metadata, dict) or not _fits(key, value):
         return None
     return key, value, metadata
 

@@ -69,7 +69,6 @@ def result(found: Findings) -> dict[str, Any]:
         reasons = [Reason("did-not-finish", "the run did not finish")]
     run = found.performance
     done = run.done if run and run.done and len(run.done) else None
-    from_log = run is not None and run.log.complete and run.failure is None
     ours = _journal_latency(run, done) if run and done else None
     return {
         "schema_version": SCHEMA_VERSION,
@@ -84,7 +83,7 @@ def result(found: Findings) -> dict[str, Any]:
         "model": found.model.name,
         "dataset": found.dataset,
         "slo": str(found.slo) if found.slo else None,
-        "headline": _headline(found, run) if run and from_log else None,
+        "headline": _headline(found, run) if run and run.logged else None,
         "latency_ns": _latency(run, ours) if run else None,
         "throughput_per_s": _throughput(run, done) if run else None,
         "accuracy": _accuracy(found),
@@ -119,8 +118,7 @@ def _reasons(found: Findings) -> Iterable[Reason]:
         yield found.unsaved
     if found.performance is not None:
         yield from performance_reasons(found.performance)
-        if found.performance.failure is None:
-            yield from slo_reasons(found.scenario, found.performance.log, found.slo)
+        yield from slo_reasons(found.scenario, found.performance, found.slo)
     if found.accuracy is not None:
         yield from run_reasons(found.accuracy)
     scoring, manifest = found.scoring, found.model.manifest
@@ -168,7 +166,7 @@ def _journal_latency(run: Evidence, done: Completions) -> Mapping[str, int] | No
 def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any] | None:
     """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
     log = run.log
-    if run.failure is None and log.complete:
+    if run.logged:
         kind = "query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
         per = "per_query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
         percentile = {
@@ -185,7 +183,7 @@ def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any]
 def _throughput(run: Evidence, done: Completions | None) -> Mapping[str, Any] | None:
     """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
     log, plan = run.log, run.plan
-    if run.failure is not None or not log.complete:
+    if not run.logged:
         rate = _journal_rate(done) if done else None
         return {
             "asked": plan.target_qps,

@@ -75,7 +75,8 @@ class Backend(Protocol):
 
     Built as `Backend(setup)`. Each instance is entered, called and left by one thread at a time.
     Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
-    `signature()`, its input TensorSpecs once entered, needed for models without a manifest.
+    `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
+    `outputs()`, the names of its outputs once entered.
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -104,6 +105,13 @@ class HasSignature(Protocol):
     """A backend that can tell its inputs once it has loaded the model."""
 
     def signature(self) -> tuple[TensorSpec, ...]: ...
+
+
+@runtime_checkable
+class HasOutputs(Protocol):
+    """A backend that can tell the names of its outputs once it has loaded the model."""
+
+    def outputs(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from harness.logs import DetailLog
 from harness.manifest import Accuracy
 from harness.parse import Slo
 from harness.plan import LoadPlan
+from harness.scenario import Scenario
 from harness.stages import Completions
 from harness.stats import queries_needed, queries_to_settle
 from harness.types import Reason, Score
@@ -30,6 +31,18 @@ class Evidence:
     ended: Mapping[str, Any] | None
     failure: Reason | None
     clock: ClockWatch
+
+    @property
+    def logged(self) -> bool:
+        """LoadGen's log is whole and of this run: its numbers can be taken."""
+        found = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
+        wanted = (self.loadgen_scenario, self.wanted_mode)
+        whole = self.log.complete and self.log.repeated == 1
+        return self.failure is None and whole and found == wanted
+
+    @property
+    def wanted_mode(self) -> str:
+        return "AccuracyOnly" if self.plan.accuracy else "PerformanceOnly"
 
 
 def run_reasons(run: Evidence) -> Iterator[Reason]:
@@ -85,13 +98,12 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
-    wanted = "AccuracyOnly" if plan.accuracy else "PerformanceOnly"
     found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, wanted):
+    if found != (run.loadgen_scenario, run.wanted_mode):
         yield Reason(
             "wrong-run",
             f"{name} run: the log is of {found[0]} {found[1]}, "
-            f"not of {run.loadgen_scenario} {wanted}",
+            f"not of {run.loadgen_scenario} {run.wanted_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
         if log.get(f"effective_{key}_rng_seed") != seed:
@@ -109,7 +121,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             "recorded; each must be answered exactly once",
         )
     expected = run.log.get("result_query_count")
-    if expected is not None and not run.plan.accuracy:
+    if run.logged and expected is not None and not run.plan.accuracy:
         samples = run.log.get("effective_samples_per_query", 1)
         if expected * samples != run.done.issued:
             yield Reason(
@@ -123,7 +135,7 @@ def performance_reasons(run: Evidence) -> Iterator[Reason]:
     """LoadGen's own verdict, in words that say what would help."""
     yield from run_reasons(run)
     log, plan = run.log, run.plan
-    if run.failure is not None or not log.complete:
+    if not run.logged:
         return
     if log.get("effective_performance_sample_count") != plan.performance_count:
         yield Reason(
@@ -194,11 +206,11 @@ def _official_duration(log: DetailLog) -> Iterator[Reason]:
         yield Reason("too-short", f"min_duration was {setting} ms, the rules ask for {limit_ms}")
 
 
-def slo_reasons(scenario: Any, log: DetailLog, slo: Slo | None) -> Iterator[Reason]:
+def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
     """Streams and Offline: an SLO exists only if given. Server's is judged by LoadGen."""
-    if slo is None or not log.complete:
+    if slo is None or not run.logged:
         return
-    judged = scenario.slo_value_ns(log.values, slo.percentile)
+    judged = scenario.slo_value_ns(run.log.values, slo.percentile)
     if judged is not None and judged[0] > slo.bound_ns:
         yield Reason(
             "slo-missed",

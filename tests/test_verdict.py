@@ -304,14 +304,14 @@ def test_offline_is_one_query_however_many_samples() -> None:
 def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
     scenario: str, key: str, percentile: float
 ) -> None:
-    log = golden_log(scenario)
+    run = evidence(scenario)
     made = registry.load("scenario", scenario)
-    value = log.get(key)
+    value = run.log.get(key)
     met = parse_slo(f"p{percentile}={value}ns")
     missed = parse_slo(f"p{percentile}={value - 1}ns")
-    assert list(slo_reasons(made, log, met)) == []
-    assert list(slo_reasons(made, log, None)) == []
-    (reason,) = slo_reasons(made, log, missed)
+    assert list(slo_reasons(made, run, met)) == []
+    assert list(slo_reasons(made, run, None)) == []
+    (reason,) = slo_reasons(made, run, missed)
     assert reason.code == "slo-missed"
     assert re.fullmatch(
         rf"{re.escape(key)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
@@ -320,7 +320,7 @@ def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
 
 def test_servers_slo_is_judged_by_loadgen_alone() -> None:
     made = registry.load("scenario", "server")
-    assert list(slo_reasons(made, golden_log("server"), parse_slo("p99=1ns"))) == []
+    assert list(slo_reasons(made, evidence("server"), parse_slo("p99=1ns"))) == []
 
 
 def _score(value: float) -> Score:

@@ -86,10 +86,12 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
             (*SERVER, "--backend", "null", "--provider", "CPUExecutionProvider"),
             "backend 'null' takes neither --provider nor --backend-option",
         ),
-        (("--backend", "ort"), "--scenario is missing: choose from single-stream, multi-stream, "
-         "server, offline"),
+        (
+            ("--backend", "ort"),
+            "--scenario is missing: choose from single-stream, multi-stream, server, offline",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_contradiction_is_one_line(arguments: tuple[str, ...], line: str, tmp_path: Path) -> None:
     assert refused(tmp_path, *arguments) == [line]
 
