@@ -33,16 +33,23 @@ def check(folder: Path) -> list[str]:
     if not (folder / results.CONFIG).is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
     config = from_plain(_mapping(folder / results.CONFIG), str(folder / results.CONFIG))
-    found = _findings(folder, config)
-    derived = json.loads(json.dumps(result(found), default=str))
-    run = found.performance or found.accuracy
-    changed = _config_differences(config, found, run) if run else iter(())
+    try:
+        found = _findings(folder, config)
+        derived = json.loads(json.dumps(result(found), default=str))
+        run = found.performance or found.accuracy
+        changed = list(_config_differences(config, found, run)) if run else []
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ConfigError(
+            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: they were changed, "
+            "or are of another version of the harness"
+        ) from e
     return [*_differences(said, derived), *changed]
 
 
 def _findings(folder: Path, config: RunConfig) -> Findings:
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
+    values, scored = records.read_findings(folder)
     found = Findings(
         config=config,
         model=model,
@@ -50,24 +57,23 @@ def _findings(folder: Path, config: RunConfig) -> Findings:
         slo=None if config.mlperf else slo_of(scenario, config, model),
         performance=records.read(folder / "performance" / "run_1", scenario.loadgen_name),
         accuracy=records.read(folder / "accuracy", scenario.loadgen_name),
-        **records.read_findings(folder),
+        **values,
     )
     plan = found.performance.plan if found.performance else None
     if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
         found.slo = Slo(plan.percentile, plan.latency_bound_ns)
-    if found.loaded is not None and config.runs_accuracy:
+    if scored and found.loaded is not None:
         found.scoring = _scoring(folder, found, found.loaded)
     return found
 
 
 def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    """As the run did it: an accuracy run that did not end was not scored."""
+    """Again, from the accuracy log."""
     metric = found.config.metric or default_metric(found.model)
     run = found.accuracy
     if run is None:
-        pointless = score.no_score(loaded, metric) if found.performance else ""
-        return score.Scoring(no_score=pointless)
-    if run.ended is None or run.failure is not None:
+        return score.Scoring(no_score=score.no_score(loaded, metric))
+    if run.ended is None:
         return score.Scoring()
     dtype = run.ended["answer_dtype"]
     return score.judge(folder / "accuracy", found.config, loaded, found.dataset, metric, dtype)
@@ -86,15 +92,18 @@ def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> It
 
 def _differences(said: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys([*derived, *said]):
-        if key in _OF_THE_MOMENT:
-            continue
+        ours, theirs = said.get(key), derived.get(key)
         if key in _BY_CODE:
-            have = [r.get("code") for r in said.get(key) or []]
-            want = [r["code"] for r in derived[key]]
-            if have != want:
-                yield f"{key}: result.json says {have}, the files give {want}"
-            continue
-        yield from _compare(key, said.get(key), derived.get(key))
+            ours, theirs = _codes(ours), _codes(theirs)
+        if key not in _OF_THE_MOMENT:
+            yield from _compare(key, ours, theirs)
+
+
+def _codes(reasons: object) -> object:
+    """Whatever else stands there is compared as it is."""
+    if not isinstance(reasons, list) or not all(isinstance(r, dict) for r in reasons):
+        return reasons
+    return [r.get("code") for r in reasons]
 
 
 def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:

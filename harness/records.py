@@ -79,7 +79,7 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         order = columns["order"]
         once = len(order) == issued and bool((order == np.arange(len(order))).all())
         return Completions(columns, issued, once)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from None
 
 
@@ -94,17 +94,18 @@ def write_findings(folder: Path, found: Findings) -> None:
             "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
             "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
             "stopped": found.stopped._asdict() if found.stopped else None,
+            "scored": any(found.scoring),
         },
     )
 
 
-def read_findings(folder: Path) -> Mapping[str, Any]:
-    """The values by the names of their fields in Findings."""
+def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
+    """The values by the names of their fields in Findings; whether the run came to its score."""
     path = folder / FINDINGS
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
-        return {
+        values = {
             "started": str(content["started"]),
             "dataset": str(content["dataset"]),
             "noise": content["noise"],
@@ -113,5 +114,6 @@ def read_findings(folder: Path) -> Mapping[str, Any]:
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason(**stopped) if stopped else None,
         }
+        return values, bool(content["scored"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None

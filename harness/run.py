@@ -254,6 +254,7 @@ class _MainJob:
             self.findings.performance = evidence
         try:
             records.write(outdir, evidence)
+            self.save()
         except OSError as e:
             self.not_saved(e)
 
