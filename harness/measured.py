@@ -252,7 +252,7 @@ class _Measurement:
         calls = Callbacks(issue, load, unload)
         errors: list[BaseException] = []
 
-        def start() -> None:
+        def run() -> None:
             try:
                 start_test(plan, settings, self._outdir, calls)
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
@@ -262,12 +262,14 @@ class _Measurement:
         threading.excepthook = lambda e: self._die(
             1, repr(e.exc_value), e.exc_value or e.exc_type()
         )
-        thread = threading.Thread(target=start, name="loadgen")
+        thread = threading.Thread(target=run, name="loadgen")
         thread.start()
         thread.join()
         if errors:
             raise errors[0]
-        return {k: usage["end"][k] - usage["start"][k] for k in usage["end"]} | {
+        end = usage.get("end") or _usage()  # LoadGen that cannot open its logs runs nothing
+        start = usage.get("start", end)
+        return {k: end[k] - start[k] for k in end} | {
             "rss_before_bytes": rss_before_bytes,
             "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }

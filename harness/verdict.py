@@ -88,7 +88,10 @@ def clock_step_ns(run: Evidence) -> int:
 def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
     if not log.values:
-        yield Reason("log-missing", f"{name} run: LoadGen left no detail log")
+        yield Reason(
+            "log-missing",
+            f"{name} run: LoadGen left no detail log: it must be able to write to the run's folder",
+        )
         return
     if not log.complete:
         yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")

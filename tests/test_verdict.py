@@ -103,7 +103,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
         "batch-failed",
         "performance run: 8 samples failed",
     ),
-    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log"),
+    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: it must be able to write to the run's folder"),
     (
         "a cut log",
         log(complete=False),
