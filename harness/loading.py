@@ -9,7 +9,7 @@ from typing import Any
 from harness import registry
 from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError, PluginUnavailable
-from harness.manifest import Model
+from harness.manifest import Model, load_model
 from harness.types import (
     Backend,
     BackendSetup,
@@ -33,6 +33,21 @@ def plugin(what: str) -> Iterator[None]:
         raise PluginUnavailable(f"{what} ran out of memory") from e
     except (Exception, SystemExit) as e:
         raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
+
+
+def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
+    """What the options name and nobody has: plug-ins and the model. Nothing is imported."""
+    for kind in ("backend", "dataset", "metric"):
+        if kind in values:
+            try:
+                registry.check_name(kind, values[kind])
+            except HarnessError as e:
+                yield str(e)
+    if "model" in values:
+        try:
+            load_model(values["model"])
+        except ConfigError as e:
+            yield str(e)
 
 
 def default_dataset(model: Model) -> str:

@@ -229,7 +229,7 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
     if not found.config.runs_accuracy:
         return {"value": None, "reason": "performance run only"}
     why = failure.text if failure else no_score
-    return {"value": None, "reason": why or "the accuracy run did not finish"}
+    return {"value": None, "reason": why or "the run ended before it was scored"}
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

@@ -100,7 +100,9 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
     config.write_text("scenario: server\nqueriez: 5\nmax_batch: 0\n")
     lines = refused(
-        tmp_path, "--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch"
+        tmp_path,
+        *("--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch"),
+        *("--backend", "nosuch", "--model", "missing.onnx"),
     )
     assert [line.partition(":")[0] for line in lines] == [
         "unknown option --nosuch",
@@ -108,6 +110,8 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
         str(config),
         "--queries",
         "--slo",
+        "no backend named 'nosuch'",
+        "--model missing.onnx",
     ]
 
 
