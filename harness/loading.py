@@ -1,6 +1,7 @@
 """Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,6 +75,7 @@ def open_backends(
         model_name=model.name,
         inputs=model.inputs,
         threads=spec["threads"],
+        instances=spec["instances"],
         max_batch=spec["max_batch"],
         provider=config.provider,
         options=dict(config.backend_option),
@@ -127,11 +129,23 @@ def _check_batches(inputs: Sequence[TensorSpec]) -> None:
     fixed_batch(inputs)
 
 
-def open_dataset(config: RunConfig, name: str, inputs: Sequence[TensorSpec]) -> Dataset:
+def cache_dir() -> Path:
+    """Where downloaded files and preprocessed samples are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "mlperf-harness"
+
+
+def open_dataset(
+    config: RunConfig, model: Model, name: str, inputs: Sequence[TensorSpec]
+) -> Dataset:
+    """inputs: as the backend and the manifest tell them."""
     cls = registry.load("dataset", name)
     setup = DatasetSetup(
         inputs=tuple(inputs),
+        steps=model.steps,
         data_dir=config.data_dir,
+        model_dir=model.folder,
+        cache_dir=cache_dir(),
         shapes=dict(config.input_shape),
         seed=config.seed or 0,
     )

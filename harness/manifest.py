@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from harness.errors import ConfigError
 from harness.parse import Slo, parse_slo
-from harness.types import TensorSpec
+from harness.steps import PostprocessSteps, PreprocessSteps
+from harness.types import Step, TensorSpec
 
 MODELS_DIR = Path(__file__).parent / "models"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -25,6 +26,8 @@ class _Strict(BaseModel):
 
 
 class ModelFile(_Strict):
+    """path: a file or a folder. sha256: of the file, or of the folder's listing (`sha256_of`)."""
+
     path: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -39,6 +42,7 @@ class Input(_Strict):
     name: str
     dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
     shape: Annotated[tuple[int | str | None, ...], AfterValidator(_check_shape)]
+    preprocess: PreprocessSteps = ()
 
     @property
     def spec(self) -> TensorSpec:
@@ -49,7 +53,7 @@ class Output(_Strict):
     """postprocess: what turns the output's rows into answers, applied inside the timed part."""
 
     name: str
-    postprocess: Literal["argmax", "none"] = "none"
+    postprocess: PostprocessSteps = ()
 
 
 class Accuracy(_Strict):
@@ -72,7 +76,18 @@ class Manifest(_Strict):
     description: str
     licence: str
     references: tuple[str, ...] = ()
-    task: Literal["image-classification", "none"]
+    task: Literal[
+        "image-classification",
+        "object-detection",
+        "segmentation",
+        "image-to-image",
+        "question-answering",
+        "text-classification",
+        "embedding",
+        "speech-recognition",
+        "table",
+        "none",
+    ]
     files: dict[str, ModelFile]
     inputs: tuple[Input, ...]
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
@@ -95,6 +110,16 @@ class Model:
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
+
+    @property
+    def steps(self) -> dict[str, tuple[Step, ...]]:
+        """What is declared for each input, by its name."""
+        return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifest lies."""
+        return self._folder
 
     @property
     def output(self) -> Output | None:
@@ -140,7 +165,12 @@ class Model:
 
 
 def sha256_of(path: Path) -> str:
+    """Of a file; of a folder: of the lines "<SHA-256>  <relative path>" of its files, by path."""
     try:
+        if path.is_dir():
+            files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
+            listing = "".join(f"{sha256_of(path / name)}  {name}\n" for name in files)
+            return hashlib.sha256(listing.encode()).hexdigest()
         with path.open("rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()
     except OSError as e:

@@ -122,11 +122,11 @@ class _Measurement:
             self._fixed = batch_in_file(backends[0], inputs)
             if self._fixed is not None:
                 self._max_batch = min(self._max_batch, self._fixed)
-            dataset = open_dataset(config, self._dataset, inputs)
+            dataset = open_dataset(config, model, self._dataset, inputs)
             self._held = samples_held(dataset, self._dataset, config.performance_count)
             output = model.output
             postprocess = postprocessor(
-                output.postprocess if output else "none", output.name if output else None
+                output.postprocess if output else (), output.name if output else None
             )
             self._send_loaded(model, path, backends[0], dataset, inputs)
             row = self._warm_up(backends, dataset, postprocess)

@@ -1,13 +1,13 @@
 """From a backend's outputs to answers: the step a manifest names, applied in the timed part."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.types import Array, Outputs
+from harness.types import Array, Outputs, Step
 
 STEPS: Mapping[str, Callable[[Array], Array]] = {
     "none": lambda rows: rows,
@@ -26,9 +26,9 @@ class Postprocess(NamedTuple):
     has_nan: Callable[[Outputs, Array], bool]
 
 
-def postprocessor(step: str, output: str | None) -> Postprocess:
+def postprocessor(steps: Sequence[Step], output: str | None) -> Postprocess:
     """output: which one to use where the backend gives several."""
-    apply = STEPS[step]
+    apply = STEPS[steps[0].name] if steps else STEPS["none"]
 
     def answers(outputs: Outputs) -> Array:
         if isinstance(outputs, np.ndarray):
@@ -37,7 +37,7 @@ def postprocessor(step: str, output: str | None) -> Postprocess:
             return apply(np.asarray(_chosen(outputs, output)))
         return apply(np.asarray(outputs))
 
-    return Postprocess(answers, _winner_is_nan if step == "argmax" else has_nan)
+    return Postprocess(answers, _winner_is_nan if steps and steps[0].name == "argmax" else has_nan)
 
 
 def _winner_is_nan(outputs: Outputs, answers: Array) -> bool:

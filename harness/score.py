@@ -8,6 +8,7 @@ from harness import registry
 from harness.config import RunConfig
 from harness.loading import open_dataset
 from harness.logs import ACCURACY, AccuracyLogError, read_answers
+from harness.manifest import load_model
 from harness.sizing import Loaded
 from harness.types import Answer, Reason, Score
 
@@ -33,7 +34,7 @@ def judge(
         return Scoring(no_score=pointless)
     assert metric is not None
     try:
-        made = open_dataset(config, dataset, loaded.inputs)
+        made = open_dataset(config, load_model(config.model), dataset, loaded.inputs)
         labels = {i: made.label(i) for i in range(len(made))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")

@@ -39,6 +39,13 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
     return next(iter(fixed.values()), None)
 
 
+class Step(NamedTuple):
+    """One declared step of pre- or postprocessing, with every option filled in (harness/steps.py)."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
 class Batch(NamedTuple):
     """What a backend answers: n samples.
 
@@ -58,6 +65,8 @@ class BackendSetup:
     model_name: for messages.
     inputs: the inputs the manifest declares, () without a manifest.
     threads: threads this one instance may compute with, >= 1.
+    instances: how many of them there are in this process.
+    device: cpu or cuda.
     max_batch: the largest batch it will be given, in samples.
     """
 
@@ -65,6 +74,8 @@ class BackendSetup:
     model_name: str
     inputs: tuple[TensorSpec, ...] = ()
     threads: int = 1
+    instances: int = 1
+    device: str = "cpu"
     max_batch: int = 1
     provider: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -119,10 +130,16 @@ class DatasetSetup:
     """What a dataset is built from.
 
     inputs: the model's inputs. shapes: sizes given for symbolic dimensions, by input name.
+    steps: what the manifest declares for each input, by its name; none without a manifest.
+    data_dir: where the user's files are. model_dir: the manifest's folder, e.g. for a vocabulary.
+    cache_dir: where preprocessed samples may be kept between runs.
     """
 
     inputs: tuple[TensorSpec, ...] = ()
+    steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
     data_dir: Path | None = None
+    model_dir: Path | None = None
+    cache_dir: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     seed: int = 0
 

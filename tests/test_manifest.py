@@ -18,7 +18,7 @@ from harness.manifest import (
     shipped_models,
 )
 from harness.parse import Slo
-from harness.types import TensorSpec
+from harness.types import Step, TensorSpec
 from harness.units import NS_PER_MS
 
 
@@ -34,7 +34,7 @@ def test_digits_is_shipped_and_parses() -> None:
     assert model.manifest is not None
     assert model.inputs == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
     assert model.output is not None
-    assert (model.output.name, model.output.postprocess) == ("logits", "argmax")
+    assert (model.output.name, model.output.postprocess) == ("logits", (Step("argmax", {}),))
     assert model.slo == Slo(0.99, 50 * NS_PER_MS)
 
 
@@ -114,7 +114,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
             {"files": {"onnx": {"path": "m.onnx", "sha256": "ABC"}}},
             "field 'files.onnx.sha256': String should match pattern '^[0-9a-f]{64}$'",
         ),
-        ({"task": "chess"}, "field 'task': Input should be 'image-classification' or 'none'"),
+        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'table' or 'none'"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from harness.errors import ConfigError
 from harness.postprocess import has_nan, postprocessor
+from harness.types import Step
 
 outputs = hnp.arrays(
     np.float32,
@@ -22,7 +23,7 @@ outputs = hnp.arrays(
 def test_nan_is_found_whatever_the_step(rows: Any) -> None:
     wanted = bool(np.isnan(rows).any())
     for step in ("none", "argmax"):
-        post = postprocessor(step, None)
+        post = postprocessor((Step(step, {}),), None)
         assert post.has_nan(rows, post.answers(rows)) == wanted
 
 
@@ -35,7 +36,7 @@ def test_large_outputs_and_both_infinities() -> None:
 
 
 def test_integers_hold_no_nan() -> None:
-    post = postprocessor("argmax", None)
+    post = postprocessor((Step("argmax", {}),), None)
     rows = np.array([[1, 5, 2]])
     assert post.answers(rows).tolist() == [1]
     assert not post.has_nan(rows, post.answers(rows))
@@ -43,7 +44,7 @@ def test_integers_hold_no_nan() -> None:
 
 
 def test_nan_in_an_output_that_is_not_the_answer_is_found() -> None:
-    post = postprocessor("argmax", "logits")
+    post = postprocessor((Step("argmax", {}),), "logits")
     found = {"other": np.array([[np.nan]]), "logits": np.array([[0.0, 2.0]])}
     answers = post.answers(found)
     assert answers.tolist() == [1]
@@ -51,6 +52,6 @@ def test_nan_in_an_output_that_is_not_the_answer_is_found() -> None:
 
 
 def test_an_output_the_model_does_not_have() -> None:
-    post = postprocessor("none", "logits")
+    post = postprocessor((Step("none", {}),), "logits")
     with pytest.raises(ConfigError, match="'logits' is not among the model's: other"):
         post.answers({"other": np.zeros((1, 2))})

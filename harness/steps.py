@@ -1,0 +1,194 @@
+"""The steps a manifest may declare: how a sample becomes the input, and outputs become answers.
+
+In YAML a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown
+steps and options are errors; defaults are filled in, so that a recorded step says all there is.
+What the steps do is written where they run: datasets/ (untimed) and harness/postprocess.py (timed).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from harness.types import Step
+
+Size = Annotated[int, Field(ge=1, le=65_536)]
+Sizes = Size | tuple[Size, Size]
+"""One number for both, or [height, width]."""
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Decode(_Options):
+    """dct: `fast` decodes JPEG with less exact arithmetic (simplejpeg and tensorflow have both)."""
+
+    decoder: Literal["pillow", "opencv", "simplejpeg", "tensorflow"] = "pillow"
+    colour: Literal["rgb", "bgr", "grey"] = "rgb"
+    dct: Literal["accurate", "fast"] = "accurate"
+
+
+class Resize(_Options):
+    """keep: `none` stretches to size; `shorter` makes the shorter side as long as size (one
+    number) and keeps the aspect; `pad` fits the whole image into size and fills up with `fill`.
+    """
+
+    size: Sizes
+    keep: Literal["none", "shorter", "pad"] = "none"
+    method: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
+    library: Literal["pillow", "opencv", "tensorflow"] = "pillow"
+    fill: Annotated[int, Field(ge=0, le=255)] = 0
+
+
+class Crop(_Options):
+    """Centred. Exactly one of size (pixels) and fraction (of each side)."""
+
+    size: Sizes | None = None
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class Normalise(_Options):
+    """(x * scale - mean) / std in float32; mean and std by channel, or one for all."""
+
+    scale: float = 1.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+
+
+class Layout(_Options):
+    """Of an image with channels last until here."""
+
+    order: Literal["nchw", "nhwc"]
+
+
+class Tokenise(_Options):
+    """Wordpiece with a vocabulary file beside the manifest. stride: SQuAD's document windows.
+
+    gives: which of the encoder's arrays this input takes.
+    """
+
+    vocab: str
+    max_length: Size
+    gives: Literal["ids", "mask", "types"]
+    lower: bool = True
+    stride: Annotated[int, Field(ge=0)] = 128
+    max_query_length: Size = 64
+
+
+class Audio(_Options):
+    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
+
+    rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
+    max_seconds: Annotated[float, Field(gt=0)] = 30.0
+
+
+class Clip(_Options):
+    low: float
+    high: float
+
+
+class Column(_Options):
+    """Of a table: which columns make this input, in this order; empty means every one left."""
+
+    names: tuple[str, ...] = ()
+
+
+PREPROCESS: Mapping[str, type[_Options]] = {
+    "decode": Decode,
+    "resize": Resize,
+    "crop": Crop,
+    "normalise": Normalise,
+    "layout": Layout,
+    "tokenise": Tokenise,
+    "audio": Audio,
+    "clip": Clip,
+    "column": Column,
+}
+
+
+class Argmax(_Options):
+    """(n, classes, ...) -> (n, ...) int64."""
+
+
+class Nothing(_Options):
+    """The rows as they are."""
+
+
+class TopK(_Options):
+    """(n, classes) -> (n, k) int64, the best first."""
+
+    k: Annotated[int, Field(ge=1, le=1000)] = 5
+
+
+class Softmax(_Options):
+    """Over the last axis."""
+
+
+class Stack(_Options):
+    """All the outputs named, as one array with a last axis for them, in this order."""
+
+    outputs: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Boxes(_Options):
+    """One YOLO head (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then
+    scores. -> per sample (boxes, 7) float32 as MLPerf's detection log: sample index, ymin, xmin,
+    ymax, xmax (in parts of the input's side), score, class.
+    """
+
+    score: Annotated[float, Field(ge=0, le=1)] = 0.001
+    iou: Annotated[float, Field(gt=0, le=1)] = 0.7
+    most: Size = 300
+    side: Size = 640
+
+
+class Hook(_Options):
+    """Python of the user's: `function` of `file` (beside the manifest), outputs -> rows. It runs
+    only when the user names the file with --hook.
+    """
+
+    file: str
+    function: str
+
+
+POSTPROCESS: Mapping[str, type[_Options]] = {
+    "argmax": Argmax,
+    "none": Nothing,
+    "topk": TopK,
+    "softmax": Softmax,
+    "stack": Stack,
+    "boxes": Boxes,
+    "hook": Hook,
+}
+
+
+def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
+    if isinstance(item, Step):
+        return item
+    name: object = item
+    options: object = None
+    if isinstance(item, dict) and len(item) == 1:
+        name, options = next(iter(item.items()))
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"no step {name!r}: choose from {', '.join(known)}")
+    try:
+        made = known[name].model_validate(options or {})
+    except ValidationError as e:
+        told = (f"{'.'.join(map(str, (name, *p['loc'])))}: {p['msg']}" for p in e.errors())
+        raise ValueError("; ".join(told)) from None
+    return Step(name, made.model_dump())
+
+
+def _steps(known: Mapping[str, type[_Options]]) -> Any:
+    def parse(value: object) -> tuple[Step, ...]:
+        items = (
+            value if isinstance(value, list | tuple) and not isinstance(value, Step) else [value]
+        )
+        return tuple(_step(item, known) for item in items)
+
+    return BeforeValidator(parse)
+
+
+PreprocessSteps = Annotated[tuple[Step, ...], _steps(PREPROCESS)]
+PostprocessSteps = Annotated[tuple[Step, ...], _steps(POSTPROCESS)]
