@@ -24,7 +24,7 @@ from benchmarks.report import RESULTS, machine
 from harness.types import Array
 
 MARGIN_MB = 20.0
-PLAN = ("--instances", "2", "--threads", "1", "--max-batch", "1")
+PLAN = ("--instances", "1", "--threads", "1", "--max-batch", "1")
 """One sample a batch: at the capacity of large batches, 30 minutes of queries fill 60 GB."""
 
 _LOADGEN_GROWTH_BYTES = 16
