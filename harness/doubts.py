@@ -6,6 +6,7 @@ import numpy as np
 
 from harness.clock import SLEW_PPM
 from harness.plan import LoadPlan
+from harness.sampling import FEWEST
 from harness.stages import Completions
 from harness.stats import percentile_ns, queries_needed
 from harness.types import Array, Reason
@@ -168,6 +169,16 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
             f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
             f"on average: {1 - mean_batch / fixed_batch:.0%} of the work was padding; export the "
             "model with a symbolic batch dimension",
+        )
+
+
+def compared_doubts(answers: int) -> Iterator[Reason]:
+    """Of the performance run, compared with the accuracy run's."""
+    if answers < FEWEST:
+        yield Reason(
+            "few-compared",
+            f"only {answers} answers of the performance run were compared with the accuracy run's, "
+            f"{FEWEST} would tell more: raise --duration or --queries",
         )
 
 

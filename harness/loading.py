@@ -56,8 +56,7 @@ def default_dataset(model: Model) -> str:
 
 
 def default_metric(model: Model) -> str | None:
-    accuracy = model.manifest.accuracy if model.manifest else None
-    return accuracy.metric if accuracy else None
+    return model.accuracy.metric if model.accuracy else None
 
 
 def model_file(config: RunConfig, model: Model) -> Path | None:

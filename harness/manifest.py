@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from harness.errors import ConfigError
 from harness.parse import Slo, parse_slo
+from harness.sampling import TOLERANCE
 from harness.steps import PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec
 
@@ -57,10 +58,16 @@ class Output(_Strict):
 
 
 class Accuracy(_Strict):
-    """target: the least score that may be quoted, in the metric's unit."""
+    """target: the least score that may be quoted, in the metric's unit.
+
+    tolerance: how far a float of an answer may lie from the same answer in another batch, absolute
+    and relative. sampling_tolerance: answers of the performance run that may differ by more.
+    """
 
     metric: str
     target: Annotated[float, Field(allow_inf_nan=False)]
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
+    sampling_tolerance: Annotated[int, Field(ge=0)] = 0
 
 
 def _check_slo(text: str) -> str:
@@ -124,6 +131,10 @@ class Model:
     @property
     def output(self) -> Output | None:
         return self.manifest.outputs[0] if self.manifest else None
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        return self.manifest.accuracy if self.manifest else None
 
     @property
     def slo(self) -> Slo | None:

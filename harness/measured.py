@@ -218,7 +218,9 @@ class _Measurement:
                 found = calibrate_rate(answerers, batches[-1], self._calibrate_s)
         with plugin(f"dataset {self._dataset!r}: unload"):
             dataset.unload(loaded)
-        self._channel.send("calibrated", slowest_batch_ns=self._slowest_ns, **found)
+        self._channel.send(
+            "calibrated", slowest_batch_ns=self._slowest_ns, answer_bytes=row.nbytes, **found
+        )
         return row
 
     def _start_test(self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher) -> Any:

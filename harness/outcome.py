@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.config import SCHEMA_VERSION, RunConfig
 from harness.doubts import (
+    compared_doubts,
     drift_doubts,
     machine_doubts,
     padding_doubts,
@@ -23,6 +24,7 @@ from harness.stages import Completions, percentiles, query_latency_ns, summarise
 from harness.types import Reason
 from harness.verdict import (
     Evidence,
+    compared_reasons,
     performance_reasons,
     run_reasons,
     score_reasons,
@@ -121,11 +123,14 @@ def _reasons(found: Findings) -> Iterable[Reason]:
         yield from slo_reasons(found.scenario, found.performance, found.slo)
     if found.accuracy is not None:
         yield from run_reasons(found.accuracy)
-    scoring, manifest = found.scoring, found.model.manifest
+    scoring, declared = found.scoring, found.model.accuracy
     if scoring.failure is not None:
         yield scoring.failure
     if scoring.score is not None:
-        yield from score_reasons(scoring.score, manifest.accuracy if manifest else None)
+        yield from score_reasons(scoring.score, declared)
+    if scoring.compared is not None:
+        allowed = declared.sampling_tolerance if declared else 0
+        yield from compared_reasons(scoring.compared, allowed)
 
 
 def _once(reasons: Sequence[Reason]) -> list[Reason]:
@@ -145,6 +150,8 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
             yield from drift_doubts(run.done, run.plan)
             fixed = found.loaded.fixed_batch if found.loaded else None
             yield from padding_doubts(_mean_batch(run.done), fixed)
+    if found.scoring.compared is not None:
+        yield from compared_doubts(found.scoring.compared.answers)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 
@@ -212,9 +219,8 @@ def _journal_rate(done: Completions) -> float | None:
 
 
 def _accuracy(found: Findings) -> Mapping[str, Any] | None:
-    manifest = found.model.manifest
-    declared = manifest.accuracy if manifest else None
-    score, no_score, failure = found.scoring
+    declared = found.model.accuracy
+    score, no_score, failure, compared = found.scoring
     if score is not None:
         judged = declared is not None and declared.metric == score.metric
         target = declared.target if declared is not None and judged else None
@@ -224,6 +230,7 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
             "unit": score.unit,
             "samples": score.samples,
             "target": target,
+            "compared": compared._asdict() if compared else None,
             "source": "LoadGen mlperf_log_accuracy.json",
         }
     if not found.config.runs_accuracy:

@@ -17,6 +17,7 @@ class LoadPlan:
 
     query_count: queries that will be generated (Offline and accuracy: samples).
     journal_samples: the most samples that can be issued; the journal is this long.
+    logged_answers: about so many answers of a performance run go into LoadGen's accuracy log.
     model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
     """
 
@@ -32,6 +33,7 @@ class LoadPlan:
     percentile: float | None = None
     latency_bound_ns: int | None = None
     expected_latency_ns: int | None = None
+    logged_answers: int = 0
     model_key: str | None = None
     user_conf: str | None = None
     expected_s: float = 0.0
@@ -51,9 +53,11 @@ class Calibration:
     rate_per_s: samples/s with every instance busy on its largest batch (streams: None).
     latency_ns: median time of one query answered alone (server and offline: None).
     slowest_batch_ns: the slowest warmed-up batch of any size.
+    answer_bytes: size of one answer.
     """
 
     slowest_batch_ns: int
+    answer_bytes: int = 0
     rate_per_s: float | None = None
     latency_ns: int | None = None
     seconds: float = 0.0

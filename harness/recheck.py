@@ -76,7 +76,11 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
     if run.ended is None:
         return score.Scoring()
     dtype = run.ended["answer_dtype"]
-    return score.judge(folder / "accuracy", found.config, loaded, found.dataset, metric, dtype)
+    performance = found.performance
+    return score.judge(
+        *(folder, found.config, loaded, found.dataset, metric, dtype),
+        compared=performance is not None and performance.plan.logged_answers > 0,
+    )
 
 
 def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> Iterator[str]:

@@ -144,7 +144,11 @@ class _MainJob:
         self._raise_if_died(evidence)
         if evidence.ended is not None:
             dtype = evidence.ended["answer_dtype"]
-            scoring = score.judge(outdir, self._config, loaded, self._dataset, self._metric, dtype)
+            folder, run = self._folder.path, self.findings.performance
+            scoring = score.judge(
+                *(folder, self._config, loaded, self._dataset, self._metric, dtype),
+                compared=run is not None and run.plan.logged_answers > 0,
+            )
             self.findings.scoring = scoring
             if scoring.score is not None:
                 (outdir / "accuracy.txt").write_text(scoring.score.line + "\n", encoding="utf-8")
@@ -205,7 +209,8 @@ class _MainJob:
         elif accuracy:
             plan = accuracy_plan(self._scenario, config, slo, loaded)
         else:
-            plan = performance_plan(self._scenario, config, slo, loaded, found)
+            compared = config.runs_accuracy and not score.no_score(loaded, self._metric)
+            plan = performance_plan(self._scenario, config, slo, loaded, found, compared=compared)
         model_bytes = loaded.model_bytes * self._spec.instances
         check_memory(
             plan,

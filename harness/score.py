@@ -4,11 +4,12 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from harness import registry
+from harness import registry, sampling
 from harness.config import RunConfig
 from harness.loading import open_dataset
 from harness.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.manifest import load_model
+from harness.sampling import Compared
 from harness.sizing import Loaded
 from harness.types import Answer, Reason, Score
 
@@ -19,26 +20,41 @@ class Scoring(NamedTuple):
     score: Score | None = None
     no_score: str = ""
     failure: Reason | None = None
+    compared: Compared | None = None
 
 
 def judge(
-    outdir: Path,
+    folder: Path,
     config: RunConfig,
     loaded: Loaded,
     dataset: str,
     metric: str | None,
     answer_dtype: str,
+    *,
+    compared: bool,
 ) -> Scoring:
-    """Whatever a plug-in's dataset or metric raises becomes the failure."""
+    """folder: the whole run's. compared: the performance run logged answers to compare with.
+
+    Whatever a plug-in's dataset or metric raises becomes the failure.
+    """
+    outdir = folder / "accuracy"
     if pointless := no_score(loaded, metric):
         return Scoring(no_score=pointless)
     assert metric is not None
     try:
-        made = open_dataset(config, load_model(config.model), dataset, loaded.inputs)
+        model = load_model(config.model)
+        made = open_dataset(config, model, dataset, loaded.inputs)
         labels = {i: made.label(i) for i in range(len(made))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
-        return Scoring(compute(outdir, metric, answer_dtype, labels))
+        found = Scoring(compute(outdir, metric, answer_dtype, labels))
+        if compared:
+            tolerance = model.accuracy.tolerance if model.accuracy else sampling.TOLERANCE
+            run_1 = folder / "performance" / "run_1"
+            found = found._replace(
+                compared=sampling.compare(run_1, outdir, answer_dtype, tolerance)
+            )
+        return found
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
     except (Exception, SystemExit) as e:  # noqa: BLE001 - a plug-in's

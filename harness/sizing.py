@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from harness import userconf
+from harness import sampling, userconf
 from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
@@ -78,9 +78,19 @@ def slo_of(scenario: Scenario, config: RunConfig, model: Model) -> Slo | None:
 
 
 def performance_plan(
-    scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded, found: Calibration
+    scenario: Scenario,
+    config: RunConfig,
+    slo: Slo | None,
+    loaded: Loaded,
+    found: Calibration,
+    *,
+    compared: bool = False,
 ) -> LoadPlan:
-    """A quick performance run: the count is fixed, the time is a forecast."""
+    """A quick performance run: the count is fixed, the time is a forecast.
+
+    compared: some answers are logged, to be compared with those of an accuracy run.
+    """
+    logged = min(sampling.WANTED, sampling.LIMIT_BYTES // max(1, found.answer_bytes))
     load = scenario.load(config, slo, found)
     samples = scenario.samples_per_query(config)
     return LoadPlan(
@@ -95,6 +105,7 @@ def performance_plan(
         target_qps=load.target_qps,
         percentile=slo.percentile if slo else None,
         latency_bound_ns=slo.bound_ns if slo else None,
+        logged_answers=logged if compared else 0,
         expected_s=load.expected_s,
     )
 

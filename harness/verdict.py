@@ -13,6 +13,7 @@ from harness.logs import DetailLog
 from harness.manifest import Accuracy
 from harness.parse import Slo
 from harness.plan import LoadPlan
+from harness.sampling import Compared
 from harness.scenario import Scenario
 from harness.stages import Completions
 from harness.stats import queries_needed, queries_to_settle
@@ -227,6 +228,16 @@ def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
             "accuracy-below-target",
             f"accuracy {score.metric} is {score.value:.3f} {score.unit}, "
             f"the manifest's target is {target.target:g} {score.unit}",
+        )
+
+
+def compared_reasons(found: Compared, allowed: int) -> Iterator[Reason]:
+    """allowed: answers that may differ, the manifest's."""
+    if found.differing > allowed:
+        yield Reason(
+            "answers-differ",
+            f"{found.differing:,} of {found.answers:,} answers of the performance run are not those "
+            f"of the accuracy run (allowed {allowed}); performance, accuracy: {found.first}",
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.faults.command import DATA, ROOT, SERVER, SHORT, codes, result, run
+from tests.faults.command import DATA, ROOT, SERVER, SHORT, SOON, codes, result, run
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 
@@ -120,9 +120,9 @@ def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
 
 
 def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
-    done = run(*dataset("BlocksInLoad", tmp_path / "r"))
+    done = run(*dataset("BlocksInLoad", tmp_path / "r", *SOON))
     assert done.status == 3
-    assert "harness: LoadGen issued nothing for 3 s: the dataset blocks in load" in done.said
+    assert "harness: LoadGen issued nothing for 6 s: the dataset blocks in load" in done.said
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 

@@ -17,6 +17,7 @@ from tests.faults.command import (
     ROOT,
     SERVER,
     SHORT,
+    SOON,
     children,
     codes,
     doubts,
@@ -159,7 +160,7 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
 
 
 def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
-    process = start(*LONG, "--hang-timeout", "3s", "--out", f"{tmp_path}/r")
+    process = start(*LONG, *SOON, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
     (measured,) = children(process.pid)
     os.kill(measured, signal.SIGSTOP)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.command import codes, doubts, result, run_faulty
+from tests.faults.command import SOON, codes, doubts, result, run_faulty
 
 PERFORMANCE = ("--mode", "performance")
 
@@ -29,20 +29,30 @@ def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
     assert reason["text"].endswith(" of 500 samples failed: RuntimeError: only now")
 
 
+def test_other_answers_under_load_than_in_the_accuracy_run_are_found(tmp_path: Path) -> None:
+    options = ("--backend-option", f"mark={tmp_path}/m", "--instances", "1")
+    done = run_faulty("CutsCorners", tmp_path / "r", *options)
+    assert done.status == 4, done.said
+    assert codes(tmp_path / "r") == ["accuracy-below-target", "answers-differ"]
+    compared = result(tmp_path / "r")["accuracy"]["compared"]
+    assert compared["differing"] == compared["answers"] >= 100
+    assert compared["first"].endswith(": 0, 1")
+
+
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
         ("RaisesInLoad", "loading 'digits', raised ValueError: no load: see "),
         ("RaisesInWarmUp", "on 'digits' raised ValueError: no warm-up: see "),
         ("OutOfMemory", "loading 'digits', ran out of memory"),
-        ("BlocksInLoad", "harness: the measured process sent no 'loaded' for 3 s: "),
+        ("BlocksInLoad", "harness: the measured process sent no 'loaded' for 6 s: "),
         ("DiesInLoad", "harness: the measured process was killed by SIGSEGV before its first"),
     ],
 )
 def test_a_fault_before_the_first_query_is_status_3(
     backend: str, message: str, tmp_path: Path
 ) -> None:
-    done = run_faulty(backend, tmp_path / "r")
+    done = run_faulty(backend, tmp_path / "r", *SOON)
     assert done.status == 3
     assert message in done.first_line
     assert done.printed == ""
@@ -55,7 +65,7 @@ def test_a_fault_before_the_first_query_is_status_3(
 def test_a_measured_process_that_hangs_or_dies_is_status_5(
     backend: str, code: str, tmp_path: Path
 ) -> None:
-    done = run_faulty(backend, tmp_path / "r")
+    done = run_faulty(backend, tmp_path / "r", *SOON)
     assert done.status == 5
     assert done.first_line.startswith("harness: the measured process ")
     assert codes(tmp_path / "r.partial") == [code]
