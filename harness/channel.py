@@ -5,18 +5,20 @@ Used before the first query and after the last one; while the run goes on only t
 
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
 
 class Channel:
-    """One end. Either end closing shows as None from `receive`."""
+    """One end. The other end's death shows as None from `receive`, and nowhere else."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._received = b""
 
     def send(self, event: str, **values: Any) -> None:
-        self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
+        with suppress(ConnectionError):
+            self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """The next message; None when the other end has closed. TimeoutError after timeout_s."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from harness import __version__
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
 from harness.options import flag_name, option_key, visible_fields
 
@@ -46,13 +47,17 @@ _REFUSED = {
     "--accuracy": "--accuracy is a mode here: --mode accuracy",
 }
 
-
 # What a config.yaml resolved that must be decided anew when an option is given beside it.
 _OVERRIDDEN = {
     "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "duration": ("queries",),
     "slo": ("queries",),
+    "instances": ("threads",),
+    "mlperf": (
+        *("duration_ns", "queries", "seed", "slo", "samples_per_query", "target_qps"),
+        *("qsl_seed", "sample_index_seed", "schedule_seed"),
+    ),
     "target_qps": ("queries",),
     "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
     "dataset": ("dataset_digest",),
@@ -78,18 +83,38 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status; only a HarnessError is caught, one line a problem."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    verb = given.pop(0) if given and given[0] in VERBS else "run"
+    _fill_standard_streams()
     try:
+        verb = _verb(given)
         return {"run": _run, "check": _check, "list": _list, "runs": _runs}[verb](given)
     except HarnessError as e:
-        for line in str(e).splitlines():
-            print(f"harness: {line}", file=sys.stderr)
+        say(str(e))
         return e.exit_status
-    except BrokenPipeError:  # the reader of `list | head` has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:  # before the run took the signals over
         return 130
+
+
+def _fill_standard_streams() -> None:
+    """What is opened next must not get the number of a closed stdout, and be printed into."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for good
+
+
+def _verb(given: list[str]) -> str:
+    """Taken from the front; `run` where the words begin with an option."""
+    if not given or given[0].startswith("-"):
+        return "run"
+    if given[0] not in VERBS:
+        near = get_close_matches(given[0], VERBS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(VERBS)}"
+        raise ConfigError(f"no verb {given[0]!r}: {hint}")
+    return given.pop(0)
 
 
 def run_parser() -> argparse.ArgumentParser:
@@ -192,10 +217,8 @@ def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
         raise ConfigError(f"{path} is not a configuration: it must map option names to values")
-    if "backend" in content and content["backend"] is None:
-        content["backend"] = "null"  # YAML reads the bare word as nothing
     version = content.pop("schema_version", SCHEMA_VERSION)
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+    if type(version) is not int or version > SCHEMA_VERSION:
         raise ConfigError(
             f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
             "update the harness"
@@ -214,12 +237,8 @@ def _check(arguments: list[str]) -> int:
     from harness.recheck import check
 
     differences = check(folder)
-    for line in differences:
-        print(line)
-    if differences:
-        return RunInvalid.exit_status
-    print(f"{folder}: result.json agrees with the files")
-    return 0
+    show("\n".join(differences) or f"{folder}: result.json agrees with the files")
+    return RunInvalid.exit_status if differences else 0
 
 
 def _list(arguments: list[str]) -> int:
@@ -228,14 +247,13 @@ def _list(arguments: list[str]) -> int:
     from harness import registry
     from harness.manifest import shipped_models
 
+    lines = []
     for kind in ("scenario", "backend", "dataset", "metric"):
-        print(f"{kind}s")
+        lines.append(f"{kind}s")
         for name, entry in registry.rows(kind):
             state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
-            print(f"  {name:<16}{entry.about}{state}")
-    print("models")
-    for name in shipped_models():
-        print(f"  {name}")
+            lines.append(f"  {name:<16}{entry.about}{state}")
+    show("\n".join([*lines, "models", *(f"  {name}" for name in shipped_models())]))
     return 0
 
 
@@ -256,10 +274,7 @@ def _runs(arguments: list[str]) -> int:
     except sqlite3.Error as e:
         raise ConfigError(f"{path} cannot be read: {e}: remove it, runs make a new one") from None
     if not rows:
-        print(
-            f"harness: no runs in {options.results}: make one, or pass --results DIR",
-            file=sys.stderr,
-        )
+        say(f"no runs in {options.results}: make one, or pass --results DIR")
         return 0
-    print("\n".join(table.run_lines(rows)))
+    show("\n".join(table.run_lines(rows)))
     return 0

@@ -13,6 +13,7 @@ from harness.parse import (
     bounded,
     parse_input_shape,
     parse_key_value,
+    parse_name,
     parse_path,
     parse_positive_duration_ns,
     parse_rate,
@@ -48,22 +49,29 @@ class RunConfig:
     backend: str = option(
         "what answers: a name from `list`, module:Class or file.py:Class (default ort)",
         default="ort",
+        parse=parse_name,
         metavar="NAME",
         group="what to run",
     )
     model: str = option(
         "a manifest's name or .yaml file, or a model file (default digits)",
         default="digits",
+        parse=parse_name,
         metavar="MODEL",
         group="what to run",
     )
     dataset: str | None = option(
-        "default: the manifest's, else synthetic", metavar="NAME", group="what to run"
+        "default: the manifest's, else synthetic",
+        parse=parse_name,
+        metavar="NAME",
+        group="what to run",
     )
     data_dir: Path | None = option(
         "where the dataset's files are", parse=parse_path, metavar="DIR", group="what to run"
     )
-    metric: str | None = option("default: the manifest's", metavar="NAME", group="what to run")
+    metric: str | None = option(
+        "default: the manifest's", parse=parse_name, metavar="NAME", group="what to run"
+    )
     mode: str = option(
         "performance, accuracy or both (default both)",
         choices=MODES,
@@ -238,6 +246,8 @@ class RunConfig:
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:
     """Raw values under their option names -> field values; problems are appended, not raised."""
+    if "backend" in raw and raw["backend"] is None:
+        raw = {**raw, "backend": "null"}  # YAML reads the bare word as nothing
     return parse_values(RunConfig, raw, source, problems)
 
 
@@ -258,7 +268,7 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
     """The inverse of `to_plain`."""
     problems: list[str] = []
     raw = {k: v for k, v in plain.items() if k != "schema_version"}
-    return make_config(parse_values(RunConfig, raw, source, problems), problems)
+    return make_config(config_from(raw, source, problems), problems)
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:

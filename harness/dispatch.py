@@ -16,6 +16,9 @@ from harness.loadgen import Responder
 from harness.postprocess import Postprocess
 from harness.types import Array, Backend, Dataset
 
+WORKER = "instance-"
+"""What the worker threads' names begin with."""
+
 
 class Failures:
     """Failed batches: how many samples, and the first one's traceback. Any thread may add."""
@@ -134,7 +137,7 @@ class _Workers:
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
-            threading.Thread(target=self._work, args=(i,), name=f"instance-{n}", daemon=True)
+            threading.Thread(target=self._work, args=(i,), name=f"{WORKER}{n}", daemon=True)
             for n, i in enumerate(instances)
         ]
 

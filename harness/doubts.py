@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from harness.clock import SLEW_PPM
+from harness.manifest import Accuracy
 from harness.plan import LoadPlan
 from harness.sampling import FEWEST
 from harness.stages import Completions
@@ -170,6 +171,15 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
             f"on average: {1 - mean_batch / fixed_batch:.0%} of the work was padding; export the "
             "model with a symbolic batch dimension",
         )
+
+
+def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
+    """A manifest has a target, an accuracy run was asked for, and the target was not applied."""
+    asked = f"the manifest asks for {target.metric} of at least {target.target:g}"
+    if why:
+        yield Reason("target-not-checked", f"{asked}, nothing was scored: {why}")
+    elif metric != target.metric:
+        yield Reason("target-not-checked", f"{asked}, scored was {metric!r}")
 
 
 def compared_doubts(answers: int) -> Iterator[Reason]:

@@ -36,6 +36,12 @@ class RunHung(RunDied):
     """No completion although samples were due; the measured process was killed."""
 
 
+def one_line(error: BaseException | str) -> str:
+    """Whatever a plug-in or framework says, as one line of at most 300 characters."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else text[:300] + "…"
+
+
 BY_EXIT_STATUS: dict[int, type[HarnessError]] = {
     error.exit_status: error for error in (ConfigError, PluginUnavailable, RunInvalid, RunDied)
 }

@@ -21,7 +21,7 @@ import numpy as np
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED = 0, 1, 2
+_CAPACITY, _WORKERS, _ISSUED, _LOADING = 0, 1, 2, 3
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -78,12 +78,18 @@ class Journal:
         """Samples answered, failed ones included."""
         return sum(self._cells[self._line(w) + _SAMPLES] for w in range(self.workers))
 
-    def row_count(self, worker: int) -> int:
-        return self._cells[self._line(worker) + _ROWS]
+    @property
+    def loading(self) -> bool:
+        """LoadGen waits for samples to be loaded or unloaded, which is not timed."""
+        return bool(self._cells[_LOADING])
+
+    @loading.setter
+    def loading(self, now: bool) -> None:
+        self._cells[_LOADING] = now
 
     def rows(self, worker: int, start: int = 0) -> Array:
         """The batches `worker` has completed, from row `start`: a view, in completion order."""
-        count = self.row_count(worker) - start
+        count = self._cells[self._line(worker) + _ROWS] - start
         offset = self._worker_offset(worker) + start * _ROW.size
         return np.frombuffer(self._map, ROW_DTYPE, count, offset)
 

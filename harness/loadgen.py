@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.clock import wall_ns
 from harness.errors import ConfigError, PluginUnavailable
-from harness.plan import LoadPlan, Seeds
+from harness.plan import MIN_DURATION_MS, LoadPlan, Seeds
 from harness.types import Array
 
 try:
@@ -32,12 +32,12 @@ class Round(NamedTuple):
     seeds: Seeds
 
 
-ROUNDS = {
-    "6.0.17": Round("v6.1", Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936)),
-}
 PINNED_VERSION = "6.0.17"
-MIN_DURATION_MS = 600_000
-"""Of every official performance run (mlperf.conf, *.*.min_duration)."""
+ROUNDS = {
+    PINNED_VERSION: Round(
+        "v6.1", Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936)
+    ),
+}
 
 NO_AUDIT = "no-audit.config"
 """LoadGen reads audit.config from the working directory unless another name is passed."""

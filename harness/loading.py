@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import registry
 from harness.config import RunConfig
-from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.manifest import Model, load_model
 from harness.types import (
     Backend,
@@ -32,8 +32,8 @@ def plugin(what: str) -> Iterator[None]:
         raise
     except MemoryError as e:
         raise PluginUnavailable(f"{what} ran out of memory") from e
-    except (Exception, SystemExit) as e:
-        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {e}") from e
+    except (Exception, SystemExit, KeyboardInterrupt) as e:
+        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {one_line(e)}") from e
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
@@ -174,5 +174,6 @@ def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) 
 
 
 def _plain(about: Mapping[str, object]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(dict(about), default=str))
+    text = json.dumps(dict(about), default=str)
+    plain: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
     return plain

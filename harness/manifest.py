@@ -193,7 +193,7 @@ def load_model(text: str) -> Model:
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _from_manifest(path)
-    if path.suffix or "/" in text:
+    if is_path(text):
         if not path.exists():
             raise ConfigError(f"--model {text}: there is no such file")
         return Model(path.stem, None, path.parent, path.absolute())
@@ -204,6 +204,11 @@ def load_model(text: str) -> Model:
             "or give a path to a manifest or model file"
         )
     return _from_manifest(shipped)
+
+
+def is_path(text: str) -> bool:
+    """Of a --model: whether it is a file, or else a shipped manifest's name."""
+    return bool(Path(text).suffix) or "/" in text
 
 
 def shipped_models() -> list[str]:

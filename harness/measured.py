@@ -10,9 +10,7 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
 """
 
 import ctypes
-import gc
 import os
-import resource
 import signal
 import socket
 import sys
@@ -20,12 +18,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.channel import Channel
-from harness.clock import wall_offset_ns
 from harness.config import RunConfig, from_plain
 from harness.dispatch import (
     Dispatcher,
@@ -35,7 +33,7 @@ from harness.dispatch import (
     QueuedDispatcher,
     SlicedDispatcher,
 )
-from harness.errors import HarnessError
+from harness.errors import HarnessError, PluginUnavailable, one_line
 from harness.journal import Journal
 from harness.loadgen import Callbacks, Responder, settings_for, start_test
 from harness.loading import (
@@ -114,55 +112,63 @@ class _Measurement:
         self._failures = Failures()
 
     def run(self) -> None:
-        with ExitStack() as stack:
-            config, model = self._config, load_model(self._config.model)
-            path = model_file(config, model)
-            backends = open_backends(config, model, path, self._spec, stack)
-            inputs = inputs_of(model, backends[0])
-            self._fixed = batch_in_file(backends[0], inputs)
-            if self._fixed is not None:
-                self._max_batch = min(self._max_batch, self._fixed)
-            dataset = open_dataset(config, model, self._dataset, inputs)
-            self._held = samples_held(dataset, self._dataset, config.performance_count)
-            output = model.output
-            postprocess = postprocessor(
-                output.postprocess if output else (), output.name if output else None
+        stack = ExitStack()
+        try:
+            self._measure(stack)
+        except BaseException:
+            with suppress(BaseException):  # a second failure must not hide the first
+                stack.close()
+            raise
+
+    def _measure(self, stack: ExitStack) -> None:
+        config, model = self._config, load_model(self._config.model)
+        path = model_file(config, model)
+        backends = open_backends(config, model, path, self._spec, stack)
+        inputs = inputs_of(model, backends[0])
+        self._fixed = batch_in_file(backends[0], inputs)
+        if self._fixed is not None:
+            self._max_batch = min(self._max_batch, self._fixed)
+        dataset = open_dataset(config, model, self._dataset, inputs)
+        self._held = samples_held(dataset, self._dataset, config.performance_count)
+        output = model.output
+        postprocess = postprocessor(
+            output.postprocess if output else (), output.name if output else None
+        )
+        self._send_loaded(model, path, backends[0], dataset, inputs)
+        row = self._warm_up(backends, dataset, postprocess)
+        message = self._channel.receive()
+        if message is None:
+            return
+        plan = LoadPlan.from_json(message["plan"])
+        journal = Journal(self._journal_fd)
+        instances = [
+            Instance(
+                backend,
+                dataset,
+                postprocess,
+                Responder(self._max_batch, row),
+                journal.writer(i),
+                row,
+                self._failures,
             )
-            self._send_loaded(model, path, backends[0], dataset, inputs)
-            row = self._warm_up(backends, dataset, postprocess)
-            message = self._channel.receive()
-            if message is None:
-                return
-            plan = LoadPlan.from_json(message["plan"])
-            journal = Journal(self._journal_fd)
-            instances = [
-                Instance(
-                    backend,
-                    dataset,
-                    postprocess,
-                    Responder(self._max_batch, row),
-                    journal.writer(i),
-                    row,
-                    self._failures,
-                )
-                for i, backend in enumerate(backends)
-            ]
-            make = DISPATCHERS[self._dispatch]
-            if self._dispatch == "queued" and self._slowest_ns <= LARGEST_BATCH_NS:
-                make = SharedDispatcher if len(instances) > 1 else make
-            dispatcher = make(instances, self._max_batch, journal.issuer())
-            used = self._start_test(plan, dataset, dispatcher)
-            dispatcher.stop()
-            self._close(stack, used, str(row.dtype))
+            for i, backend in enumerate(backends)
+        ]
+        make = DISPATCHERS[self._dispatch]
+        if self._dispatch == "queued" and self._slowest_ns <= LARGEST_BATCH_NS:
+            make = SharedDispatcher if len(instances) > 1 else make
+        dispatcher = make(instances, self._max_batch, journal.issuer())
+        used = self._start_test(plan, dataset, dispatcher, journal)
+        dispatcher.stop()
+        self._close(stack, used, str(row.dtype))
 
     def _close(self, stack: ExitStack, used: Mapping[str, Any], answer_dtype: str) -> None:
         """Leave the backends, then say how it went: a failing exit must not lose the run."""
         close_error = ""
         try:
             stack.close()
-        except Exception as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
+        except BaseException as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
             traceback.print_exc()
-            close_error = f"{type(e).__name__}: {e}"
+            close_error = f"{type(e).__name__}: {one_line(e)}"
         self._channel.send(
             "ended",
             used=used,
@@ -223,35 +229,13 @@ class _Measurement:
         )
         return row
 
-    def _start_test(self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher) -> Any:
-        """LoadGen on a thread of its own; the main thread only waits."""
+    def _start_test(
+        self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher, journal: Journal
+    ) -> Mapping[str, Any]:
+        """LoadGen on a thread of its own; the main thread only waits. -> resources used."""
         settings = settings_for(plan)
-        usage: dict[str, Any] = {}
-        rss_before_bytes = _rss_bytes()
-
-        def load(indices: list[int]) -> None:
-            try:
-                dataset.load(indices)
-            except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
-                self._die_loading(e)
-            gc.collect()
-            gc.freeze()
-            usage.setdefault("start", _usage())
-
-        def unload(indices: list[int]) -> None:
-            usage["end"] = _usage()
-            try:
-                dataset.unload(indices)
-            except Exception:  # noqa: BLE001 - every answer was given: only worth a note
-                traceback.print_exc()
-
-        def issue(ids: list[int], indices: list[int]) -> None:
-            try:
-                dispatcher.issue(ids, indices)
-            except BaseException as e:  # noqa: BLE001 - LoadGen would crash: say why first
-                self._die(1, repr(e), e)
-
-        calls = Callbacks(issue, load, unload)
+        samples = SampleCallbacks(dataset, journal, self._die_loading)
+        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         errors: list[BaseException] = []
 
         def run() -> None:
@@ -260,47 +244,23 @@ class _Measurement:
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
                 errors.append(e)
 
-        # A worker must not die alone: LoadGen would wait for its samples for ever.
-        threading.excepthook = lambda e: self._die(
-            1, repr(e.exc_value), e.exc_value or e.exc_type()
-        )
+        no_worker_dies_alone(self._die)
         thread = threading.Thread(target=run, name="loadgen")
         thread.start()
         thread.join()
         if errors:
             raise errors[0]
-        end = usage.get("end") or _usage()  # LoadGen that cannot open its logs runs nothing
-        start = usage.get("start", end)
-        return {k: end[k] - start[k] for k in end} | {
-            "rss_before_bytes": rss_before_bytes,
-            "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        }
+        return samples.used()
 
-    def _die_loading(self, error: BaseException) -> None:
+    def _die_loading(self, error: BaseException) -> NoReturn:
         if isinstance(error, HarnessError):
-            self._die(error.exit_status, str(error), error)
-        self._die(
-            3, f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {error}", error
+            self._die(error, error.exit_status, str(error))
+        text = (
+            f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
         )
+        self._die(error, PluginUnavailable.exit_status, text)
 
-    def _die(self, status: int, text: str, error: BaseException) -> NoReturn:
+    def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:
         trace = "".join(traceback.format_exception(error))
-        self._channel.send("error", status=status, text=text, trace=trace)
+        self._channel.send("error", status=status, text=text or repr(error), trace=trace)
         os._exit(status)
-
-
-def _usage() -> dict[str, float]:
-    """Of this process so far; wall_offset_ns grows only when the wall clock is stepped or slewed."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "cpu_s": used.ru_utime + used.ru_stime,
-        "wall_s": time.monotonic(),
-        "wall_offset_ns": wall_offset_ns(),
-        "voluntary_switches": used.ru_nvcsw,
-        "involuntary_switches": used.ru_nivcsw,
-    }
-
-
-def _rss_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()

@@ -13,6 +13,7 @@ from harness.doubts import (
     performance_doubts,
     sample_doubts,
     stall_doubts,
+    unscored_doubts,
 )
 from harness.manifest import Model
 from harness.parse import Slo
@@ -150,6 +151,9 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
             yield from drift_doubts(run.done, run.plan)
             fixed = found.loaded.fixed_batch if found.loaded else None
             yield from padding_doubts(_mean_batch(run.done), fixed)
+    target, (scored, no_score, *_) = found.model.accuracy, found.scoring
+    if target is not None and (scored is not None or no_score):
+        yield from unscored_doubts(target, scored.metric if scored else None, no_score)
     if found.scoring.compared is not None:
         yield from compared_doubts(found.scoring.compared.answers)
     if found.noise is not None:

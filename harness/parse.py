@@ -63,7 +63,12 @@ def parse_rate(text: str) -> float:
 
 
 def _without_thousands(text: str) -> str:
-    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15."""
+    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15.
+
+    Python's own spellings of numbers (1_000, other alphabets' digits) are none here.
+    """
+    if "_" in text or not text.isascii():
+        return f"not a number: {text!r}"
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text.strip()):
         return text.replace(",", "")
     return text
@@ -117,7 +122,15 @@ def parse_path(text: str) -> Path:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{text!r} is not UTF-8: rename it") from None
+    if not text.isprintable():
+        raise ValueError(f"{text!r} has characters that cannot be printed: rename it")
     return Path(text)
+
+
+def parse_name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the name is empty")
+    return text
 
 
 def parse_on_off(text: str) -> bool:

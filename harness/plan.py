@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+MIN_DURATION_MS = 600_000
+"""Of every official performance run (mlperf.conf, *.*.min_duration)."""
+
 
 class Seeds(NamedTuple):
     qsl: int
@@ -32,7 +35,6 @@ class LoadPlan:
     target_qps: float | None = None
     percentile: float | None = None
     latency_bound_ns: int | None = None
-    expected_latency_ns: int | None = None
     logged_answers: int = 0
     model_key: str | None = None
     user_conf: str | None = None

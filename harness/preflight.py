@@ -1,17 +1,12 @@
 """What can be known before anything is started: every problem at once, nothing measured yet."""
 
-import sys
-
 from harness import registry, userconf
 from harness.config import RunConfig
+from harness.console import say
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
 from harness.manifest import Model
 from harness.sizing import Loaded
-
-
-def say(text: str) -> None:
-    print(f"harness: {text}", file=sys.stderr, flush=True)
 
 
 def model_key(model: Model) -> str:

@@ -7,6 +7,7 @@ other processes, why a run was stopped) is taken from findings.json as it stands
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from harness import records, registry, resolve, results, score
 from harness.config import RunConfig, from_plain
 from harness.errors import ConfigError
 from harness.loading import default_metric
+from harness.logs import SUMMARY
 from harness.manifest import load_model, load_yaml
 from harness.options import option_key
 from harness.outcome import Findings, result
@@ -22,14 +24,13 @@ from harness.parse import Slo
 from harness.sizing import Loaded, slo_of
 from harness.verdict import Evidence
 
-_OF_THE_MOMENT = ("environment",)
-_BY_CODE = ("reasons", "doubts")
-"""Their texts name paths, which a rename has changed since."""
+_FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
+"""A rename of the run's folder changes the paths that texts name."""
 
 
 def check(folder: Path) -> list[str]:
     """What in result.json is not what the files say, one line each; [] when they agree."""
-    said = _read_result(folder / results.RESULT)
+    said = _read_json(folder / results.RESULT)
     if not (folder / results.CONFIG).is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
     config = from_plain(_mapping(folder / results.CONFIG), str(folder / results.CONFIG))
@@ -38,7 +39,15 @@ def check(folder: Path) -> list[str]:
         derived = json.loads(json.dumps(result(found), default=str))
         run = found.performance or found.accuracy
         changed = list(_config_differences(config, found, run)) if run else []
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        changed += _file_differences(folder, found, said)
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as e:
         raise ConfigError(
             f"{folder}: its files do not fit together: {type(e).__name__}: {e}: they were changed, "
             "or are of another version of the harness"
@@ -96,30 +105,50 @@ def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> It
 
 def _differences(said: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys([*derived, *said]):
-        ours, theirs = said.get(key), derived.get(key)
-        if key in _BY_CODE:
-            ours, theirs = _codes(ours), _codes(theirs)
-        if key not in _OF_THE_MOMENT:
-            yield from _compare(key, ours, theirs)
+        if key != "environment":  # compared with environment.json
+            yield from _compare(
+                key, _without_folders(said.get(key)), _without_folders(derived.get(key))
+            )
 
 
-def _codes(reasons: object) -> object:
-    """Whatever else stands there is compared as it is."""
-    if not isinstance(reasons, list) or not all(isinstance(r, dict) for r in reasons):
-        return reasons
-    return [r.get("code") for r in reasons]
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, str):
+        return _FOLDERS.sub("", value)
+    if isinstance(value, list):
+        return [_without_folders(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _without_folders(v) for k, v in value.items()}
+    return value
+
+
+def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) -> Iterator[str]:
+    """Files that say again what is known from others."""
+    if found.performance is not None or found.accuracy is not None:
+        machine = _read_json(folder / results.ENVIRONMENT)
+        for key, value in said.get("environment", {}).items():
+            yield from _compare(f"environment.{key}", value, machine.get(key))
+        if not said.get("environment"):
+            yield "environment: result.json holds none"
+    if found.scoring.score is not None:
+        path = folder / "accuracy" / results.ACCURACY_TEXT
+        if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
+            yield f"{path} does not say {found.scoring.score.line!r}"
+    if found.performance is not None and found.performance.logged:
+        path = folder / "performance" / "run_1" / SUMMARY
+        wanted = f"Result is : {found.performance.log.get('result_validity')}"
+        if not path.is_file() or wanted not in path.read_text(errors="replace").splitlines():
+            yield f"{path} does not say {wanted!r}, which LoadGen's detail log says"
 
 
 def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:
     if isinstance(said, dict) and isinstance(derived, dict):
         for name in sorted({*said, *derived}):
-            if path != "accuracy" or name != "reason":  # it may name a path, too
-                yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
+            yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
     elif said != derived:
         yield f"{path}: result.json says {said!r}, the files give {derived!r}"
 
 
-def _read_result(path: Path) -> Mapping[str, Any]:
+def _read_json(path: Path) -> Mapping[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.config import MAX_BATCH, RunConfig
 from harness.loadgen import ROUNDS, installed_version
-from harness.manifest import Model
+from harness.manifest import Model, is_path
 from harness.parse import Slo
 from harness.plan import LoadPlan
 from harness.scenario import Scenario
@@ -43,7 +43,7 @@ def config(
 ) -> RunConfig:
     """This run again: everything that was decided on the way is set."""
     values: dict[str, Any] = {
-        "model": _absolute(asked.model),
+        "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
         "backend": _absolute(asked.backend),
         "metric": _absolute(asked.metric) if asked.metric else None,
         "data_dir": asked.data_dir.absolute() if asked.data_dir else None,
@@ -68,11 +68,9 @@ def config(
 
 
 def _absolute(name: str) -> str:
-    """A path, or the path of a plug-in's file, so that config.yaml runs from any folder."""
+    """The path of a plug-in's file, so that config.yaml runs from any folder; names stay names."""
     path, separator, attribute = name.rpartition(".py:")
-    if separator:
-        return f"{Path(path + '.py').absolute()}:{attribute}"
-    return str(Path(name).absolute()) if ":" not in name and Path(name).is_file() else name
+    return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
 
 
 def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:

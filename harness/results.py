@@ -14,13 +14,23 @@ from harness.errors import ConfigError
 
 RESULT = "result.json"
 CONFIG = "config.yaml"
+ENVIRONMENT = "environment.json"
+ACCURACY_TEXT = "accuracy.txt"
 
 
 class ResultFolder:
     """`path` while it is written, `final` once it is complete."""
 
     def __init__(self, final: Path) -> None:
-        if final.exists():
+        try:
+            taken = final.exists() or final.is_symlink()
+        except OSError as e:  # a name that is too long
+            raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another --out") from e
+        if final.name.endswith(".partial"):
+            raise ConfigError(
+                f"{final}: runs that did not finish are called so; pass another --out"
+            )
+        if taken:
             raise ConfigError(f"{final} exists: results are never overwritten; pass another --out")
         self.final = final
         self.path = final.with_name(final.name + ".partial")
@@ -28,8 +38,8 @@ class ResultFolder:
             self.path.mkdir(parents=True)
         except FileExistsError:
             raise ConfigError(
-                f"{self.path} exists, from a run that did not finish: remove it or pass another "
-                "--out"
+                f"{self.path} exists, from a run that did not finish or still goes on: pass another "
+                "--out, or remove it once nothing writes there"
             ) from None
         except OSError as e:
             raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e

@@ -4,16 +4,15 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 """
 
 import json
-import os
 import shutil
 import sqlite3
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness import database, host, preflight, records, registry, resolve, results, score, table
 from harness.config import RunConfig, to_plain
+from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
 from harness.journal import Journal
 from harness.loading import default_dataset, default_metric
@@ -23,7 +22,7 @@ from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
 from harness.progress import Progress
-from harness.signals import Stopped, stoppable
+from harness.signals import Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
     accuracy_plan,
@@ -46,22 +45,23 @@ INTERRUPT_EXIT = 128
 
 def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
     """One run as configured; prints the table (or JSON) and returns the exit status."""
-    run = _MainJob(config, quiet=quiet)
-    with stoppable():
+    with stoppable() as stopping:
+        run = _MainJob(config, stopping, quiet=quiet)
         try:
-            run.measure()
+            with stopping.allowed():
+                run.measure()
             status = 0
         except Stopped as e:
             run.findings.stopped = e.reason
             status = INTERRUPT_EXIT + e.signum
         except RunDied as e:
-            preflight.say(str(e))
+            say(str(e))
             status = e.exit_status
         except HarnessError as e:
             if not run.has_measured:
                 run.give_up(e)
                 raise
-            preflight.say(str(e))
+            say(str(e))
             run.findings.stopped = Reason("accuracy-failed", str(e))
             status = RunInvalid.exit_status
         except OSError as e:  # the result folder: gone, full or not ours to write
@@ -76,8 +76,9 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
 class _MainJob:
     """The state of one run, step by step; `findings` is what result.json is made from."""
 
-    def __init__(self, config: RunConfig, *, quiet: bool) -> None:
+    def __init__(self, config: RunConfig, stopping: Stopping, *, quiet: bool) -> None:
         self._quiet = quiet
+        self._stopping = stopping
         self._model = load_model(config.model)
         self._scenario = registry.load("scenario", config.scenario)
         self._dataset = config.dataset or default_dataset(self._model)
@@ -105,16 +106,13 @@ class _MainJob:
         self.findings.noise = probe.to_json()
         if self._config.runs_performance:
             self._performance()
-        if self._config.runs_accuracy and not self._accuracy_is_pointless():
-            self._accuracy_run()
-
-    def _accuracy_is_pointless(self) -> bool:
-        """A performance run is behind us and there is nothing to score: do not log answers."""
-        if self.findings.loaded is None:
-            return False
-        reason = score.no_score(self.findings.loaded, self._metric)
-        self.findings.scoring = score.Scoring(no_score=reason)
-        return bool(reason)
+        if self._config.runs_accuracy:
+            known = self.findings.loaded  # from a performance run
+            pointless = score.no_score(known, self._metric) if known is not None else ""
+            if pointless:
+                self.findings.scoring = score.Scoring(no_score=pointless)
+            else:
+                self._accuracy_run()
 
     def _performance(self) -> None:
         outdir = self._folder.subfolder("performance", "run_1")
@@ -124,12 +122,9 @@ class _MainJob:
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)
             if not self._quiet:
-                preflight.say(table.announcement(plan, found, self._spec))
+                say(table.announcement(plan, found, self._spec))
             self._write_resolved(plan, loaded)
-            load = host.SystemLoad(process.pid)
             evidence = self._watch(process, plan, found, outdir)
-        self.findings.load = load.since()
-        self._keep(evidence, outdir)
         self._raise_if_died(evidence)
 
     def _accuracy_run(self) -> None:
@@ -140,7 +135,6 @@ class _MainJob:
             if not self._config.runs_performance:
                 self._write_resolved(plan, loaded)
             evidence = self._watch(process, plan, found, outdir)
-        self._keep(evidence, outdir)
         self._raise_if_died(evidence)
         if evidence.ended is not None:
             dtype = evidence.ended["answer_dtype"]
@@ -151,7 +145,9 @@ class _MainJob:
             )
             self.findings.scoring = scoring
             if scoring.score is not None:
-                (outdir / "accuracy.txt").write_text(scoring.score.line + "\n", encoding="utf-8")
+                (outdir / results.ACCURACY_TEXT).write_text(
+                    scoring.score.line + "\n", encoding="utf-8"
+                )
 
     @staticmethod
     def _raise_if_died(evidence: Evidence) -> None:
@@ -186,10 +182,10 @@ class _MainJob:
         self.findings.loaded = loaded
         asked = self._config.performance_count
         if asked is not None and asked > loaded.total_count:
-            preflight.say(f"the dataset has {loaded.total_count} samples: all are held")
+            say(f"the dataset has {loaded.total_count} samples: all are held")
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < self._spec.max_batch:
-            preflight.say(f"the model file fixes the batch: --max-batch is {fixed}")
+            say(f"the model file fixes the batch: --max-batch is {fixed}")
             self._spec = self._spec._replace(max_batch=fixed)
         preflight.check_digests(self._config, loaded)
         message = process.expect("calibrated", limit_s + CALIBRATE_S)
@@ -225,13 +221,14 @@ class _MainJob:
         resolved = resolve.config(self._config, plan, loaded, self._spec, self._dataset)
         results.write_yaml(self._folder.path / results.CONFIG, to_plain(resolved))
         environment = resolve.environment(self.findings.environment, plan, loaded)
-        results.write_json(self._folder.path / "environment.json", environment)
+        results.write_json(self._folder.path / results.ENVIRONMENT, environment)
 
     def _watch(
         self, process: MeasuredProcess, plan: LoadPlan, found: Calibration, outdir: Path
     ) -> Evidence:
         """LoadGen's run to its end, however it ends; what was measured is kept either way."""
         journal = process.start(plan, self._spec.instances)
+        load = host.SystemLoad(process.pid)
         ended, failure = None, None
         try:
             with Progress(plan, quiet=self._quiet) as progress:
@@ -249,7 +246,12 @@ class _MainJob:
             process.kill()
             self._keep(self._evidence(process, journal, plan, outdir, None, e.reason), outdir)
             raise
-        return self._evidence(process, journal, plan, outdir, ended, failure)
+        with self._stopping.allowed(False):
+            if not plan.accuracy:
+                self.findings.load = load.since()
+            evidence = self._evidence(process, journal, plan, outdir, ended, failure)
+            self._keep(evidence, outdir)
+        return evidence
 
     def _keep(self, evidence: Evidence, outdir: Path) -> None:
         """On disk before anything else is done with it; where that fails, the table still shows it."""
@@ -294,10 +296,10 @@ class _MainJob:
     def has_measured(self) -> bool:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
-    def save(self) -> None:
-        """As far as the run has come."""
+    def save(self, content: dict[str, Any] | None = None) -> None:
+        """As far as the run has come. content: of result.json, if it is known already."""
         records.write_findings(self._folder.path, self.findings)
-        results.write_json(self._folder.path / results.RESULT, result(self.findings))
+        results.write_json(self._folder.path / results.RESULT, content or result(self.findings))
 
     def give_up(self, error: HarnessError) -> None:
         """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
@@ -312,27 +314,19 @@ class _MainJob:
         folder = self._folder.path
         content = result(self.findings)
         try:
-            self.save()
+            self.save(content)
             if not status and self.findings.unsaved is None:
                 folder = self._folder.finish()
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
-            preflight.say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
+            say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
         except OSError as e:
             self.not_saved(e)
             content = result(self.findings)
         if self.findings.unsaved is not None:
-            preflight.say(self.findings.unsaved.text)
+            say(self.findings.unsaved.text)
         text = json.dumps(content, indent=2, default=str) if as_json else None
-        _print(text or "\n".join(table.lines(content, folder)))
+        show(text or "\n".join(table.lines(content, folder)))
         if status:
             return status
         return 0 if content["verdict"] == "VALID" else 4
-
-
-def _print(text: str) -> None:
-    """A reader that has gone (`| head`), or a full disk, must not change the exit status."""
-    try:
-        print(text, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

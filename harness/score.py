@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from harness import registry, sampling
 from harness.config import RunConfig
+from harness.errors import one_line
 from harness.loading import open_dataset
 from harness.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.manifest import load_model
@@ -57,8 +58,8 @@ def judge(
         return found
     except AccuracyLogError as e:
         return Scoring(failure=Reason("accuracy-incomplete", str(e)))
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - a plug-in's
-        text = f"scoring with {metric!r} raised {type(e).__name__}: {e}"
+    except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
+        text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
 
 
@@ -77,6 +78,8 @@ def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, obje
     found = registry.load("metric", metric)(answer_dtype).score(answers, labels)
     if not isinstance(found, Score) or not math.isfinite(found.value):
         raise ValueError(f"the metric gave {found!r}, wanted a Score with a finite value")
+    if found.samples != len(labels):
+        raise ValueError(f"the metric scored {found.samples:,} of {len(labels):,} samples")
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 
 from harness.clock import wall_ns
-from harness.dispatch import Instance
+from harness.dispatch import WORKER, Instance
 from harness.journal import Issuer
 from harness.units import NS_PER_MS
 
@@ -47,7 +47,7 @@ class SharedDispatcher:
         self._closed = False
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._work, args=(i,), name=f"instance-{n}", daemon=True)
+            threading.Thread(target=self._work, args=(i,), name=f"{WORKER}{n}", daemon=True)
             for n, i in enumerate(instances[1:], 1)
         ]
         for thread in self._threads:

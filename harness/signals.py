@@ -1,4 +1,4 @@
-"""Signals that end a run: the first one stops it, and none disturbs while its results are saved."""
+"""Signals that end a run: the first one stops it, where it can be stopped without losing anything."""
 
 import signal
 import threading
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.types import Reason
+
+_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
@@ -21,22 +23,51 @@ class Stopped(BaseException):
         return Reason("interrupted", f"stopped by {name} before the end of the run")
 
 
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise Stopped once; while what was measured is saved, no more."""
+class Stopping:
+    """Whether a signal may stop the run now; one that comes when it may not is kept until then."""
 
-    def stop(signum: int, _frame: object) -> None:
-        for number in caught:
+    def __init__(self) -> None:
+        self._allowed = False
+        self._waiting: int | None = None
+
+    @contextmanager
+    def allowed(self, yes: bool = True) -> Iterator[None]:
+        """`allowed(False)` inside of it: while what was measured is saved."""
+        before = self._allowed
+        self._allow(yes)
+        try:
+            yield
+        except BaseException:
+            self._allowed = before
+            raise
+        self._allow(before)
+
+    def _allow(self, yes: bool) -> None:
+        self._allowed = yes
+        if yes and self._waiting is not None:
+            self._stop(self._waiting)
+
+    def _stop(self, signum: int) -> None:
+        for number in _CAUGHT:
             signal.signal(number, signal.SIG_IGN)
         raise Stopped(signum)
 
-    caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    def on_signal(self, signum: int, _frame: object) -> None:
+        if self._allowed:
+            self._stop(signum)
+        self._waiting = signum
+
+
+@contextmanager
+def stoppable() -> Iterator[Stopping]:
+    """SIGINT, SIGTERM and SIGHUP raise Stopped, once, where `allowed`."""
+    stopping = Stopping()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield stopping
         return
-    before = {number: signal.signal(number, stop) for number in caught}
+    before = {number: signal.signal(number, stopping.on_signal) for number in _CAUGHT}
     try:
-        yield
+        yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -90,8 +90,8 @@ class MeasuredProcess:
             message = self._receive(limit_s)
         except TimeoutError:
             raise PluginUnavailable(
-                f"the measured process sent no {event!r} for {limit_s:.0f} s: the model blocks in "
-                "load or warm-up; --hang-timeout sets how long to wait"
+                f"the measured process sent no {event!r} for {limit_s:.0f} s: load or warm-up "
+                "blocks, or is slower than that; --hang-timeout sets how long to wait"
             ) from None
         if message is None:
             raise PluginUnavailable(
@@ -114,17 +114,17 @@ class MeasuredProcess:
     ) -> dict[str, Any]:
         """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
 
-        load_limit_s: how long LoadGen may load samples before its first query.
+        load_limit_s: how long the dataset may load samples, each time.
         """
         all_samples = plan.query_count * plan.samples_per_query
         finished_s: float | None = None
-        begun_s = time.monotonic()
         while True:
             self.clock.sample()
             now = watcher.look()
             show(now)
-            if not now.issued and time.monotonic() - begun_s > load_limit_s:
-                raise PluginUnavailable(
+            if now.loading_ns > load_limit_s * 1e9:
+                error = RunHung if now.issued else PluginUnavailable
+                raise error(
                     f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load; "
                     "--hang-timeout sets how long to wait"
                 )

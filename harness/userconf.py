@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from harness.errors import ConfigError
+from harness.plan import MIN_DURATION_MS
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline", "Interactive")
 INTEGER_KEYS = frozenset(
@@ -34,7 +35,6 @@ FORBIDDEN = {
     "mode": "the harness sets it",
 }
 KEYS = INTEGER_KEYS | FLOAT_KEYS
-MIN_DURATION_MS = 600_000
 
 
 def lint(path: Path) -> str:

@@ -12,7 +12,7 @@ from harness.clock import JUMP_NS, MAX_SLEW_PPM, ClockWatch
 from harness.logs import DetailLog
 from harness.manifest import Accuracy
 from harness.parse import Slo
-from harness.plan import LoadPlan
+from harness.plan import MIN_DURATION_MS, LoadPlan
 from harness.sampling import Compared
 from harness.scenario import Scenario
 from harness.stages import Completions
@@ -51,6 +51,8 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
     name = "accuracy" if run.plan.accuracy else "performance"
     if run.failure is not None:
         yield run.failure
+    elif run.ended is None:
+        yield Reason("died", f"{name} run: the measured process never told that it had ended")
     if run.ended is not None and run.ended["failed_samples"]:
         answered = len(run.done) if run.done else 0
         yield Reason(
@@ -182,7 +184,8 @@ def _server_late(log: DetailLog, late: int) -> Reason:
         )
     needed = queries_to_settle(late, queries, percentile)
     if needed is None:
-        allowed = f"p{percentile * 100:.10g} allows {1 - percentile:.3g} of them"
+        most = queries * (1 - percentile)
+        allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
         return Reason("slo-missed", f"{found}, {allowed}: lower --target-qps or raise --slo")
     return Reason(
         "early-stopping",
@@ -204,10 +207,11 @@ def _constraints(log: DetailLog) -> str:
 
 
 def _official_duration(log: DetailLog) -> Iterator[Reason]:
-    limit_ms = 600_000
     setting = log.get("effective_min_duration_ms", 0)
-    if setting < limit_ms:
-        yield Reason("too-short", f"min_duration was {setting} ms, the rules ask for {limit_ms}")
+    if setting < MIN_DURATION_MS:
+        yield Reason(
+            "too-short", f"min_duration was {setting} ms, the rules ask for {MIN_DURATION_MS}"
+        )
 
 
 def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:

@@ -17,13 +17,16 @@ _EDGES_NS = 10 ** np.arange(3, 12 + 1e-9, 1 / _BUCKETS_PER_DECADE)
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """samples issued and completed; p99_ns None before the first; idle_ns since the last row."""
+    """samples issued and completed; p99_ns None before the first; idle_ns since the last row;
+    loading_ns since LoadGen began to wait for samples to be loaded, also before the first query.
+    """
 
     issued: int
     completed: int
     failed: int
     p99_ns: float | None
     idle_ns: int
+    loading_ns: int = 0
 
     @property
     def waiting(self) -> int:
@@ -39,7 +42,7 @@ class Watcher:
         self._histogram = np.zeros(len(_EDGES_NS) + 1, np.int64)
         self._failed = 0
         self._last_count = (-1, False)
-        self._last_change_ns = monotonic_ns()
+        self._last_change_ns = self._loading_since_ns = monotonic_ns()
         self._after_ns: Array | None = None
         self._official = plan.model_key is not None  # its number of queries is not known before
         self._all_samples = plan.query_count * plan.samples_per_query
@@ -51,15 +54,20 @@ class Watcher:
 
     def look(self) -> Now:
         issued, completed = self._journal.issued, self._journal.completed
+        now_ns = monotonic_ns()
+        loading = not issued or self._journal.loading
+        if not loading or completed != self._last_count[0]:  # a set may pass between two looks
+            self._loading_since_ns = now_ns
         # Idle counts only while something is due: between sparse queries nothing hangs.
-        pending = issued > completed or self._is_due(issued, completed)
+        pending = not loading and (issued > completed or self._is_due(issued, completed))
         state = (completed, pending)
         if state != self._last_count:
-            self._last_count, self._last_change_ns = state, monotonic_ns()
+            self._last_count, self._last_change_ns = state, now_ns
         for worker in range(self._journal.workers):
             self._read(worker)
-        idle_ns = monotonic_ns() - self._last_change_ns if pending else 0
-        return Now(issued, completed, self._failed, self._p99_ns(), idle_ns)
+        idle_ns = now_ns - self._last_change_ns if pending else 0
+        loading_ns = now_ns - self._loading_since_ns
+        return Now(issued, completed, self._failed, self._p99_ns(), idle_ns, loading_ns)
 
     def _is_due(self, issued: int, completed: int) -> bool:
         """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""

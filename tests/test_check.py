@@ -10,6 +10,11 @@ import pytest
 
 from harness.cli import main
 
+NOTHING_LOADED = json.dumps(
+    dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
+    | {"dataset": "digits", "scored": True}
+)
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -68,6 +73,42 @@ def test_a_configuration_edited_by_hand_is_found(
     assert line in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        (
+            "environment.json",
+            '"python"',
+            '"pithon"',
+            "environment.system.python: result.json says ",
+        ),
+        ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt does not say 'accuracy"),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "does not say 'Result is"),
+        ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
+        ("result.json", "not under the official rules", "official", "not_for_submission: result"),
+    ],
+)
+def test_an_edit_in_any_file_is_found(
+    run: Path, name: str, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert main(["check", str(run)]) == 4
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["environment.json", "accuracy/accuracy.txt"])
+def test_a_file_that_is_gone_is_found(run: Path, name: str) -> None:
+    (run / name).unlink()
+    assert main(["check", str(run)]) != 0
+
+
+def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -> None:
+    assert main(["check", str(run.rename(tmp_path / "elsewhere"))]) == 0
+
+
 def test_an_invalid_log_under_a_valid_result_is_found(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +126,7 @@ def test_an_invalid_log_under_a_valid_result_is_found(
         ("config.yaml", "scenario: nosuch"),
         ("findings.json", "[]"),
         ("findings.json", '{"loaded": {"inputs": 3}}'),
+        ("findings.json", NOTHING_LOADED),
         ("performance/run_1/run.json", "{}"),
         ("performance/run_1/run.json", '{"plan": 3}'),
         ("performance/run_1/completions.npz", "no zip"),

@@ -54,7 +54,6 @@ Parser = Callable[[str], Any]
         (parse_rate, "1e9", 1e9),
         (parse_rate, "0.5", 0.5),
         (parse_rate, "12,345", 12345.0),
-        (parse_rate, "1_000", 1000.0),
         (parse_positive_duration_ns, "1ns", 1),
         (bounded(0, MAX_SEED), "18446744073709551615", MAX_SEED),
         (bounded(1, 1000), "1,000", 1000),

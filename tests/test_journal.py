@@ -39,7 +39,7 @@ def test_what_is_written_is_read_by_every_mapping(
         writers[worker].batch(first, indices, failed, *at_ns)
         expected[worker].append((first, len(indices), failed, *at_ns))
         assert theirs.rows(worker).tolist() == expected[worker]
-        assert theirs.row_count(worker) == len(expected[worker])
+        assert len(theirs.rows(worker)) == len(expected[worker])
     assert (theirs.capacity, theirs.workers) == (capacity, WORKERS)
     assert theirs.issued == theirs.completed == capacity - odd
     assert theirs.index[: theirs.issued].tolist() == [i for _, x, _, _ in written for i in x]
@@ -54,7 +54,7 @@ def test_rows_from_a_later_start_are_the_new_ones() -> None:
         writer.batch(n, [n], 0, 1, 2, 3, 4, 5)
     assert made.rows(1, start=2)["first"].tolist() == [2, 3]
     assert made.rows(1, start=4).tolist() == []
-    assert made.row_count(0) == 0
+    assert len(made.rows(0)) == 0
 
 
 def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
@@ -79,7 +79,7 @@ def test_a_row_is_counted_only_after_it_and_its_samples_are_there() -> None:
     (samples_cell, at_samples), (rows_cell, at_rows) = seen
     assert (at_samples, at_rows) == (5, 5)
     assert samples_cell == rows_cell + 1
-    assert (made.completed, made.row_count(0)) == (2, 1)
+    assert (made.completed, len(made.rows(0))) == (2, 1)
 
 
 def test_the_largest_batch_fits_into_a_row() -> None:
@@ -115,8 +115,8 @@ def test_a_batch_beyond_the_capacity_is_an_error_not_another_workers_row() -> No
     writer.batch(0, [0], 0, 1, 2, 3, 4, 5)
     with pytest.raises(IndexError):
         writer.batch(1, [1], 0, 1, 2, 3, 4, 5)
-    assert made.row_count(1) == 0
-    assert made.row_count(0) == 1
+    assert len(made.rows(1)) == 0
+    assert len(made.rows(0)) == 1
 
 
 def test_a_journal_leaves_no_name_behind() -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -173,6 +174,36 @@ class RaisesInWarmUp(Faulty):
 class RaisesInClose(Faulty):
     def __exit__(self, *exc: object) -> None:
         raise ValueError("no close")
+
+
+class LeavesInClose(Faulty):
+    def __exit__(self, *exc: object) -> None:
+        raise SystemExit(7)
+
+
+class SwallowsInClose(Faulty):
+    """Raises in warm-up, and would have nobody know."""
+
+    def __exit__(self, *exc: object) -> bool:  # type: ignore[override]
+        return True
+
+    def infer(self, batch: Batch) -> Any:
+        raise ValueError("no warm-up")
+
+
+class OwnThreadRaises(Faulty):
+    def fault(self, good: Array) -> Any:
+        if self.batches == GOOD_BATCHES // 2 + 1:
+            threading.Thread(target=self.fail).start()
+        return good
+
+    def fail(self) -> None:
+        raise RuntimeError("in a thread of my own")
+
+
+class DescribesNan(Faulty):
+    def describe(self) -> dict[str, object]:
+        return {"framework": "none", "speed": float("nan")}
 
 
 class BlocksInWarmUp(Faulty):

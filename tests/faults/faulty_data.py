@@ -94,6 +94,17 @@ class BlocksInLoad(Good):
             time.sleep(1e6)
 
 
+class LoadsInSets(Good):
+    """Of ten samples each, and each after the first takes longer than --hang-timeout."""
+
+    performance_count = 10
+
+    def load(self, indices: Sequence[int]) -> None:
+        super().load(indices)
+        if self.loads > 2:
+            time.sleep(1.5)
+
+
 class RaisesInScore:
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
@@ -110,6 +121,16 @@ class GivesNan(RaisesInScore):
 class GivesNothing(RaisesInScore):
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Any:
         return None
+
+
+class ScoresLess(RaisesInScore):
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        return Score(metric="x", value=1.0, unit="%", samples=1, line="x=1")
+
+
+class ScoresOther(RaisesInScore):
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        return Score(metric="x", value=1.0, unit="%", samples=len(labels), line="x=1")
 
 
 class Leaves(RaisesInScore):

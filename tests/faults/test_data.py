@@ -119,6 +119,21 @@ def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
     assert accuracy == {"value": None, "reason": f"dataset '{DATA}:Unlabelled' has no labels"}
 
 
+def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
+    """Loading is not timed: between two sets nothing hangs."""
+    more = ("--hang-timeout", "3s", "--mode", "accuracy")
+    done = run(*dataset("LoadsInSets", tmp_path / "r", *more))
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["accuracy"]["samples"] == 40
+
+
+def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
+    assert done.status == 0, done.said + done.printed
+    (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
+    assert text == "the manifest asks for top1 of at least 98.5, scored was 'x'"
+
+
 def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
     done = run(*dataset("BlocksInLoad", tmp_path / "r", *SOON))
     assert done.status == 3

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.recheck import check
 from tests.faults.command import (
     DATA,
     FAULTY,
@@ -57,6 +58,47 @@ def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert ended(process).status == 130
     assert codes(tmp_path / "r.partial") == ["interrupted"]
+
+
+def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
+    """Right after LoadGen's end, where reading a large journal and its logs takes a moment."""
+    process = start(
+        *("--scenario", "offline", "--backend", "null", "--mode", "performance"),
+        *("--queries", "1000000", "--max-batch", "4", "--out", str(tmp_path / "r")),
+    )
+    run_1 = tmp_path / "r.partial/performance/run_1"
+    while not (run_1 / "completions.npz").is_file():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    done = ended(process)
+    folder = tmp_path / ("r" if done.status == 0 else "r.partial")
+    assert done.status in (0, 130)
+    assert result(folder)["queries"]["samples_answered"] == 1_000_000
+    assert check(folder) == []
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_a_closed_stream_changes_nothing(stream: str, tmp_path: Path) -> None:
+    close = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[stream]
+    command = f'"$0" -m harness "$@" {close}'
+    words = ["bash", "-c", command, sys.executable, *SERVER, *SHORT, "--out", f"{tmp_path}/r"]
+    done = subprocess.run(words, cwd=ROOT, check=False)
+    assert done.returncode == 0
+    assert result(tmp_path / "r")["verdict"] == "VALID"
+
+
+def test_files_called_like_plug_ins_are_not_taken_for_them(tmp_path: Path) -> None:
+    for name in ("ort", "digits", "synthetic"):
+        (tmp_path / name).touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *SERVER, *SHORT, "--out", "r"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0
+    assert check(tmp_path / "r") == []
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -43,6 +43,7 @@ def test_other_answers_under_load_than_in_the_accuracy_run_are_found(tmp_path: P
     ("backend", "message"),
     [
         ("RaisesInLoad", "loading 'digits', raised ValueError: no load: see "),
+        ("SwallowsInClose", "on 'digits' raised ValueError: no warm-up: see "),
         ("RaisesInWarmUp", "on 'digits' raised ValueError: no warm-up: see "),
         ("OutOfMemory", "loading 'digits', ran out of memory"),
         ("BlocksInLoad", "harness: the measured process sent no 'loaded' for 6 s: "),
@@ -76,10 +77,17 @@ def test_a_measured_process_that_hangs_or_dies_is_status_5(
     assert done.printed.startswith("INVALID")
 
 
-def test_raising_in_close_loses_nothing_and_is_a_doubt(tmp_path: Path) -> None:
-    done = run_faulty("RaisesInClose", tmp_path / "r", *PERFORMANCE)
+@pytest.mark.parametrize("backend", ["RaisesInClose", "LeavesInClose"])
+def test_raising_in_close_loses_nothing_and_is_a_doubt(backend: str, tmp_path: Path) -> None:
+    done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
     assert done.status == 0, done.said
     assert "close-raised" in doubts(tmp_path / "r")
+
+
+@pytest.mark.parametrize("backend", ["OwnThreadRaises", "DescribesNan"])
+def test_what_does_no_harm_is_let_be(backend: str, tmp_path: Path) -> None:
+    done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)
+    assert done.status == 0, done.said
 
 
 def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:

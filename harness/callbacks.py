@@ -1,0 +1,96 @@
+"""LoadGen's callbacks, in the measured process. None may raise: LoadGen would crash."""
+
+import gc
+import resource
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.clock import wall_offset_ns
+from harness.dispatch import WORKER, Dispatcher
+from harness.journal import Journal
+from harness.types import Dataset
+
+Die = Callable[[BaseException], None]
+"""Tells the supervisor and ends this process."""
+
+
+class SampleCallbacks:
+    """load and unload of the dataset's samples, and what the run used between them."""
+
+    def __init__(self, dataset: Dataset, journal: Journal, die: Die) -> None:
+        self._dataset = dataset
+        self._journal = journal
+        self._die = die
+        self._rss_before_bytes = _rss_bytes()
+        self._start: dict[str, float] | None = None
+        self._end: dict[str, float] | None = None
+
+    def load(self, indices: list[int]) -> None:
+        self._journal.loading = True
+        try:
+            self._dataset.load(indices)
+        except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
+            self._die(e)
+        gc.collect()
+        gc.freeze()
+        self._start = self._start or _usage()
+        self._journal.loading = False
+
+    def unload(self, indices: list[int]) -> None:
+        self._end = _usage()
+        self._journal.loading = True  # until the next set is there, or the logs are written
+        try:
+            self._dataset.unload(indices)
+        except BaseException:  # noqa: BLE001 - every answer was given: only worth a note
+            traceback.print_exc()
+
+    def used(self) -> dict[str, Any]:
+        """From the first set's load to the last one's unload."""
+        end = self._end or _usage()  # LoadGen that cannot open its logs runs nothing
+        start = self._start or end
+        return {k: end[k] - start[k] for k in end} | {
+            "rss_before_bytes": self._rss_before_bytes,
+            "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+
+def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]], None]:
+    def issue(ids: list[int], indices: list[int]) -> None:
+        try:
+            dispatcher.issue(ids, indices)
+        except BaseException as e:  # noqa: BLE001 - say why first
+            die(e)
+
+    return issue
+
+
+def no_worker_dies_alone(die: Die) -> None:
+    """LoadGen would wait for its samples for ever; a plug-in's own thread is no concern of ours."""
+
+    def raised(e: threading.ExceptHookArgs) -> None:
+        if e.thread is not None and e.thread.name.startswith(WORKER):
+            die(e.exc_value or e.exc_type())
+        threading.__excepthook__(e)
+
+    threading.excepthook = raised
+
+
+def _usage() -> dict[str, float]:
+    """Of this process so far; wall_offset_ns grows only when the wall clock is stepped or slewed."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "wall_s": time.monotonic(),
+        "wall_offset_ns": wall_offset_ns(),
+        "voluntary_switches": used.ru_nvcsw,
+        "involuntary_switches": used.ru_nivcsw,
+    }
+
+
+def _rss_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
