@@ -129,10 +129,13 @@ def _judged(
         "p99_last_us": p99_us[-1],
         "p99_spread_between_minutes_us": round(spread_us, 1),
         "p99_by_minute_us": list(p99_us),
-        "passed": not lost
-        and grown_mb <= allowed_mb
-        and supervisor_mb <= MARGIN_MB
-        and abs(p99_us[-1] - p99_us[0]) <= max(2 * spread_us, 0.1 * p99_us[0]),
+        "passed": bool(
+            not lost
+            and result["verdict"] == "VALID"
+            and grown_mb <= allowed_mb
+            and supervisor_mb <= MARGIN_MB
+            and abs(p99_us[-1] - p99_us[0]) <= max(2 * spread_us, 0.1 * p99_us[0])
+        ),
     }
 
 
