@@ -226,7 +226,7 @@ def _list(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m harness list", description="What can be named.")
     parser.parse_args(arguments)
     from harness import registry
-    from harness.manifest import shipped_models
+    from harness.manifest import load_model, named_models
 
     for kind in ("scenario", "backend", "dataset", "metric"):
         print(f"{kind}s")
@@ -234,8 +234,9 @@ def _list(arguments: list[str]) -> int:
             state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
             print(f"  {name:<16}{entry.about}{state}")
     print("models")
-    for name in shipped_models():
-        print(f"  {name}")
+    for name in named_models():
+        manifest = load_model(name).manifest
+        print(f"  {name:<20}{manifest.description if manifest else ''}")
     return 0
 
 

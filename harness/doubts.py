@@ -84,6 +84,16 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
             )
 
 
+def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
+    """pinned: the manifest says which file it must be."""
+    if not pinned:
+        yield Reason(
+            "model-not-pinned",
+            f"the manifest of {model!r} names no SHA-256 for its file; the one that ran has "
+            f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
+        )
+
+
 def machine_doubts(
     noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
 ) -> Iterator[Reason]:

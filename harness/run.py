@@ -83,7 +83,8 @@ class _MainJob:
         self._dataset = config.dataset or default_dataset(self._model)
         self._metric = config.metric or default_metric(self._model)
         self._config = config
-        preflight.check(config, self._dataset, self._metric)
+        preflight.check(config, self._model, self._dataset, self._metric)
+        preflight.obtain_model(config, self._model)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         self._folder = results.new_folder(
             config.out, config.scenario, config.backend, self._model.name
@@ -112,7 +113,7 @@ class _MainJob:
         """A performance run is behind us and there is nothing to score: do not log answers."""
         if self.findings.loaded is None:
             return False
-        reason = score.no_score(self.findings.loaded, self._metric)
+        reason = score.no_score(self._model, self.findings.loaded, self._metric)
         self.findings.scoring = score.Scoring(no_score=reason)
         return bool(reason)
 

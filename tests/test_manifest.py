@@ -85,7 +85,7 @@ def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> Non
     model = written(tmp_path, content)
     (tmp_path / "m.onnx").unlink()
     lines = refusal(model.path, ("onnx",))
-    assert lines == [f"{tmp_path}/m.onnx cannot be read: No such file or directory"]
+    assert lines == [f"model 'mine' has no file m.onnx here: put it at {tmp_path}/m.onnx"]
 
 
 @pytest.mark.parametrize("path", ["../m.onnx", "/etc/hostname", "a/../../m.onnx", "link/m.onnx"])
@@ -218,10 +218,8 @@ def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> 
         ("missing.onnx", "--model missing.onnx: there is no such file"),
         ("models/missing", "--model models/missing: there is no such file"),
         ("missing.yaml", "missing.yaml cannot be read: No such file or directory"),
-        (
-            "digit",
-            "no model named 'digit': choose from digits, or give a path to a manifest or model file",
-        ),
+        ("digit", "no model named 'digit': did you mean 'digits'?"),
+        ("xyz", "no model named 'xyz': see `python -m harness list`, or give a path to a file"),
     ],
 )
 def test_a_model_that_is_not_there_is_one_line(text: str, line: str) -> None:
