@@ -132,11 +132,16 @@ class Model:
     def _found(self, file: ModelFile, /) -> Path | None:
         for folder in (self._folder, self._cached):
             path = folder / file.path
-            if not path.resolve().is_relative_to(folder.resolve()):
+            try:
+                inside = path.resolve().is_relative_to(folder.resolve())
+                here = path.exists()
+            except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+                raise ConfigError(f"model {self.name!r}: file {file.path!r}: {e}") from None
+            if not inside:
                 raise ConfigError(
                     f"model {self.name!r}: file {file.path} leaves the manifest's folder"
                 )
-            if path.exists():
+            if here:
                 return path
         return None
 

@@ -13,12 +13,14 @@ _ONE = re.compile(r"(>=|<=|==|!=|>|<)\s*([\d.]+)")
 
 
 class Here(NamedTuple):
-    """The chosen backend's framework (module, version), memory, and the CPU's flags.
+    """The chosen backend's framework, memory, and the CPU's flags.
 
+    framework: the module; distribution and version: what provides it, e.g. onnxruntime-gpu 1.31.1.
     None and empty: not known here, and then nothing is held against it.
     """
 
     framework: str | None
+    distribution: str | None
     version: str | None
     ram_mb: int
     cpu_flags: frozenset[str]
@@ -27,7 +29,8 @@ class Here(NamedTuple):
 def here(framework: str | None) -> Here:
     """framework: the module the backend needs; it is not imported."""
     ram_mb = host.available_memory_bytes() >> 20
-    return Here(framework, _installed(framework), ram_mb, host.cpu_flags())
+    distribution, installed = _installed(framework)
+    return Here(framework, distribution, installed, ram_mb, host.cpu_flags())
 
 
 def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
@@ -37,7 +40,7 @@ def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
         if have is not None and not satisfies(have, wanted):
             yield (
                 f"model {model!r} requires {framework} {wanted}, {have} is installed: "
-                f"pip install '{framework.replace('_', '-')}{wanted.replace(' ', '')}'"
+                f"pip install '{found.distribution}{wanted.replace(' ', '')}'"
             )
     if requires.ram_mb is not None and found.ram_mb < requires.ram_mb:
         yield (
@@ -78,11 +81,11 @@ def _holds(a: tuple[int, ...], sign: str, b: tuple[int, ...]) -> bool:
     }[sign]
 
 
-def _installed(module: str | None) -> str | None:
+def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
     """onnxruntime may come from onnxruntime-gpu, tensorflow from tensorflow-cpu."""
     for distribution in packages_distributions().get(module or "", ()):
         try:
-            return version(distribution)
+            return distribution, version(distribution)
         except PackageNotFoundError:  # removed meanwhile
             continue
-    return None
+    return None, None

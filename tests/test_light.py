@@ -49,7 +49,7 @@ def test_a_run_is_valid_and_marked(
     out = tmp_path / "run"
     mode = "performance" if name == "shufflenet" else "both"
     words = ["--scenario", "offline", "--model", f"light/{name}", "--queries", "4", "--mode", mode]
-    assert main([*words, "--max-batch", "2", "--quiet", "--out", str(out)]) == 0
+    assert main([*words, "--max-batch", "2", "--instances", "1", "--quiet", "--out", str(out)]) == 0
     result = json.loads((out / "result.json").read_text())
     assert result["model"] == f"light-{name}"
     assert result["accuracy"] == {"value": None, "reason": "random weights"}

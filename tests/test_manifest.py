@@ -92,6 +92,16 @@ def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> Non
     assert lines == [f"model 'mine' has no file m.onnx here: put it at {tmp_path}/m.onnx"]
 
 
+@pytest.mark.parametrize("path", ["a\0b", "x" * 300, "circle"], ids=["NUL", "long", "circle"])
+def test_a_path_that_no_file_can_have_is_one_line(
+    path: str, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    content["files"]["onnx"]["path"] = path
+    (line,) = refusal(written(tmp_path, content).path, ("onnx",))
+    assert line.startswith("model 'mine'")
+
+
 @pytest.mark.parametrize("path", ["../m.onnx", "/etc/hostname", "a/../../m.onnx", "link/m.onnx"])
 def test_a_path_that_leaves_the_folder_is_refused(
     path: str, tmp_path: Path, content: dict[str, Any]

@@ -12,7 +12,7 @@ from harness.manifest import MODELS_DIR
 from harness.requirements import Here, problems, satisfies
 from harness.schema import Requires
 
-MACHINE = Here("onnxruntime", "1.31.1", 4096, frozenset({"avx2", "fma"}))
+MACHINE = Here("onnxruntime", "onnxruntime-gpu", "1.31.1", 4096, frozenset({"avx2", "fma"}))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_every_problem_has_its_line() -> None:
     assert list(problems("m", requires, MACHINE)) == [
         (
             "model 'm' requires onnxruntime >=1.99, 1.31.1 is installed: "
-            "pip install 'onnxruntime>=1.99'"
+            "pip install 'onnxruntime-gpu>=1.99'"
         ),
         (
             "model 'm' requires 10,000 MiB of memory, 4,096 are free: close other programs, or "
@@ -66,7 +66,7 @@ def test_what_is_met_is_silent() -> None:
 
 
 def test_what_is_not_known_here_is_not_held_against_the_machine() -> None:
-    nothing = Here(None, None, 1 << 20, frozenset())
+    nothing = Here(None, None, None, 1 << 20, frozenset())
     requires = Requires(frameworks={"torch": ">=99"}, cpu_flags=("avx512f",))
     assert list(problems("m", requires, nothing)) == []
 
