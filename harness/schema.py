@@ -58,7 +58,7 @@ class Output(_Strict):
 
 
 class Accuracy(_Strict):
-    """target: the least score that may be quoted, in the metric's unit.
+    """target: the least score that may be quoted (of errors: the most), in the metric's unit.
 
     sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
     tolerance: by how much two floats of such rows may differ and still be the same.
