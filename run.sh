@@ -33,4 +33,12 @@ ort | tensorflow | openvino | litert | torch) ensure_env "$backend" ;;
 *) ensure_env ;; # null, a plug-in, or a name that the harness will refuse
 esac
 
+model=$(option --model "$@")
+if [[ -z $model && -f $config ]]; then
+    model=$(sed -n 's/^model: *\(light\/[a-z0-9_]*\) *$/\1/p' "$config")
+fi
+if [[ $model == light/* ]]; then
+    ensure_env light
+fi
+
 exec "$venv/bin/python" -P -m harness "$@"

@@ -26,6 +26,7 @@ from harness.errors import HarnessError
 from harness.logs import ACCURACY, DETAIL, AccuracyLogError
 from harness.manifest import load_model
 from harness.recheck import check
+from harness.requirements import here, problems
 from harness.score import compute
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +38,14 @@ _USER_CONF = """# a comment
 *.Server.target_qps = 20
 resnet50.Server.target_latency = 15
 *.Offline.min_duration = 600000
+"""
+
+_MANIFEST = """
+performance_count: 500
+requires:
+  frameworks: {onnxruntime: ">=1.20, <2"}
+  ram_mb: 100
+  cpu_flags: [sse2]
 """
 
 scalars = st.one_of(
@@ -125,7 +134,7 @@ class Fuzz:
 
     def targets(self) -> Mapping[str, tuple[st.SearchStrategy[bytes], Callable[[bytes], None]]]:
         config = (self.run / "config.yaml").read_text(encoding="utf-8")
-        manifest = (ROOT / "harness/models/digits.yaml").read_text(encoding="utf-8")
+        manifest = (ROOT / "harness/models/digits.yaml").read_text(encoding="utf-8") + _MANIFEST
         files = {
             name: (self.run / name).read_text(encoding="utf-8")
             for name in (
@@ -162,7 +171,13 @@ class Fuzz:
         make_config(values, problems)
 
     def _manifest(self, content: bytes) -> None:
-        load_model(str(self._file("manifest.yaml", content)))
+        """Its files are looked for and never fetched: nothing here asks for that."""
+        model = load_model(str(self._file("manifest.yaml", content)))
+        assert model.manifest is not None
+        list(problems(model.name, model.manifest.requires, here("onnxruntime")))
+        assert model.steps.keys() == {spec.name for spec in model.inputs}
+        assert model.may_have_to_be_obtained in (True, False)
+        model.path(("onnx",))
 
     def _user_conf(self, content: bytes) -> None:
         text = userconf.lint(self._file("user.conf", content))

@@ -5,7 +5,6 @@ python benchmarks/overhead.py [--rows NAME,...] [--quick]
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmarks import offline, pairs, rates
 from benchmarks.command import DIGITS, Noise, Run, harness, script, wall_s
 from benchmarks.pairs import MIN_PAIRS, difference, estimate, ratio
 from benchmarks.report import Row, absolute, save
-from benchmarks.topology import write_light
+from harness import light
 
 QUICK_PAIRS = 3
 PROBE_S = 1.0
@@ -84,10 +83,8 @@ def offline_digits(count: int, noise: Noise) -> list[Row]:
 
 
 def offline_squeezenet(count: int, noise: Noise) -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "squeezenet.onnx"
-        write_light("squeezenet", path)
-        return [offline.row("squeezenet", path, (1, 2, 4, 8, 16, 32), 2_000, 0.97, count, noise)]
+    path = light.make("squeezenet")
+    return [offline.row("squeezenet", path, (1, 2, 4, 8, 16, 32), 2_000, 0.97, count, noise)]
 
 
 _MILLION = {

@@ -245,7 +245,7 @@ def _list(arguments: list[str]) -> int:
     parser = _Parser(prog="python -m harness list", description="What can be named.")
     parser.parse_args(arguments)
     from harness import registry
-    from harness.manifest import shipped_models
+    from harness.manifest import load_model, named_models
 
     lines = []
     for kind in ("scenario", "backend", "dataset", "metric"):
@@ -253,7 +253,11 @@ def _list(arguments: list[str]) -> int:
         for name, entry in registry.rows(kind):
             state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
             lines.append(f"  {name:<16}{entry.about}{state}")
-    show("\n".join([*lines, "models", *(f"  {name}" for name in shipped_models())]))
+    lines.append("models")
+    for name in named_models():
+        manifest = load_model(name).manifest
+        lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
+    show("\n".join(lines))
     return 0
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from harness.clock import SLEW_PPM
-from harness.manifest import Accuracy
 from harness.plan import LoadPlan
 from harness.sampling import FEWEST
+from harness.schema import Accuracy
 from harness.stages import Completions
 from harness.stats import percentile_ns, queries_needed
 from harness.types import Array, Reason
@@ -84,6 +84,16 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
                 f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
                 "the machine was busy between LoadGen's stamp and ours",
             )
+
+
+def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
+    """pinned: the manifest says which file it must be."""
+    if not pinned:
+        yield Reason(
+            "model-not-pinned",
+            f"the manifest of {model!r} names no SHA-256 for its file; the one that ran has "
+            f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
+        )
 
 
 def machine_doubts(
@@ -175,7 +185,7 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
 
 def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
     """A manifest has a target, an accuracy run was asked for, and the target was not applied."""
-    asked = f"the manifest asks for {target.metric} of at least {target.target:g}"
+    asked = f"the manifest has a target, {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{asked}, nothing was scored: {why}")
     elif metric != target.metric:

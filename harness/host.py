@@ -221,6 +221,15 @@ def _cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty if untold."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(flags.split())
+    return frozenset()
+
+
 def _os_name() -> str:
     try:
         return platform.freedesktop_os_release()["PRETTY_NAME"]

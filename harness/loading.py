@@ -1,13 +1,13 @@
 """Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness import registry
+from harness.cache import cache_dir
 from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.manifest import Model, load_model
@@ -126,12 +126,6 @@ def _check_batches(inputs: Sequence[TensorSpec]) -> None:
                 "dimension must be the batch; export the model with one"
             )
     fixed_batch(inputs)
-
-
-def cache_dir() -> Path:
-    """Where downloaded files and preprocessed samples are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "mlperf-harness"
 
 
 def open_dataset(

@@ -1,20 +1,24 @@
-"""Model manifests: what a model is, read from YAML and checked field by field.
+"""Model manifests: what a model is, read from YAML and checked field by field, and where its files are.
 
-The schema is in `Manifest`; unknown or missing fields are errors that name the field, a file whose
-SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
+The schema is in harness/schema.py; unknown or missing fields are errors that name the field, a file
+whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
 """
 
 import hashlib
+from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
+from harness import light
+from harness.cache import cache_dir
 from harness.errors import ConfigError
+from harness.fetch import fetch
 from harness.parse import Slo, parse_slo
-from harness.sampling import TOLERANCE
-from harness.steps import PostprocessSteps, PreprocessSteps
+from harness.schema import Accuracy, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
 
 MODELS_DIR = Path(__file__).parent / "models"
@@ -22,91 +26,11 @@ MAX_MANIFEST_BYTES = 1 << 20
 """YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModelFile(_Strict):
-    """path: a file or a folder. sha256: of the file, or of the folder's listing (`sha256_of`)."""
-
-    path: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
-    if any(size in (0, "") or (isinstance(size, int) and size < 0) for size in shape):
-        raise ValueError("a size is a number of at least 1, a name, or null")
-    return shape
-
-
-class Input(_Strict):
-    name: str
-    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
-    shape: Annotated[tuple[int | str | None, ...], AfterValidator(_check_shape)]
-    preprocess: PreprocessSteps = ()
-
-    @property
-    def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, self.dtype, self.shape)
-
-
-class Output(_Strict):
-    """postprocess: what turns the output's rows into answers, applied inside the timed part."""
-
-    name: str
-    postprocess: PostprocessSteps = ()
-
-
-class Accuracy(_Strict):
-    """target: the least score that may be quoted, in the metric's unit.
-
-    tolerance: how far a float of an answer may lie from the same answer in another batch, absolute
-    and relative. sampling_tolerance: answers of the performance run that may differ by more.
-    """
-
-    metric: str
-    target: Annotated[float, Field(allow_inf_nan=False)]
-    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
-    sampling_tolerance: Annotated[int, Field(ge=0)] = 0
-
-
-def _check_slo(text: str) -> str:
-    parse_slo(text)
-    return text
-
-
-class Manifest(_Strict):
-    """One model. files: format name -> file, relative to the manifest."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    version: str
-    description: str
-    licence: str
-    references: tuple[str, ...] = ()
-    task: Literal[
-        "image-classification",
-        "object-detection",
-        "segmentation",
-        "image-to-image",
-        "question-answering",
-        "text-classification",
-        "embedding",
-        "speech-recognition",
-        "table",
-        "none",
-    ]
-    files: dict[str, ModelFile]
-    inputs: tuple[Input, ...]
-    outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
-    dataset: str
-    accuracy: Accuracy | None = None
-    slo: Annotated[str, AfterValidator(_check_slo)] | None = None
-    max_batch: Annotated[int, Field(ge=1)] | None = None
-    mlperf_model: str | None = None
-
-
 class Model:
-    """The model of a run: a manifest, or a bare file about which nothing is known."""
+    """The model of a run: a manifest, or a bare file about which nothing is known.
+
+    A file of a manifest lies beside it, or in the model's folder in the cache.
+    """
 
     def __init__(self, name: str, manifest: Manifest | None, folder: Path, bare: Path | None):
         self.name = name
@@ -140,39 +64,127 @@ class Model:
     def slo(self) -> Slo | None:
         return parse_slo(self.manifest.slo) if self.manifest and self.manifest.slo else None
 
+    @property
+    def performance_count(self) -> int | None:
+        """Samples."""
+        return self.manifest.performance_count if self.manifest else None
+
+    @property
+    def has_random_weights(self) -> bool:
+        """Then its speed says something, and its answers say nothing."""
+        return self.manifest is not None and self.manifest.weights == "random"
+
     def path(self, formats: tuple[str, ...]) -> Path | None:
         """The file in the first of `formats` there is; None for a backend that reads none."""
         if not formats:
             return None
         if self._bare is not None:
             return self._bare
+        file = self._declared(formats)
+        path = self._found(file)
+        if path is None:
+            how = f" ({file.obtain})" if file.obtain else ""
+            raise ConfigError(
+                f"model {self.name!r} has no file {file.path} here: put it at "
+                f"{self._home(file)}{how}"
+            )
+        return self._checked(path, file)
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        """Fetch or make what `path` is going to ask for, where that is possible and still to do."""
+        if not formats or self._bare is not None:
+            return
+        file = self._declared(formats)
+        if file.source is not None and self._found(file) is None:
+            assert file.sha256 is not None
+            say(f"fetching {file.source}, once")
+            fetch(file.source, file.sha256, self._home(file), say)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        """Whether any of its files is missing and could be fetched or made here."""
+        files = self.manifest.files.values() if self.manifest else ()
+        return any(file.source and self._found(file) is None for file in files)
+
+    def sha256(self, path: Path) -> str:
+        """Of a file that `path` gave: the manifest's was checked then."""
+        files = self.manifest.files.values() if self.manifest else ()
+        known = {self._found(f): f.sha256 for f in files if f.sha256 is not None}
+        return known.get(path) or sha256_of(path)
+
+    def is_pinned(self, sha256: str | None) -> bool:
+        """False where the manifest leaves open which file it is, and this one was taken."""
+        if self.manifest is None or self.has_random_weights or sha256 is None:
+            return True
+        return sha256 in {file.sha256 for file in self.manifest.files.values()}
+
+    def _declared(self, formats: tuple[str, ...]) -> ModelFile:
         assert self.manifest is not None
         for name in formats:
             if name in self.manifest.files:
-                return self._checked(self.manifest.files[name])
+                return self.manifest.files[name]
         have = ", ".join(self.manifest.files)
         raise ConfigError(
             f"model {self.name!r} has no file in a format this backend reads "
             f"({', '.join(formats)}): it has {have}"
         )
 
-    def sha256(self, path: Path) -> str:
-        """Of a file that `path` gave: the manifest's was checked then."""
-        files = self.manifest.files.values() if self.manifest else ()
-        known = {self._folder / f.path: f.sha256 for f in files}
-        return known.get(path) or sha256_of(path)
+    @property
+    def _cached(self) -> Path:
+        return cache_dir() / "models" / self.name
 
-    def _checked(self, file: ModelFile) -> Path:
-        path = self._folder / file.path
-        if not path.resolve().is_relative_to(self._folder.resolve()):
-            raise ConfigError(f"model {self.name!r}: file {file.path} leaves the manifest's folder")
-        found = sha256_of(path)
+    def _found(self, file: ModelFile, /) -> Path | None:
+        for folder in (self._folder, self._cached):
+            path = folder / file.path
+            try:
+                inside = path.resolve().is_relative_to(folder.resolve())
+                here = path.exists()
+            except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+                raise ConfigError(f"model {self.name!r}: file {file.path!r}: {e}") from None
+            if not inside:
+                raise ConfigError(
+                    f"model {self.name!r}: file {file.path} leaves the manifest's folder"
+                )
+            if here:
+                return path
+        return None
+
+    def _home(self, file: ModelFile) -> Path:
+        """Where a file belongs that is not there: an installed package is nobody's to write in."""
+        fetched = file.source is not None or self._folder == MODELS_DIR
+        return (self._cached if fetched else self._folder) / file.path
+
+    def _checked(self, path: Path, file: ModelFile) -> Path:
+        found = sha256_of(path) if file.sha256 is not None else None
         if found != file.sha256:
             raise ConfigError(
-                f"{path}: SHA-256 is {found[:12]}…, the manifest of {self.name!r} says "
-                f"{file.sha256[:12]}…: restore the file, or update the manifest if you changed it"
+                f"{path}: SHA-256 is {str(found)[:12]}…, the manifest of {self.name!r} says "
+                f"{str(file.sha256)[:12]}…: restore the file, or update the manifest if you changed it"
             )
         return path
+
+
+class LightModel(Model):
+    """One of harness/light.py: its file is made, not found."""
+
+    def __init__(self, short: str):
+        name = light.PREFIX + short
+        manifest = parse_manifest(light.manifest_of(short), name)
+        super().__init__(manifest.name, manifest, MODELS_DIR, None)
+        self._short = short
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        if formats and self._found(self._declared(formats)) is None:
+            say(f"making {light.made_path(self._short)}, once")
+            light.make(self._short)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        return not light.made_path(self._short).is_file()
+
+    def _found(self, _file: ModelFile, /) -> Path | None:
+        path = light.made_path(self._short)
+        return path if path.is_file() else None
 
 
 def sha256_of(path: Path) -> str:
@@ -189,7 +201,9 @@ def sha256_of(path: Path) -> str:
 
 
 def load_model(text: str) -> Model:
-    """A shipped manifest's name, a .yaml path, or a path to a model file."""
+    """A shipped manifest's name, light/<topology>, a .yaml path, or a path to a model file."""
+    if (short := text.removeprefix(light.PREFIX)) != text and short in light.LIGHT:
+        return LightModel(short)
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _from_manifest(path)
@@ -199,20 +213,29 @@ def load_model(text: str) -> Model:
         return Model(path.stem, None, path.parent, path.absolute())
     shipped = MODELS_DIR / f"{text}.yaml"
     if not shipped.is_file():
-        raise ConfigError(
-            f"no model named {text!r}: choose from {', '.join(shipped_models())}, "
-            "or give a path to a manifest or model file"
+        near = get_close_matches(text, named_models(), n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "see `python -m harness list`, or give a path to a file"
         )
+        raise ConfigError(f"no model named {text!r}: {hint}")
     return _from_manifest(shipped)
 
 
 def is_path(text: str) -> bool:
     """Of a --model: whether it is a file, or else a shipped manifest's name."""
-    return bool(Path(text).suffix) or "/" in text
+    return bool(Path(text).suffix) or ("/" in text and not text.startswith(light.PREFIX))
 
 
 def shipped_models() -> list[str]:
+    """The manifests in harness/models."""
     return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
+
+
+def named_models() -> list[str]:
+    """Everything that --model takes by name."""
+    return [*shipped_models(), *(light.PREFIX + short for short in light.LIGHT)]
 
 
 def _from_manifest(path: Path) -> Model:

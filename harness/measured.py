@@ -129,7 +129,8 @@ class _Measurement:
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
         dataset = open_dataset(config, model, self._dataset, inputs)
-        self._held = samples_held(dataset, self._dataset, config.performance_count)
+        asked = config.performance_count or model.performance_count
+        self._held = samples_held(dataset, self._dataset, asked)
         output = model.output
         postprocess = postprocessor(
             output.postprocess if output else (), output.name if output else None

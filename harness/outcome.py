@@ -9,6 +9,7 @@ from harness.doubts import (
     compared_doubts,
     drift_doubts,
     machine_doubts,
+    model_doubts,
     padding_doubts,
     performance_doubts,
     sample_doubts,
@@ -156,6 +157,10 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
         yield from unscored_doubts(target, scored.metric if scored else None, no_score)
     if found.scoring.compared is not None:
         yield from compared_doubts(found.scoring.compared.answers)
+    if found.loaded is not None:
+        sha256 = found.loaded.model_sha256
+        pinned = found.model.is_pinned(sha256)
+        yield from model_doubts(found.model.name, sha256, pinned=pinned)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 
@@ -167,6 +172,8 @@ def _not_for_submission(found: Findings) -> Iterable[str]:
         yield "null backend: the harness's own cost, no model"
     if found.loaded is not None and found.loaded.synthetic:
         yield "synthetic data"
+    if found.model.has_random_weights:
+        yield "random weights"
 
 
 def _journal_latency(run: Evidence, done: Completions) -> Mapping[str, int] | None:
@@ -238,7 +245,8 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
             "source": "LoadGen mlperf_log_accuracy.json",
         }
     if not found.config.runs_accuracy:
-        return {"value": None, "reason": "performance run only"}
+        random = found.model.has_random_weights
+        return {"value": None, "reason": "random weights" if random else "performance run only"}
     why = failure.text if failure else no_score
     return {"value": None, "reason": why or "the run ended before it was scored"}
 

@@ -1,6 +1,6 @@
 """What can be known before anything is started: every problem at once, nothing measured yet."""
 
-from harness import registry, userconf
+from harness import registry, requirements, userconf
 from harness.config import RunConfig
 from harness.console import say
 from harness.errors import ConfigError, HarnessError
@@ -15,8 +15,9 @@ def model_key(model: Model) -> str:
     return key or model.name
 
 
-def check(config: RunConfig, dataset: str, metric: str | None) -> None:
+def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
     """What can be known before anything is started; all problems at once."""
+    entry = registry.BACKENDS.get(config.backend)
     problems: list[str] = []
     for kind, name in (("backend", config.backend), ("dataset", dataset), ("metric", metric)):
         try:
@@ -27,6 +28,9 @@ def check(config: RunConfig, dataset: str, metric: str | None) -> None:
     if config.data_dir is not None and not config.data_dir.is_dir():
         problems.append(f"--data-dir {config.data_dir}: there is no such folder")
     problems += _version_problems(config)
+    if model.manifest is not None:
+        found = requirements.here(entry.needs if entry is not None else None)
+        problems += requirements.problems(model.name, model.manifest.requires, found)
     if config.user_conf is not None:
         try:
             userconf.lint(config.user_conf)
@@ -34,9 +38,18 @@ def check(config: RunConfig, dataset: str, metric: str | None) -> None:
             problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
-    entry = registry.BACKENDS.get(config.backend)
     if entry is not None and not entry.installed:
         raise registry.missing_extra("backend", config.backend, entry)
+
+
+def obtain_model(config: RunConfig, model: Model) -> None:
+    """Fetch or make the model's file where it is not here yet, so that the measured process finds it.
+
+    Only then is the backend imported here: it knows which format it reads.
+    """
+    if model.may_have_to_be_obtained:
+        formats = getattr(registry.load("backend", config.backend), "formats", ())
+        model.obtain(formats, say)
 
 
 def _version_problems(config: RunConfig) -> list[str]:

@@ -81,7 +81,7 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
     metric = found.config.metric or default_metric(found.model)
     run = found.accuracy
     if run is None:
-        return score.Scoring(no_score=score.no_score(loaded, metric))
+        return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
     dtype = run.ended["answer_dtype"]

@@ -84,7 +84,8 @@ class _MainJob:
         self._dataset = config.dataset or default_dataset(self._model)
         self._metric = config.metric or default_metric(self._model)
         self._config = config
-        preflight.check(config, self._dataset, self._metric)
+        preflight.check(config, self._model, self._dataset, self._metric)
+        preflight.obtain_model(config, self._model)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         self._folder = results.new_folder(
             config.out, config.scenario, config.backend, self._model.name
@@ -108,7 +109,9 @@ class _MainJob:
             self._performance()
         if self._config.runs_accuracy:
             known = self.findings.loaded  # from a performance run
-            pointless = score.no_score(known, self._metric) if known is not None else ""
+            pointless = (
+                score.no_score(self._model, known, self._metric) if known is not None else ""
+            )
             if pointless:
                 self.findings.scoring = score.Scoring(no_score=pointless)
             else:
@@ -205,7 +208,9 @@ class _MainJob:
         elif accuracy:
             plan = accuracy_plan(self._scenario, config, slo, loaded)
         else:
-            compared = config.runs_accuracy and not score.no_score(loaded, self._metric)
+            compared = config.runs_accuracy and not score.no_score(
+                self._model, loaded, self._metric
+            )
             plan = performance_plan(self._scenario, config, slo, loaded, found, compared=compared)
         model_bytes = loaded.model_bytes * self._spec.instances
         check_memory(

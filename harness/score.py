@@ -9,7 +9,7 @@ from harness.config import RunConfig
 from harness.errors import one_line
 from harness.loading import open_dataset
 from harness.logs import ACCURACY, AccuracyLogError, read_answers
-from harness.manifest import load_model
+from harness.manifest import Model, load_model
 from harness.sampling import Compared
 from harness.sizing import Loaded
 from harness.types import Answer, Reason, Score
@@ -39,11 +39,11 @@ def judge(
     Whatever a plug-in's dataset or metric raises becomes the failure.
     """
     outdir = folder / "accuracy"
-    if pointless := no_score(loaded, metric):
+    model = load_model(config.model)
+    if pointless := no_score(model, loaded, metric):
         return Scoring(no_score=pointless)
     assert metric is not None
     try:
-        model = load_model(config.model)
         made = open_dataset(config, model, dataset, loaded.inputs)
         labels = {i: made.label(i) for i in range(len(made))}
         if all(label is None for label in labels.values()):
@@ -63,8 +63,10 @@ def judge(
         return Scoring(failure=Reason("accuracy-failed", text))
 
 
-def no_score(loaded: Loaded, metric: str | None) -> str:
+def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
     """Why an accuracy run would be pointless; empty where it is not."""
+    if model.has_random_weights:
+        return "random weights"
     if loaded.synthetic:
         return "synthetic data"
     return "" if metric else "no metric: neither the manifest nor --metric names one"

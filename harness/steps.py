@@ -125,6 +125,12 @@ class Softmax(_Options):
     """Over the last axis."""
 
 
+class Shift(_Options):
+    """Adds a number to each answer, e.g. -1 where the model counts a background class."""
+
+    by: int
+
+
 class Stack(_Options):
     """All the outputs named, as one array with a last axis for them, in this order."""
 
@@ -157,6 +163,7 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
     "none": Nothing,
     "topk": TopK,
     "softmax": Softmax,
+    "shift": Shift,
     "stack": Stack,
     "boxes": Boxes,
     "hook": Hook,

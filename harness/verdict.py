@@ -10,11 +10,11 @@ from typing import Any
 
 from harness.clock import JUMP_NS, MAX_SLEW_PPM, ClockWatch
 from harness.logs import DetailLog
-from harness.manifest import Accuracy
 from harness.parse import Slo
 from harness.plan import MIN_DURATION_MS, LoadPlan
 from harness.sampling import Compared
 from harness.scenario import Scenario
+from harness.schema import Accuracy
 from harness.stages import Completions
 from harness.stats import queries_needed, queries_to_settle
 from harness.types import Reason, Score

@@ -68,7 +68,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
         (
             "--scenario server --model nosuch",
-            "no model named 'nosuch': choose from digits, or give a path to a manifest or model file",
+            "no model named 'nosuch': see `python -m harness list`, or give a path to a file",
         ),
         (
             "--scenario server --backend nosuch",

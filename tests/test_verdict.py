@@ -11,8 +11,8 @@ import pytest
 from harness import registry
 from harness.clock import ClockWatch
 from harness.logs import DetailLog
-from harness.manifest import Accuracy
 from harness.parse import parse_slo
+from harness.schema import Accuracy
 from harness.stages import Completions
 from harness.stats import queries_to_settle
 from harness.types import Reason, Score

@@ -131,7 +131,7 @@ def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
-    assert text == "the manifest asks for top1 of at least 98.5, scored was 'x'"
+    assert text == "the manifest has a target, top1 98.5, scored was 'x'"
 
 
 def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
