@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.answers import AnswerRow
 from harness.channel import Channel
 from harness.clock import wall_offset_ns
 from harness.config import RunConfig, from_plain
@@ -36,8 +37,9 @@ from harness.dispatch import (
     SlicedDispatcher,
 )
 from harness.errors import HarnessError
+from harness.hooks import load_hook
 from harness.journal import Journal
-from harness.loadgen import Callbacks, Responder, settings_for, start_test
+from harness.loadgen import Callbacks, responder_for, settings_for, start_test
 from harness.loading import (
     batch_in_file,
     described,
@@ -52,7 +54,7 @@ from harness.manifest import Model, load_model
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
-from harness.types import Array, Backend, Dataset, TensorSpec
+from harness.types import Backend, Dataset, TensorSpec
 from harness.warmup import Answerer, calibrate_latency, calibrate_rate, warm_up
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
@@ -126,7 +128,9 @@ class _Measurement:
             self._held = samples_held(dataset, self._dataset, config.performance_count)
             output = model.output
             postprocess = postprocessor(
-                output.postprocess if output else (), output.name if output else None
+                output.postprocess if output else (),
+                output.name if output else None,
+                load_hook(model, config.hook),
             )
             self._send_loaded(model, path, backends[0], dataset, inputs)
             row = self._warm_up(backends, dataset, postprocess)
@@ -140,7 +144,7 @@ class _Measurement:
                     backend,
                     dataset,
                     postprocess,
-                    Responder(self._max_batch, row),
+                    responder_for(self._max_batch, row),
                     journal.writer(i),
                     row,
                     self._failures,
@@ -196,8 +200,8 @@ class _Measurement:
 
     def _warm_up(
         self, backends: Sequence[Backend], dataset: Dataset, postprocess: Postprocess
-    ) -> Array:
-        """Every instance answers batches of the sizes to come, then calibrates. -> one answer."""
+    ) -> AnswerRow:
+        """Every instance answers batches of the sizes to come, then calibrates."""
         powers = {1 << n for n in range(self._max_batch.bit_length())}
         sizes = sorted(powers | {self._max_batch})
         loaded = list(range(min(self._held, sizes[-1])))

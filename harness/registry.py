@@ -92,7 +92,7 @@ def load(kind: str, name: str) -> Any:
         raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {what}") from e
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -103,6 +103,14 @@ def _import(target: str) -> Any:
     else:
         module = importlib.import_module(module_name)
     return getattr(module, attribute)
+
+
+def load_function(path: Path, name: str) -> Any:
+    """What `name` is in a Python file of the user's, which is run for it."""
+    try:
+        return getattr(_import_file(path), name)
+    except (Exception, SystemExit) as e:
+        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_told(e)}") from e
 
 
 def _import_file(path: Path) -> Any:
