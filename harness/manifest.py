@@ -57,7 +57,7 @@ class Output(_Strict):
 
 
 class Accuracy(_Strict):
-    """target: the least score that may be quoted, in the metric's unit."""
+    """target: the least score that may be quoted (of errors: the most), in the metric's unit."""
 
     metric: str
     target: Annotated[float, Field(allow_inf_nan=False)]

@@ -224,6 +224,7 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
             "unit": score.unit,
             "samples": score.samples,
             "target": target,
+            "details": dict(score.details),
             "source": "LoadGen mlperf_log_accuracy.json",
         }
     if not found.config.runs_accuracy:

@@ -39,9 +39,11 @@ def check(config: RunConfig, dataset: str, metric: str | None) -> None:
             problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
-    entry = registry.BACKENDS.get(config.backend)
-    if entry is not None and not entry.installed:
-        raise registry.missing_extra("backend", config.backend, entry)
+    needed = {"backend": config.backend, "metric": metric if config.runs_accuracy else None}
+    for kind, name in needed.items():
+        entry = registry.KINDS[kind].get(name or "")
+        if name is not None and entry is not None and not entry.installed:
+            raise registry.missing_extra(kind, name, entry)
 
 
 def _version_problems(config: RunConfig) -> list[str]:

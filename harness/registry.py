@@ -40,7 +40,24 @@ DATASETS = {
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
 }
-METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
+METRICS = {
+    "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),
+    "top5": Entry("harness.accuracy.top1:Top5", "share with the right label among the best five"),
+    "map": Entry(
+        "harness.accuracy.detection:MeanAveragePrecision",
+        "COCO mean average precision of boxes",
+        "coco",
+        "pycocotools",
+    ),
+    "squad_f1": Entry("harness.accuracy.squad:SquadF1", "SQuAD F1 and exact match of spans"),
+    "dice": Entry("harness.accuracy.dice:Dice", "Dice coefficient of segmented volumes or images"),
+    "wer": Entry("harness.accuracy.wer:WordErrorRate", "word error rate of transcripts"),
+    "rouge": Entry(
+        "harness.accuracy.rouge:Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"
+    ),
+    "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
+    "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
+}
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
     "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
