@@ -9,6 +9,9 @@ from harness.types import Array
 COLUMNS = 7
 """Of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
 
+_BLOCK = 64
+"""Boxes that are compared at once."""
+
 
 def detections(
     head: Array, indices: Sequence[int], *, score: float, iou: float, most: int, side: int
@@ -22,18 +25,18 @@ def detections(
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(f"a YOLO head is (n, 4 + classes, anchors), this one is {head.shape}")
     rows = np.asarray(head, np.float32)
-    scores, labels = rows[:, 4:].max(axis=1), rows[:, 4:].argmax(axis=1)
     found = []
-    for one, best, label, index in zip(rows, scores, labels, indices, strict=True):
+    for one, best, index in zip(rows, rows[:, 4:].max(axis=1), indices, strict=True):
         chosen = np.flatnonzero(best > score)
         chosen = chosen[np.argsort(-best[chosen], kind="stable")]
-        boxes = _corners(one[:4, chosen])
-        kept = suppress(boxes, label[chosen], iou=iou, most=most)
+        few = one[:, chosen]
+        boxes, labels = _corners(few[:4]), few[4:].argmax(axis=0)
+        kept = suppress(boxes, labels, iou=iou, most=most)
         made = np.empty((len(kept), COLUMNS), np.float32)
         made[:, 0] = index
         made[:, 1:5] = np.clip(boxes[kept] / np.float32(side), 0, 1)
         made[:, 5] = best[chosen[kept]]
-        made[:, 6] = label[chosen[kept]]
+        made[:, 6] = labels[kept]
         found.append(made)
     return found
 
@@ -48,19 +51,32 @@ def _corners(boxes: Array) -> Array:
 def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
     """boxes: (k, 4) ymin, xmin, ymax, xmax, the best first. -> positions that stay, at most `most`.
 
-    Classes are compared, not moved apart by an offset, which would cost float32 its precision.
+    In blocks: a block is compared with what stays so far, then with itself. Classes are compared,
+    not moved apart by an offset, which would cost float32 its precision.
     """
-    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    left = np.arange(len(boxes))
-    kept: list[int] = []
-    while len(left) and len(kept) < most:
-        best, left = int(left[0]), left[1:]
-        kept.append(best)
-        rest = boxes[left]
-        heights = np.minimum(rest[:, 2], boxes[best, 2]) - np.maximum(rest[:, 0], boxes[best, 0])
-        widths = np.minimum(rest[:, 3], boxes[best, 3]) - np.maximum(rest[:, 1], boxes[best, 1])
-        shared = np.maximum(heights, 0) * np.maximum(widths, 0)
-        # Multiplied instead of divided: a box without area overlaps nothing.
-        same = shared > iou * (areas[left] + areas[best] - shared)
-        left = left[~(same & (labels[left] == labels[best]))]
-    return np.array(kept, np.intp)
+    kept = np.empty(0, np.intp)
+    for start in range(0, len(boxes), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(boxes)))
+        block = block[~_overlap(boxes, labels, kept, block, iou).any(axis=0)]
+        overlap = _overlap(boxes, labels, block, block, iou)
+        stays = np.ones(len(block), bool)
+        for i in range(len(block)):
+            if stays[i]:
+                stays[i + 1 :] &= ~overlap[i, i + 1 :]
+        kept = np.concatenate((kept, block[stays]))[:most]
+        if len(kept) == most:
+            break
+    return kept
+
+
+def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
+    """(len(first), len(second)): which pairs are of one class and overlap by more than `iou`."""
+    a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
+    heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
+    widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
+    shared = np.maximum(heights, 0) * np.maximum(widths, 0)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    # Multiplied instead of divided: a box without area overlaps nothing.
+    over = shared > iou * (areas[0] + areas[1] - shared)
+    pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
+    return pairs

@@ -37,8 +37,11 @@ def _topk(rows: Array, k: int) -> Array:
     classes = rows.shape[1]
     if k > classes:
         raise ConfigError(f"postprocess: topk of {k}, but the output has {classes} classes")
-    backwards = np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, : -k - 1 : -1]
-    best: Array = classes - 1 - backwards
+    least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
+    best = np.empty((len(rows), k), np.int64)
+    for into, row, kept in zip(best, rows, ~(rows < least), strict=True):  # NaN is kept
+        backwards = np.flatnonzero(kept)[::-1]
+        into[:] = backwards[np.argsort(row[backwards], kind="stable")][: -k - 1 : -1]
     return best
 
 

@@ -87,6 +87,7 @@ def test_topk_is_the_best_first_and_of_equals_the_first(rows: Any, k: int) -> No
     assert listed(found) == wanted
     assert np.array_equal(np.asarray(found)[:, 0], rows.argmax(axis=1))
     assert found.dtype == np.int64
+    assert listed(answers_of({"topk": {"k": k}}, (rows + 3).astype(np.uint8))) == wanted
 
 
 def test_topk_of_more_than_there_are() -> None:
@@ -203,6 +204,18 @@ def test_overlapping_boxes_of_one_class_become_one_and_no_more_than_asked_stay()
 def test_a_head_of_another_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="a YOLO head is"):
         answers_of("boxes", np.zeros(shape, np.float32), [0])
+
+
+def test_suppression_of_more_boxes_than_are_compared_at_once() -> None:
+    random = np.random.default_rng(5)
+    corners = random.integers(0, 60, (700, 2))
+    boxes = np.concatenate([corners, corners + random.integers(1, 30, (700, 2))], axis=1)
+    labels = random.integers(0, 3, 700)
+    wanted = suppressed_one_by_one(boxes, labels, 0.5)
+    assert 2 * 64 < len(wanted) < 700
+    for most in (5, 150, 700):
+        found = suppress(boxes.astype(np.float32), labels, iou=0.5, most=most)
+        assert found.tolist() == wanted[:most]
 
 
 def suppressed_one_by_one(boxes: Any, labels: Any, iou: float) -> list[int]:
