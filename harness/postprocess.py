@@ -125,9 +125,12 @@ def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
     return [np.stack(of_one, axis=-1) for of_one in zip(*chosen, strict=True)]
 
 
-def _winner_is_nan(outputs: Outputs, answers: Answers) -> bool:
-    """numpy's argmax stops at the first NaN, so one row's winner tells for the whole row."""
-    if isinstance(outputs, np.ndarray) and isinstance(answers, np.ndarray) and answers.size == 1:
+def _winner_is_nan(outputs: Outputs, answers: Any) -> bool:
+    """numpy's argmax stops at the first NaN, so one row's winner tells for the whole row.
+
+    answers: an array where outputs is one; not looked at otherwise.
+    """
+    if isinstance(outputs, np.ndarray) and answers.size == 1:
         winner = outputs.item(answers.item())
         return bool(winner != winner)  # noqa: PLR0124 - NaN alone
     return has_nan(outputs)
@@ -146,7 +149,12 @@ def has_nan(outputs: Outputs, _answers: Answers | None = None) -> bool:
         # Complex infinities make a NaN square, too: look again.
         return bool(total != total) and bool(np.isnan(outputs).any())  # noqa: PLR0124 - NaN alone
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
-    return any(has_nan(np.asarray(a)) for a in arrays)
+    return any(has_nan(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
+
+
+def _of_arrays(value: object) -> bool:
+    """One output whose rows may differ in length, so that no one array can be made of them."""
+    return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 
 def _chosen(outputs: Mapping[str, Array], name: str | None) -> Array:

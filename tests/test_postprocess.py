@@ -129,6 +129,12 @@ def test_rows_of_different_lengths_stay_so() -> None:
     stacked = answers_of({"stack": {"outputs": ["start", "end"]}}, by_name)
     assert listed(stacked) == [[[1, 2], [5, 10]], [[7, 14], [6, 12], [8, 16]]]
     assert row_of(stacked) == AnswerRow((None, 2), np.dtype(np.float32))
+    assert not has_nan(by_name)
+    two[1] = np.nan
+    assert has_nan(by_name)
+    assert has_nan([one, two])
+    plain: Any = [[1.0, 2.0], [3.0]]
+    assert not has_nan(plain)
 
 
 @pytest.mark.parametrize(
