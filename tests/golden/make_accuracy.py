@@ -1,8 +1,9 @@
 """What MLCommons' own scripts make of accuracy logs: `python tests/golden/make_accuracy.py CHECKOUT`.
 
 CHECKOUT: of mlcommons/inference. accuracy/<metric>.json: a seeded log as LoadGen writes it, with
-duplicates where the script removes them, the labels, and the official numbers. The scripts are run
-as they are; packages of theirs that take no part in the computing are replaced by empty ones.
+duplicates where the script removes them, the labels, and the official numbers. top1's and map's scripts
+are run whole, of the others the functions that compute; packages of theirs are replaced by empty ones,
+BERT's tokenizer by a simple one and Whisper's normaliser by none.
 """
 
 import contextlib
