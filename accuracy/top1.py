@@ -1,4 +1,4 @@
-"""Share of samples whose answer is the right label."""
+"""Share of samples whose answer is the right label, or has it among its best five."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,32 +8,58 @@ from harness.types import Answer, Metric, Score
 
 
 class Top1:
-    """Answers are one number each: the label. As MLPerf's accuracy-imagenet.py counts."""
+    """Answers are labels: one number each, or several integers with the best first (`topk`).
+    As MLPerf's accuracy-imagenet.py counts.
+    """
+
+    _name = "top1"
+    _counts = 1
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
-        good = total = 0
+        total = longest = 0
+        good = dict.fromkeys((1, 5), 0)
         for index, payload in answers:
             total += 1
-            answer = self._label(payload)
-            good += answer is not None and answer == labels[index]
-        value = 100.0 * good / total
+            found = self._labels(payload)
+            longest = max(longest, len(found))
+            for count in good:
+                good[count] += labels[index] in found[:count]
+        if 0 < longest < self._counts:
+            raise ValueError(
+                f"{self._name} needs {self._counts} labels in an answer, these have {longest}: "
+                f"postprocess with topk"
+            )
+        told = {self._counts, *(count for count in good if count <= longest)}
+        percent = {f"top{count}": 100.0 * good[count] / total for count in sorted(told)}
+        value = percent.pop(self._name)
         return Score(
-            metric="top1",
+            metric=self._name,
             value=value,
             unit="%",
             samples=total,
-            line=f"accuracy={value:.3f}%, good={good}, total={total}",
+            line=f"accuracy={value:.3f}%, good={good[self._counts]}, total={total}",
+            details=percent,
         )
 
-    def _label(self, payload: bytes) -> int | None:
-        """None for an answer that is not one label: it is wrong, whatever the right one is."""
-        if len(payload) != self._dtype.itemsize:
-            return None
-        value = float(np.frombuffer(payload, self._dtype)[0])
-        return int(value) if value.is_integer() else None  # NaN and infinity are no integers
+    def _labels(self, payload: bytes) -> list[int]:
+        """Empty for an answer that is no label: it is wrong, whatever the right one is."""
+        if len(payload) % self._dtype.itemsize:
+            return []
+        values = np.frombuffer(payload, self._dtype)
+        if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
+            return []  # scores are no labels; NaN and infinity are no integers
+        return [int(value) for value in values.tolist()]
+
+
+class Top5(Top1):
+    """Answers are the best five labels or more, as `topk` gives them."""
+
+    _name = "top5"
+    _counts = 5
 
 
 _: type[Metric] = Top1
+__: type[Metric] = Top5

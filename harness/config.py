@@ -72,6 +72,12 @@ class RunConfig:
     metric: str | None = option(
         "default: the manifest's", parse=parse_name, metavar="NAME", group="what to run"
     )
+    hook: Path | None = option(
+        "the Python file that the manifest's postprocessing hook lies in: it is run",
+        parse=parse_path,
+        metavar="FILE",
+        group="what to run",
+    )
     mode: str = option(
         "performance, accuracy or both (default both)",
         choices=MODES,

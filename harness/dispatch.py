@@ -8,13 +8,13 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
+from harness.answers import AnswerRow, Answers
 from harness.clock import wall_ns
 from harness.journal import Issuer, Writer
-from harness.loadgen import Responder
 from harness.postprocess import Postprocess
-from harness.types import Array, Backend, Dataset
+from harness.types import Backend, Dataset
 
 WORKER = "instance-"
 """What the worker threads' names begin with."""
@@ -34,6 +34,14 @@ class Failures:
             self.first = self.first or "".join(traceback.format_exception(error))
             self.samples += samples
             self.batches += 1
+
+
+class Responder(Protocol):
+    """Tells LoadGen a batch's answers, or that there are none. -> the wall clock as it does."""
+
+    def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
+
+    def complete_empty(self, ids: Sequence[int], /) -> int: ...
 
 
 class Instance:
@@ -58,7 +66,7 @@ class Instance:
         postprocess: Postprocess,
         responder: Responder,
         writer: Writer,
-        row: Array,
+        row: AnswerRow,
         failures: Failures,
     ) -> None:
         self._infer = backend.infer
@@ -77,7 +85,7 @@ class Instance:
             gathered = inferred = wall_ns()
             outputs = self._infer(batch)
             inferred = wall_ns()
-            answers = self._postprocess(outputs)
+            answers = self._postprocess(outputs, indices)
             # Assigned into a buffer, a wrong shape would be broadcast without a word.
             if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
@@ -94,7 +102,7 @@ class Instance:
                 self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
         self._write(first, indices, failed, taken_ns, gathered, inferred, postprocessed, completed)
 
-    def _mismatch(self, answers: Array, count: int) -> str:
+    def _mismatch(self, answers: Answers, count: int) -> str:
         return (
             f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
             f"wanted {self._row_dtype} of shape {(count, *self._row_shape)}"

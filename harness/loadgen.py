@@ -7,11 +7,13 @@ callbacks must not raise, StartTest runs off the main thread, FromConfig counts 
 from collections import deque
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.answers import AnswerRow, Ragged
 from harness.clock import wall_ns
 from harness.errors import ConfigError, PluginUnavailable
 from harness.plan import MIN_DURATION_MS, LoadPlan, Seeds
@@ -167,13 +169,12 @@ class Responder:
 
     __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool", "_set_id")
 
-    def __init__(self, max_batch: int, row: Array) -> None:
-        """row: one answer; all answers must have its dtype and shape."""
-        self._buffer = np.zeros((max_batch, *row.shape), row.dtype)
-        base = self._buffer.ctypes.data
-        self._pool = [
-            lg.QuerySampleResponse(0, base + i * row.nbytes, row.nbytes) for i in range(max_batch)
-        ]
+    def __init__(self, max_batch: int, row: AnswerRow) -> None:
+        """row: what one answer is like; all answers must have its dtype and shape."""
+        shape: tuple[Any, ...] = (max_batch, *row.shape)  # numbers: responder_for
+        self._buffer: Array = np.zeros(shape, row.dtype)
+        base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
+        self._pool = [lg.QuerySampleResponse(0, base + i * size, size) for i in range(max_batch)]
         self._one, self._one_row = self._pool[:1], self._buffer[:1]
         self._set_id = lg.QuerySampleResponse.id.fset
         self._complete = lg.QuerySamplesComplete
@@ -199,10 +200,54 @@ class Responder:
 
     def complete_empty(self, ids: Sequence[int]) -> int:
         """For failed batches: a sample left unanswered would hang LoadGen for ever."""
-        responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
+        return _complete_empty(ids, self._complete)
+
+
+class RaggedResponder:
+    """The same for answers of different lengths: they lie one after another in one buffer, which
+    grows when a batch needs more. Not thread-safe.
+    """
+
+    __slots__ = ("_buffer", "_complete", "_pool", "_setters")
+
+    def __init__(self, max_batch: int, row: AnswerRow) -> None:
+        self._buffer: Array = np.empty(0, row.dtype)
+        self._pool = [lg.QuerySampleResponse(0, 0, 0) for _ in range(max_batch)]
+        kind = lg.QuerySampleResponse
+        self._setters = (kind.id.fset, kind.data.fset, kind.size.fset)
+        self._complete = lg.QuerySamplesComplete
+
+    def complete(self, ids: Sequence[int], answers: Ragged) -> int:
+        """As Responder.complete: (n,) ids, n rows in the same order, one call of LoadGen's."""
+        flat = [row.ravel() for row in answers.rows]
+        ends = list(accumulate(map(len, flat), initial=0))
+        if ends[-1] > len(self._buffer):  # doubled, so that it seldom happens
+            self._buffer = np.empty(max(ends[-1], 2 * len(self._buffer)), answers.dtype)
+        np.concatenate(flat, out=self._buffer[: ends[-1]])
+        base, item = self._buffer.ctypes.data, self._buffer.itemsize
+        responses = self._pool[: len(ids)]
+        starts = (base + item * start for start in ends)
+        sizes = (item * len(row) for row in flat)
+        for set_field, values in zip(self._setters, (ids, starts, sizes), strict=True):
+            deque(map(set_field, responses, values), maxlen=0)
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
+
+    def complete_empty(self, ids: Sequence[int]) -> int:
+        """As Responder.complete_empty."""
+        return _complete_empty(ids, self._complete)
+
+
+def _complete_empty(ids: Sequence[int], complete: Callable[[Any], None]) -> int:
+    responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
+    completed_ns = wall_ns()
+    complete(responses)
+    return completed_ns
+
+
+def responder_for(max_batch: int, row: AnswerRow) -> Responder | RaggedResponder:
+    return (RaggedResponder if None in row.shape else Responder)(max_batch, row)
 
 
 class Callbacks(NamedTuple):

@@ -10,6 +10,7 @@ from harness import registry
 from harness.cache import cache_dir
 from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.hooks import check_hook
 from harness.manifest import Model, load_model
 from harness.types import (
     Backend,
@@ -37,7 +38,7 @@ def plugin(what: str) -> Iterator[None]:
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the options name and nobody has: plug-ins and the model. Nothing is imported."""
+    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
     for kind in ("backend", "dataset", "metric"):
         if kind in values:
             try:
@@ -46,7 +47,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
                 yield str(e)
     if "model" in values:
         try:
-            load_model(values["model"])
+            check_hook(load_model(values["model"]), values.get("hook"))
         except ConfigError as e:
             yield str(e)
 

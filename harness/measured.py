@@ -22,6 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.answers import AnswerRow
 from harness.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.channel import Channel
 from harness.config import RunConfig, from_plain
@@ -34,8 +35,9 @@ from harness.dispatch import (
     SlicedDispatcher,
 )
 from harness.errors import HarnessError, PluginUnavailable, one_line
+from harness.hooks import load_hook
 from harness.journal import Journal
-from harness.loadgen import Callbacks, Responder, settings_for, start_test
+from harness.loadgen import Callbacks, responder_for, settings_for, start_test
 from harness.loading import (
     batch_in_file,
     described,
@@ -50,7 +52,7 @@ from harness.manifest import Model, load_model
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
-from harness.types import Array, Backend, Dataset, TensorSpec
+from harness.types import Backend, Dataset, TensorSpec
 from harness.warmup import Answerer, calibrate_latency, calibrate_rate, warm_up
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
@@ -133,7 +135,9 @@ class _Measurement:
         self._held = samples_held(dataset, self._dataset, asked)
         output = model.output
         postprocess = postprocessor(
-            output.postprocess if output else (), output.name if output else None
+            output.postprocess if output else (),
+            output.name if output else None,
+            load_hook(model, config.hook),
         )
         self._send_loaded(model, path, backends[0], dataset, inputs)
         row = self._warm_up(backends, dataset, postprocess)
@@ -147,7 +151,7 @@ class _Measurement:
                 backend,
                 dataset,
                 postprocess,
-                Responder(self._max_batch, row),
+                responder_for(self._max_batch, row),
                 journal.writer(i),
                 row,
                 self._failures,
@@ -203,8 +207,8 @@ class _Measurement:
 
     def _warm_up(
         self, backends: Sequence[Backend], dataset: Dataset, postprocess: Postprocess
-    ) -> Array:
-        """Every instance answers batches of the sizes to come, then calibrates. -> one answer."""
+    ) -> AnswerRow:
+        """Every instance answers batches of the sizes to come, then calibrates."""
         powers = {1 << n for n in range(self._max_batch.bit_length())}
         sizes = sorted(powers | {self._max_batch})
         loaded = list(range(min(self._held, sizes[-1])))
@@ -226,7 +230,7 @@ class _Measurement:
         with plugin(f"dataset {self._dataset!r}: unload"):
             dataset.unload(loaded)
         self._channel.send(
-            "calibrated", slowest_batch_ns=self._slowest_ns, answer_bytes=row.nbytes, **found
+            "calibrated", slowest_batch_ns=self._slowest_ns, answer_bytes=row.least_bytes, **found
         )
         return row
 

@@ -1,54 +1,142 @@
-"""From a backend's outputs to answers: the step a manifest names, applied in the timed part."""
+"""From a backend's outputs to answers: the steps a manifest declares, applied in the timed part."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import methodcaller
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.answers import Answers, Ragged
+from harness.detection import detections
 from harness.errors import ConfigError
 from harness.types import Array, Outputs, Step
 
-STEPS: Mapping[str, Callable[[Array], Array]] = {
-    "none": lambda rows: rows,
-    "argmax": methodcaller("argmax", 1),
-}
-"""argmax: (n, classes) -> (n,) int64, the answer MLPerf's image classification logs."""
+Rows = Array | list[Array]
+"""n rows, or n arrays of different lengths."""
+
+Apply = Callable[[Any, Sequence[int]], Any]
+"""One step. (rows, indices of the samples) -> rows; a first step may see the mapping of outputs."""
+
+Hook = Callable[[Outputs, Sequence[int]], Any]
+"""The user's: (outputs, indices of the samples) -> an array of n rows, or n arrays."""
 
 _SMALL = 8192
 """Elements; above it BLAS may use threads for a dot product, which would disturb the run."""
 
 
 class Postprocess(NamedTuple):
-    """answers: outputs -> (n, ...). has_nan: whether those outputs, with their answers, hold NaN."""
+    """answers: (outputs, indices) -> (n, ...). has_nan: whether those outputs, with their answers, hold NaN."""
 
-    answers: Callable[[Outputs], Array]
-    has_nan: Callable[[Outputs, Array], bool]
-
-
-def postprocessor(steps: Sequence[Step], output: str | None) -> Postprocess:
-    """output: which one to use where the backend gives several."""
-    apply = STEPS[steps[0].name] if steps else STEPS["none"]
-
-    def answers(outputs: Outputs) -> Array:
-        if isinstance(outputs, np.ndarray):
-            return apply(outputs)
-        if isinstance(outputs, Mapping):
-            return apply(np.asarray(_chosen(outputs, output)))
-        return apply(np.asarray(outputs))
-
-    return Postprocess(answers, _winner_is_nan if steps and steps[0].name == "argmax" else has_nan)
+    answers: Callable[[Outputs, Sequence[int]], Answers]
+    has_nan: Callable[[Outputs, Answers], bool]
 
 
-def _winner_is_nan(outputs: Outputs, answers: Array) -> bool:
-    """numpy's argmax stops at the first NaN, so one row's winner tells for the whole row."""
-    if answers.size == 1 and isinstance(outputs, np.ndarray):
+def _topk(rows: Array, k: int) -> Array:
+    """Of equal values the first comes first, as in argmax."""
+    classes = rows.shape[1]
+    if k > classes:
+        raise ConfigError(f"postprocess: topk of {k}, but the output has {classes} classes")
+    least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
+    best = np.empty((len(rows), k), np.int64)
+    for into, row, kept in zip(best, rows, ~(rows < least), strict=True):  # NaN is kept
+        backwards = np.flatnonzero(kept)[::-1]
+        into[:] = backwards[np.argsort(row[backwards], kind="stable")][: -k - 1 : -1]
+    return best
+
+
+def _softmax(rows: Array) -> Array:
+    powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
+    shares: Array = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
+
+
+_ON_ROWS: Mapping[str, Callable[..., Array]] = {
+    "none": lambda rows: rows,
+    "argmax": methodcaller("argmax", 1),
+    "topk": _topk,
+    "softmax": _softmax,
+}
+"""What each row gets alone. argmax: int64, the answer MLPerf's image classification logs."""
+
+
+def postprocessor(
+    steps: Sequence[Step], output: str | None, hook: Hook | None = None
+) -> Postprocess:
+    """output: which one to use where the backend gives several and the first step picks none.
+    hook: what the step of that name runs.
+    """
+    chain = [_made(step, hook) for step in steps]
+    picks = bool(steps) and steps[0].name in ("stack", "hook")
+
+    def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
+        rows: Any = outputs
+        if not picks:
+            rows = _rows(_chosen(outputs, output) if isinstance(outputs, Mapping) else outputs)
+        for apply in chain:
+            rows = apply(rows, indices)
+        return rows if isinstance(rows, np.ndarray) else _gathered(rows)
+
+    names = [step.name for step in steps] or ["none"]
+    if names not in (["argmax"], ["none"]):
+        return Postprocess(answers, has_nan)
+    quick = _ON_ROWS[names[0]]
+
+    def quick_answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
+        return quick(outputs) if isinstance(outputs, np.ndarray) else answers(outputs, indices)
+
+    return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan)
+
+
+def _made(step: Step, hook: Hook | None) -> Apply:
+    if step.name == "hook":
+        if hook is None:
+            raise ConfigError(f"postprocess: the hook {step.options['file']} was not loaded")
+        return hook
+    if step.name == "stack":
+        return partial(_stack, names=step.options["outputs"])
+    if step.name == "boxes":
+        return lambda rows, indices: detections(np.asarray(rows), indices, **step.options)
+    on_rows = partial(_ON_ROWS[step.name], **step.options)
+
+    def apply(rows: Rows, _: Sequence[int]) -> Rows:
+        if isinstance(rows, np.ndarray):
+            return on_rows(rows)
+        return [np.asarray(on_rows(row[np.newaxis])[0]) for row in rows]
+
+    return apply
+
+
+def _rows(value: Array | Sequence[Array]) -> Rows:
+    return value if isinstance(value, np.ndarray) else [np.asarray(row) for row in value]
+
+
+def _gathered(rows: Sequence[Any]) -> Answers:
+    arrays = [np.asarray(row) for row in rows]
+    return Ragged(arrays) if any(row.ndim for row in arrays) else np.array(arrays)
+
+
+def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
+    if not isinstance(outputs, Mapping):
+        raise ConfigError("postprocess: stack needs outputs by name, this backend gives one alone")
+    chosen = [_rows(_chosen(outputs, name)) for name in names]
+    if all(isinstance(rows, np.ndarray) for rows in chosen):
+        return np.stack(chosen, axis=-1)
+    return [np.stack(of_one, axis=-1) for of_one in zip(*chosen, strict=True)]
+
+
+def _winner_is_nan(outputs: Outputs, answers: Any) -> bool:
+    """numpy's argmax stops at the first NaN, so one row's winner tells for the whole row.
+
+    answers: an array where outputs is one; not looked at otherwise.
+    """
+    if isinstance(outputs, np.ndarray) and answers.size == 1:
         winner = outputs.item(answers.item())
         return bool(winner != winner)  # noqa: PLR0124 - NaN alone
     return has_nan(outputs)
 
 
-def has_nan(outputs: Outputs, _answers: Array | None = None) -> bool:
+def has_nan(outputs: Outputs, _answers: Answers | None = None) -> bool:
     """One pass over the outputs: a sum of squares, or a maximum, is NaN where a term is."""
     if isinstance(outputs, np.ndarray):
         if outputs.dtype.kind not in "fc":
@@ -61,7 +149,12 @@ def has_nan(outputs: Outputs, _answers: Array | None = None) -> bool:
         # Complex infinities make a NaN square, too: look again.
         return bool(total != total) and bool(np.isnan(outputs).any())  # noqa: PLR0124 - NaN alone
     arrays = outputs.values() if isinstance(outputs, Mapping) else outputs
-    return any(has_nan(np.asarray(a)) for a in arrays)
+    return any(has_nan(a if _of_arrays(a) else np.asarray(a)) for a in arrays)
+
+
+def _of_arrays(value: object) -> bool:
+    """One output whose rows may differ in length, so that no one array can be made of them."""
+    return isinstance(value, list | tuple) and any(isinstance(row, np.ndarray) for row in value)
 
 
 def _chosen(outputs: Mapping[str, Array], name: str | None) -> Array:

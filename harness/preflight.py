@@ -38,8 +38,15 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
             problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
-    if entry is not None and not entry.installed:
-        raise registry.missing_extra("backend", config.backend, entry)
+    _check_extras(config, metric)
+
+
+def _check_extras(config: RunConfig, metric: str | None) -> None:
+    needed = {"backend": config.backend, "metric": metric if config.runs_accuracy else None}
+    for kind, name in needed.items():
+        entry = registry.KINDS[kind].get(name or "")
+        if name is not None and entry is not None and not entry.installed:
+            raise registry.missing_extra(kind, name, entry)
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:

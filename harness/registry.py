@@ -40,7 +40,24 @@ DATASETS = {
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
 }
-METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
+METRICS = {
+    "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),
+    "top5": Entry("harness.accuracy.top1:Top5", "share with the right label among the best five"),
+    "map": Entry(
+        "harness.accuracy.detection:MeanAveragePrecision",
+        "COCO mean average precision of boxes",
+        "coco",
+        "pycocotools",
+    ),
+    "squad_f1": Entry("harness.accuracy.squad:SquadF1", "SQuAD F1 and exact match of spans"),
+    "dice": Entry("harness.accuracy.dice:Dice", "Dice coefficient of segmented volumes or images"),
+    "wer": Entry("harness.accuracy.wer:WordErrorRate", "word error rate of transcripts"),
+    "rouge": Entry(
+        "harness.accuracy.rouge:Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"
+    ),
+    "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
+    "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
+}
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
     "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
@@ -94,7 +111,7 @@ def load(kind: str, name: str) -> Any:
         raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {what}") from e
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -105,6 +122,14 @@ def _import(target: str) -> Any:
     else:
         module = importlib.import_module(module_name)
     return getattr(module, attribute)
+
+
+def load_function(path: Path, name: str) -> Any:
+    """What `name` is in a Python file of the user's, which is run for it."""
+    try:
+        return getattr(_import_file(path), name)
+    except (Exception, SystemExit) as e:
+        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_told(e)}") from e
 
 
 def _import_file(path: Path) -> Any:

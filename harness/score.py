@@ -78,8 +78,10 @@ def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, obje
         raise ValueError("some samples have a label and some have none")
     answers = _one_each(outdir / ACCURACY, len(labels))
     found = registry.load("metric", metric)(answer_dtype).score(answers, labels)
-    if not isinstance(found, Score) or not math.isfinite(found.value):
-        raise ValueError(f"the metric gave {found!r}, wanted a Score with a finite value")
+    if not isinstance(found, Score) or not all(
+        math.isfinite(value) for value in (found.value, *found.details.values())
+    ):
+        raise ValueError(f"the metric gave {found!r}, wanted a Score with finite values")
     if found.samples != len(labels):
         raise ValueError(f"the metric scored {found.samples:,} of {len(labels):,} samples")
     return found

@@ -116,13 +116,13 @@ class Nothing(_Options):
 
 
 class TopK(_Options):
-    """(n, classes) -> (n, k) int64, the best first."""
+    """(n, classes) -> (n, k) int64, the best first; of equal ones the lower class first."""
 
     k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
 class Softmax(_Options):
-    """Over the last axis."""
+    """Over the last axis, in the outputs' own type."""
 
 
 class Shift(_Options):
@@ -140,7 +140,8 @@ class Stack(_Options):
 class Boxes(_Options):
     """One YOLO head (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then
     scores. -> per sample (boxes, 7) float32 as MLPerf's detection log: sample index, ymin, xmin,
-    ymax, xmax (in parts of the input's side), score, class.
+    ymax, xmax (in parts of the input's side), score, class. An anchor counts for its best class if
+    that scores more than `score`; boxes of one class that overlap by more than `iou` become one.
     """
 
     score: Annotated[float, Field(ge=0, le=1)] = 0.001
@@ -150,11 +151,12 @@ class Boxes(_Options):
 
 
 class Hook(_Options):
-    """Python of the user's: `function` of `file` (beside the manifest), outputs -> rows. It runs
-    only when the user names the file with --hook.
+    """Python of the user's: `function` of `file` (beside the manifest), called in the timed part
+    with the rows so far (as first step: the model's outputs) and the samples' indices. -> an array
+    of n rows, or n arrays. It runs only when the user names the file with --hook.
     """
 
-    file: str
+    file: Annotated[str, Field(pattern=r"\.py$")]
     function: str
 
 

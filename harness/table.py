@@ -96,8 +96,9 @@ def _accuracy(accuracy: Mapping[str, Any]) -> str:
     if accuracy["value"] is None:
         return f"not measured: {accuracy['reason']}"
     target = accuracy["target"]
+    digits = 2 if accuracy["unit"] == "%" else 5
     against = f" (target {target:g} {accuracy['unit']})" if target is not None else ""
     return (
-        f"{accuracy['metric']} {accuracy['value']:.2f} {accuracy['unit']}{against}, "
+        f"{accuracy['metric']} {accuracy['value']:.{digits}f} {accuracy['unit']}{against}, "
         f"{accuracy['samples']:,} samples"
     )

@@ -181,13 +181,19 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """value: in the metric's own unit, e.g. 99.2 for 99.2 %. line: accuracy.txt, official pattern."""
+    """value: in the metric's own unit, e.g. 99.2 for 99.2 %. line: accuracy.txt, official pattern.
+
+    details: further values by name, e.g. the exact match beside F1. lower_is_better: of errors,
+    where a target is the most that may be quoted.
+    """
 
     metric: str
     value: float
     unit: str
     samples: int
     line: str
+    details: Mapping[str, float] = field(default_factory=dict)
+    lower_is_better: bool = False
 
 
 class Metric(Protocol):

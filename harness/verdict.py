@@ -227,10 +227,14 @@ def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[
 
 
 def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
-    if target is not None and target.metric == score.metric and score.value < target.target:
+    if target is None or target.metric != score.metric:
+        return
+    missed = score.value - target.target if score.lower_is_better else target.target - score.value
+    digits = 3 if score.unit == "%" else 5
+    if missed > 0:
         yield Reason(
             "accuracy-below-target",
-            f"accuracy {score.metric} is {score.value:.3f} {score.unit}, "
+            f"accuracy {score.metric} is {score.value:.{digits}f} {score.unit}, "
             f"the manifest's target is {target.target:g} {score.unit}",
         )
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.answers import AnswerRow, Answers, row_of
 from harness.postprocess import Postprocess
-from harness.types import Array, Backend, Dataset
+from harness.types import Backend, Dataset
 
 LIMIT_S = 5.0
 """Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
@@ -21,9 +22,9 @@ class Answerer(NamedTuple):
     dataset: Dataset
     postprocess: Postprocess
 
-    def answer(self, indices: Sequence[int]) -> Array:
+    def answer(self, indices: Sequence[int]) -> Answers:
         outputs = self.backend.infer(self.dataset.batch(indices))
-        answers = self.postprocess.answers(outputs)
+        answers = self.postprocess.answers(outputs, indices)
         if self.postprocess.has_nan(outputs, answers):
             raise ValueError("the model's outputs hold NaN")
         if len(answers) != len(indices):
@@ -31,10 +32,10 @@ class Answerer(NamedTuple):
         return answers
 
 
-def warm_up(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> tuple[int, Array]:
+def warm_up(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> tuple[int, AnswerRow]:
     """Each batch twice on each instance. batches: indices, by ascending size.
 
-    Returns the slowest second time, in ns, and one answer: every later one must be like it.
+    Returns the slowest second time, in ns, and what an answer is like: every later one must be so.
     """
     slowest_ns = 0
     deadline = time.monotonic() + LIMIT_S
@@ -46,8 +47,7 @@ def warm_up(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> tupl
             start_ns = time.monotonic_ns()
             each.answer(batch)
             slowest_ns = max(slowest_ns, time.monotonic_ns() - start_ns)
-    row: Array = np.asarray(answerers[0].answer(batches[0])[0])
-    return slowest_ns, row
+    return slowest_ns, row_of(answerers[0].answer(batches[0]))
 
 
 def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:

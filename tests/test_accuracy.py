@@ -59,11 +59,12 @@ def test_top1_is_the_share_of_right_labels_in_percent(
     [
         (b"", "int64"),
         (b"\x03", "int64"),
-        (bytes(16), "int64"),
+        (bytes(12), "int64"),
+        (bytes(8), "float32"),
         (np.float32("nan").tobytes(), "float32"),
         (np.float32("inf").tobytes(), "float32"),
     ],
-    ids=["empty", "short", "long", "nan", "inf"],
+    ids=["empty", "short", "long", "scores", "nan", "inf"],
 )
 @pytest.mark.parametrize("label", [0, 3, None])
 def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int | None) -> None:

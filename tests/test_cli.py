@@ -79,7 +79,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
             "--scenario server --dataset digit",
             "no dataset named 'digit': did you mean 'digits'?",
         ),
-        ("--scenario server --metric top5", "no metric named 'top5': did you mean 'top1'?"),
+        ("--scenario server --metric topp1", "no metric named 'topp1': did you mean 'top1'?"),
         (
             "--scenario server --data-dir nowhere",
             "--data-dir nowhere: there is no such folder",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.answers import AnswerRow, Ragged
 from harness.dispatch import (
     Dispatcher,
     Failures,
@@ -44,7 +45,7 @@ class Plugin:
         self.sizes.append(len(batch.indices))
         return np.asarray(batch.indices, np.int64)
 
-    def postprocess(self, outputs: Any) -> Any:
+    def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
         return outputs
 
 
@@ -69,20 +70,22 @@ class Recorder:
 class Bench:
     """Instances on one journal, each with a plug-in and a recorder of its own."""
 
+    row = AnswerRow((), np.dtype(np.int64))
+    recorder: type[Recorder] = Recorder
+
     def __init__(self, samples: int, workers: int, plugin: Callable[[], Plugin] = Plugin) -> None:
         self.journal: Journal = journal(samples, workers)
         self.failures = Failures()
         self.plugins = [plugin() for _ in range(workers)]
-        self.recorders = [Recorder() for _ in range(workers)]
+        self.recorders = [self.recorder() for _ in range(workers)]
         self.instances = [self._instance(w) for w in range(workers)]
 
     def _instance(self, worker: int) -> Instance:
         plugin: Any = self.plugins[worker]
         recorder: Any = self.recorders[worker]
-        row = np.zeros((), np.int64)
         writer = self.journal.writer(worker)
         steps = Postprocess(plugin.postprocess, has_nan)
-        return Instance(plugin, plugin, steps, recorder, writer, row, self.failures)
+        return Instance(plugin, plugin, steps, recorder, writer, self.row, self.failures)
 
     def batches(self) -> list[tuple[int, list[int], list[int] | None, int]]:
         """(issue order of the first sample, ids, answers, failed) by issue order."""
@@ -130,6 +133,59 @@ def test_no_sample_is_lost_duplicated_or_reordered(
     assert bench.journal.issued == bench.journal.completed == total
     assert bench.journal.index.tolist() == [7 * i for i in range(total)]
     assert bench.failures.samples == 0
+
+
+class RaggedPlugin(Plugin):
+    """As many copies of the dataset index as its last digit says."""
+
+    def infer(self, batch: Batch) -> Any:
+        return [np.full(i % 10, i) for i in batch.indices]
+
+    def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
+        return Ragged(outputs)
+
+
+class RaggedRecorder(Recorder):
+    def complete(self, ids: Sequence[int], answers: Any = None) -> int:
+        self.answers.append((list(ids), [row.tolist() for row in answers.rows]))
+        return LAST_NS
+
+
+class RaggedBench(Bench):
+    row = AnswerRow((None,), np.dtype(np.int64))
+    recorder = RaggedRecorder
+
+
+@each_dispatcher
+@given(
+    callbacks=st.lists(st.integers(1, 20), max_size=12),
+    max_batch=st.integers(1, 9),
+    workers=st.integers(1, 3),
+)
+def test_answers_of_different_lengths_are_not_lost_or_swapped(
+    make: Any, callbacks: list[int], max_batch: int, workers: int
+) -> None:
+    total = sum(callbacks)
+    bench = RaggedBench(total, workers, RaggedPlugin)
+    run(make, callbacks, max_batch, bench)
+    found = {
+        i: row
+        for _, ids, rows, _ in bench.batches()
+        for i, row in zip(ids, rows or [], strict=True)
+    }
+    wanted: dict[int, Any] = {1000 + i: [7 * i] * (7 * i % 10) for i in range(total)}
+    assert found == wanted
+    assert bench.failures.samples == 0
+
+
+def test_answers_of_different_lengths_are_checked_like_all_others() -> None:
+    def ragged(_: Any) -> Ragged:
+        return Ragged([np.zeros((4, 2), np.int64)] * 3)
+
+    bench = RaggedBench(3, 1, lambda: Faulty(ragged, "postprocess"))
+    bench.instances[0].answer([1, 2, 3], [4, 5, 6], 0, 1)
+    assert bench.recorders[0].answers == [([1, 2, 3], None)]
+    assert bench.failures.first.strip().endswith("(3, None, 2), wanted int64 of shape (3, None)")
 
 
 @pytest.fixture
@@ -271,7 +327,7 @@ class Faulty(Plugin):
         hit = self.only < 0 or self.only in batch.indices
         return self.fault(batch) if self.where == "infer" and hit else super().infer(batch)
 
-    def postprocess(self, outputs: Any) -> Any:
+    def postprocess(self, outputs: Any, indices: Sequence[int]) -> Any:
         return self.fault(outputs) if self.where == "postprocess" else outputs
 
 

@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.answers import AnswerRow, Ragged
 from harness.errors import ConfigError
 from harness.loadgen import (
     PINNED_VERSION,
     ROUNDS,
+    RaggedResponder,
     Responder,
     installed_version,
     official_load,
+    responder_for,
     settings_for,
 )
 from tests.support import SCENARIOS, plan
@@ -28,7 +31,7 @@ from tests.support import SCENARIOS, plan
 class Taken:
     """What LoadGen would be given: ids, and the bytes its pointers point at."""
 
-    def __init__(self, responder: Responder) -> None:
+    def __init__(self, responder: Responder | RaggedResponder) -> None:
         self.calls: list[list[tuple[int, bytes]]] = []
         responder._complete = self._take
 
@@ -41,7 +44,7 @@ class Taken:
 def test_each_id_is_answered_with_its_row_whatever_was_answered_before(
     dtype: str, shape: tuple[int, ...], sizes: list[int]
 ) -> None:
-    responder = Responder(8, np.zeros(shape, dtype))
+    responder = Responder(8, AnswerRow(shape, np.dtype(dtype)))
     taken = Taken(responder)
     wanted = []
     for n, size in enumerate(sizes):
@@ -52,8 +55,32 @@ def test_each_id_is_answered_with_its_row_whatever_was_answered_before(
     assert taken.calls == wanted
 
 
-def test_an_empty_answer_has_the_id_and_no_bytes() -> None:
-    responder = Responder(2, np.zeros((), np.int64))
+@pytest.mark.parametrize(("dtype", "trailing"), [("float32", (7,)), ("uint8", ()), ("int64", ())])
+@given(batches=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=6))
+def test_answers_of_different_lengths_keep_their_sample_and_their_bytes(
+    dtype: str, trailing: tuple[int, ...], batches: list[list[int]]
+) -> None:
+    responder = responder_for(8, AnswerRow((None, *trailing), np.dtype(dtype)))
+    taken = Taken(responder)
+    wanted = []
+    for n, lengths in enumerate(batches):
+        random = np.random.default_rng(n)
+        rows = [random.integers(0, 99, (k, *trailing)).astype(dtype) for k in lengths]
+        rows[0] = rows[0][::-1]  # not contiguous
+        ids = [2**63 + 100 * n + i for i in range(len(rows))]
+        assert isinstance(responder, RaggedResponder)
+        responder.complete(ids, Ragged(rows))
+        wanted.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
+    assert taken.calls == wanted
+
+
+def test_answers_of_one_length_have_the_faster_responder() -> None:
+    assert isinstance(responder_for(1, AnswerRow((3,), np.dtype(np.int64))), Responder)
+
+
+@pytest.mark.parametrize("shape", [(), (None, 7)])
+def test_an_empty_answer_has_the_id_and_no_bytes(shape: tuple[int | None, ...]) -> None:
+    responder = responder_for(2, AnswerRow(shape, np.dtype(np.int64)))
     taken = Taken(responder)
     responder.complete_empty([7, 8])
     assert taken.calls == [[(7, b""), (8, b"")]]

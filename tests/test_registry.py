@@ -155,7 +155,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-plugins\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[harness.backends]\ntheirs = their_plugins:Theirs\nbroken = nosuchmodule:X\n"
-        "[harness.metrics]\nrouge = their_plugins:Theirs\n"
+        "[harness.metrics]\nbleu = their_plugins:Theirs\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -164,7 +164,7 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("distribution")
 def test_an_installed_package_adds_plug_ins_by_name() -> None:
     assert registry.load("backend", "theirs").__name__ == "Theirs"
-    assert registry.load("metric", "rouge").__name__ == "Theirs"
+    assert registry.load("metric", "bleu").__name__ == "Theirs"
     assert refusal("dataset", "theirs", ConfigError) == (
         "no dataset named 'theirs': choose from digits, synthetic"
     )

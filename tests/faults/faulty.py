@@ -90,6 +90,16 @@ class WrongShape(Faulty):
         return np.zeros((len(good), 10, 2), np.float32)
 
 
+class OtherRank(Faulty):
+    """Rows as a list, which may differ in length but not in rank."""
+
+    def infer(self, batch: Batch) -> Any:
+        return list(super().infer(batch))
+
+    def fault(self, good: Array) -> Any:
+        return good.reshape(len(good), 2, 5)
+
+
 class NotANumber(Faulty):
     def fault(self, good: Array) -> Any:
         return good * np.nan

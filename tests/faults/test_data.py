@@ -77,10 +77,19 @@ def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["latency_ns"]["p99"] > 0
 
 
-def test_a_metric_that_raises_is_no_score(tmp_path: Path) -> None:
-    done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:RaisesInScore"))
+@pytest.mark.parametrize(
+    ("metric", "why"),
+    [
+        (f"{DATA}:RaisesInScore", "raised ZeroDivisionError: no samples of class 3"),
+        ("squad_f1", "raised ValueError: squad_f1 needs logits, the answers are int64"),
+    ],
+    ids=["a fault of its own", "answers of another kind"],
+)
+def test_a_metric_that_raises_is_no_score(metric: str, why: str, tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r", "--metric", metric))
     assert done.status == 4
     assert codes(tmp_path / "r") == ["accuracy-failed"]
+    assert result(tmp_path / "r")["accuracy"]["reason"] == f"scoring with {metric!r} {why}"
 
 
 def test_data_or_a_model_that_changed_since_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,16 @@ PERFORMANCE = ("--mode", "performance")
 
 @pytest.mark.parametrize(
     "backend",
-    ["Raises", "RaisesOnce", "TooFew", "TooMany", "WrongType", "WrongShape", "NotANumber"],
+    [
+        "Raises",
+        "RaisesOnce",
+        "TooFew",
+        "TooMany",
+        "WrongType",
+        "WrongShape",
+        "OtherRank",
+        "NotANumber",
+    ],
 )
 def test_a_failed_batch_makes_the_run_invalid(backend: str, tmp_path: Path) -> None:
     done = run_faulty(backend, tmp_path / "r", *PERFORMANCE)

@@ -1,0 +1,101 @@
+"""Embeddings: how close they are to the right ones, and whether they find what belongs together."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.types import Answer, Array, Metric, Score
+
+DEPTHS = (1, 5, 10)
+_BLOCK = 1024
+
+
+class Cosine:
+    """Mean cosine similarity of each answer, a vector, with its label, the right one."""
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
+        found = [self._of_one(payload, labels[index]) for index, payload in answers]
+        value, least = float(np.mean(found)), float(np.min(found))
+        return Score(
+            metric="cosine",
+            value=value,
+            unit="of 1",
+            samples=len(found),
+            line=f"cosine={value:.6f}, least={least:.6f}, total={len(found)}",
+            details={"least": least},
+        )
+
+    def _of_one(self, payload: bytes, label: Any) -> float:
+        """0 for a failed sample, which has no vector."""
+        right = np.asarray(label, np.float64).ravel()
+        vector = _vector(payload, self._dtype, right.size)
+        return float(_unit(vector) @ _unit(right))
+
+
+class Retrieval:
+    """Recall at 10: the share of what belongs to a query that is among the 10 most similar others.
+
+    Answers: vectors. Labels: mappings of `id` and, for a query, `relevant`: the ids that belong to
+    it. Similarity is the cosine; a query does not find itself.
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self._dtype = dtype
+
+    def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
+        given = sorted(answers)
+        size = max(len(payload) for _, payload in given) // np.dtype(self._dtype).itemsize
+        vectors = np.stack([_unit(_vector(payload, self._dtype, size)) for _, payload in given])
+        ids = [labels[index]["id"] for index, _ in given]
+        relevant = [set(labels[index].get("relevant", ())) for index, _ in given]
+        queries = [i for i, wanted in enumerate(relevant) if wanted]
+        if not queries:
+            raise ValueError("no label says what is relevant: there is nothing to find")
+        recalls = dict.fromkeys(DEPTHS, 0.0)
+        for query, nearest in _nearest(vectors, queries):
+            found = [ids[i] for i in nearest]
+            for depth in DEPTHS:
+                recalls[depth] += len(relevant[query] & set(found[:depth])) / len(relevant[query])
+        percent = {depth: 100.0 * total / len(queries) for depth, total in recalls.items()}
+        told = ", ".join(f"recall@{depth}={value:.3f}%" for depth, value in percent.items())
+        return Score(
+            metric="retrieval",
+            value=percent.pop(DEPTHS[-1]),
+            unit="%",
+            samples=len(given),
+            line=f"{told}, queries={len(queries)}",
+            details={f"recall@{depth}": value for depth, value in percent.items()},
+        )
+
+
+def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:
+    """Each query with the positions of the most similar others; of equals the first comes first."""
+    for start in range(0, len(queries), _BLOCK):
+        block = np.array(queries[start : start + _BLOCK])
+        similarity = vectors[block] @ vectors.T
+        similarity[np.arange(len(block)), block] = -np.inf
+        best = np.argsort(-similarity, axis=1, kind="stable")[
+            :, : min(DEPTHS[-1], len(vectors) - 1)
+        ]
+        yield from zip(block.tolist(), best, strict=True)
+
+
+def _vector(payload: bytes, dtype: str, size: int) -> Array:
+    """Zeros for a failed sample."""
+    vector = np.frombuffer(payload, dtype).astype(np.float64) if payload else np.zeros(size)
+    if vector.size != size:
+        raise ValueError(f"an answer is a vector of {vector.size}, wanted {size}")
+    return vector
+
+
+def _unit(vector: Array) -> Array:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length else vector
+
+
+_: type[Metric] = Cosine
+__: type[Metric] = Retrieval

@@ -1,0 +1,82 @@
+"""One YOLO head -> detections, class-wise non-maximum suppression included."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.types import Array
+
+COLUMNS = 7
+"""Of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
+
+_BLOCK = 64
+"""Boxes that are compared at once."""
+
+
+def detections(
+    head: Array, indices: Sequence[int], *, score: float, iou: float, most: int, side: int
+) -> list[Array]:
+    """head: (n, 4 + classes, anchors): centre x, y, width, height in input pixels, then scores.
+    indices: (n,) of the samples. Each anchor counts for its best class, if that scores more than
+    `score`; of two boxes of one class that overlap by more than `iou` the lower score goes.
+
+    -> n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
+    """
+    if head.ndim != 3 or head.shape[1] < 5:
+        raise ValueError(f"a YOLO head is (n, 4 + classes, anchors), this one is {head.shape}")
+    rows = np.asarray(head, np.float32)
+    found = []
+    for one, best, index in zip(rows, rows[:, 4:].max(axis=1), indices, strict=True):
+        chosen = np.flatnonzero(best > score)
+        chosen = chosen[np.argsort(-best[chosen], kind="stable")]
+        few = one[:, chosen]
+        boxes, labels = _corners(few[:4]), few[4:].argmax(axis=0)
+        kept = suppress(boxes, labels, iou=iou, most=most)
+        made = np.empty((len(kept), COLUMNS), np.float32)
+        made[:, 0] = index
+        made[:, 1:5] = np.clip(boxes[kept] / np.float32(side), 0, 1)
+        made[:, 5] = best[chosen[kept]]
+        made[:, 6] = labels[kept]
+        found.append(made)
+    return found
+
+
+def _corners(boxes: Array) -> Array:
+    """(4, k) centre x, y, width, height -> (k, 4) ymin, xmin, ymax, xmax."""
+    x, y, width, height = boxes
+    halves = height / 2, width / 2
+    return np.stack((y - halves[0], x - halves[1], y + halves[0], x + halves[1]), axis=1)
+
+
+def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
+    """boxes: (k, 4) ymin, xmin, ymax, xmax, the best first. -> positions that stay, at most `most`.
+
+    In blocks: a block is compared with what stays so far, then with itself. Classes are compared,
+    not moved apart by an offset, which would cost float32 its precision.
+    """
+    kept = np.empty(0, np.intp)
+    for start in range(0, len(boxes), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(boxes)))
+        block = block[~_overlap(boxes, labels, kept, block, iou).any(axis=0)]
+        overlap = _overlap(boxes, labels, block, block, iou)
+        stays = np.ones(len(block), bool)
+        for i in range(len(block)):
+            if stays[i]:
+                stays[i + 1 :] &= ~overlap[i, i + 1 :]
+        kept = np.concatenate((kept, block[stays]))[:most]
+        if len(kept) == most:
+            break
+    return kept
+
+
+def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
+    """(len(first), len(second)): which pairs are of one class and overlap by more than `iou`."""
+    a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
+    heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
+    widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])
+    shared = np.maximum(heights, 0) * np.maximum(widths, 0)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    # Multiplied instead of divided: a box without area overlaps nothing.
+    over = shared > iou * (areas[0] + areas[1] - shared)
+    pairs: Array = over & (labels[first][:, np.newaxis] == labels[second])
+    return pairs
