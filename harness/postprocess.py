@@ -56,6 +56,7 @@ _ON_ROWS: Mapping[str, Callable[..., Array]] = {
     "argmax": methodcaller("argmax", 1),
     "topk": _topk,
     "softmax": _softmax,
+    "shift": lambda rows, by: rows + by,
 }
 """What each row gets alone. argmax: int64, the answer MLPerf's image classification logs."""
 

@@ -108,6 +108,11 @@ def test_steps_run_in_their_order() -> None:
     assert listed(answers_of(["softmax", {"topk": {"k": 2}}], rows)) == [[1, 2]]
 
 
+def test_shift_counts_without_the_background_class() -> None:
+    rows = np.array([[0.0, 2.0, 1.0], [0.0, 1.0, 2.0]], np.float32)
+    assert listed(answers_of(["argmax", {"shift": {"by": -1}}], rows)) == [0, 1]
+
+
 def test_stack_puts_the_outputs_side_by_side_in_the_order_named() -> None:
     found = {"end": np.array([[3, 4]]), "mask": np.array([[9, 9]]), "start": np.array([[1, 2]])}
     steps = {"stack": {"outputs": ["start", "end"]}}
