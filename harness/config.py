@@ -61,7 +61,7 @@ class RunConfig:
         "default: the manifest's, else synthetic", metavar="NAME", group="what to run"
     )
     data_dir: Path | None = option(
-        "where the dataset's files are", parse=parse_path, metavar="DIR", group="what to run"
+        "the dataset's file or folder", parse=parse_path, metavar="PATH", group="what to run"
     )
     metric: str | None = option("default: the manifest's", metavar="NAME", group="what to run")
     mode: str = option(

@@ -29,8 +29,8 @@ def check(config: RunConfig, dataset: str, metric: str | None) -> None:
                 registry.check_name(kind, name)
         except HarnessError as e:
             problems.append(str(e))
-    if config.data_dir is not None and not config.data_dir.is_dir():
-        problems.append(f"--data-dir {config.data_dir}: there is no such folder")
+    if config.data_dir is not None and not config.data_dir.exists():
+        problems.append(f"--data-dir {config.data_dir}: there is no such file or folder")
     problems += _version_problems(config)
     if config.user_conf is not None:
         try:

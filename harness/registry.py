@@ -39,6 +39,11 @@ DATASETS = {
     "synthetic": Entry(
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
+    "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
+    "csv": Entry("harness.datasets.delimited:CsvDataset", "a table of numbers with a label column"),
+    "parquet": Entry(
+        "harness.datasets.parquet:ParquetDataset", "the same as Parquet", "parquet", "pyarrow"
+    ),
 }
 METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
 SCENARIOS = {

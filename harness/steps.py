@@ -89,9 +89,13 @@ class Clip(_Options):
 
 
 class Column(_Options):
-    """Of a table: which columns make this input, in this order; empty means every one left."""
+    """Of a table: which columns make this input, in this order; empty means every one left.
+
+    label: the column with the right answers, the same for every input that says so.
+    """
 
     names: tuple[str, ...] = ()
+    label: str = "label"
 
 
 PREPROCESS: Mapping[str, type[_Options]] = {
