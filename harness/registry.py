@@ -44,6 +44,9 @@ DATASETS = {
     "parquet": Entry(
         "harness.datasets.parquet:ParquetDataset", "the same as Parquet", "parquet", "pyarrow"
     ),
+    "squad": Entry(
+        "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
+    ),
 }
 METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
 SCENARIOS = {

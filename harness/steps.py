@@ -72,7 +72,7 @@ class Tokenise(_Options):
     max_length: Size
     gives: Literal["ids", "mask", "types"]
     lower: bool = True
-    stride: Annotated[int, Field(ge=0)] = 128
+    stride: Size = 128
     max_query_length: Size = 64
 
 
