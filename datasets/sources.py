@@ -60,8 +60,10 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
             "backend tells: choose another --model or --backend"
         )
     known = tuple(known)
+    given = [("--input-shape", setup.shapes), ("--lengths", setup.lengths)]
     refuse(
-        [
+        [f"{flag} is of dataset 'synthetic': drop it for {dataset!r}" for flag, of in given if of]
+        + [
             f"input {name!r}: dataset {dataset!r} has no step {step.name!r}, "
             f"only {', '.join(known)}: choose another --dataset or change the manifest"
             for name, steps in setup.steps.items()

@@ -49,6 +49,10 @@ def config(
         "data_dir": asked.data_dir.absolute() if asked.data_dir else None,
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
         "dataset": _absolute(dataset),
+        "lengths": tuple(
+            (name, given.absolute() if isinstance(given, Path) else given)
+            for name, given in asked.lengths
+        ),
         **spec._asdict(),
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
