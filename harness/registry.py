@@ -47,6 +47,10 @@ DATASETS = {
     "squad": Entry(
         "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
     ),
+    "librispeech": Entry(
+        "harness.datasets.audio:LibrispeechDataset", "speech in WAV or FLAC, with transcripts"
+    ),
+    "kits": Entry("harness.datasets.volumes:KitsDataset", "preprocessed volumes, .npy by case"),
 }
 METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
 SCENARIOS = {

@@ -77,8 +77,12 @@ class Tokenise(_Options):
 
 
 class Audio(_Options):
-    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
+    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds.
 
+    gives: the samples, or how many of them are not filling.
+    """
+
+    gives: Literal["samples", "length"] = "samples"
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(gt=0)] = 30.0
 
