@@ -28,27 +28,31 @@ class ParquetDataset(TableDataset):
         return names
 
     def read(self, path: Path, choice: Choice) -> Columns:
-        wanted = [*choice.numeric, *([choice.label] if choice.label is not None else [])]
         try:
-            table = pq.read_table(path, columns=wanted)
+            table = pq.read_table(path, columns=wanted(choice))
         except (pa.ArrowInvalid, OSError) as e:
             raise ConfigError(f"{path} cannot be read: {' '.join(str(e).split())[:200]}") from None
-        problems: list[str] = []
-        for name in wanted:
-            problems += (f"{path}: {p}" for p in missing(table.column(name), name))
-        numeric: dict[str, Array] = {}
-        if not problems:
-            numeric = numeric_columns(
-                {name: table.column(name) for name in choice.numeric}, str(path), problems
-            )
-        refuse(problems)
-        labels = table.column(choice.label).to_pylist() if choice.label is not None else ()
-        return Columns(numeric, labels, table.num_rows)
+        return columns_of(table, choice, str(path))
 
 
-def numeric_columns(
-    columns: Mapping[str, Any], source: str, problems: list[str]
-) -> dict[str, Array]:
+def wanted(choice: Choice) -> list[str]:
+    """The columns to be read."""
+    return [*choice.numeric, *([choice.label] if choice.label is not None else [])]
+
+
+def columns_of(table: Any, choice: Choice, source: str) -> Columns:
+    """A pyarrow Table as arrays and labels. A ConfigError names every row that cannot be used."""
+    problems: list[str] = []
+    for name in wanted(choice):
+        problems += (f"{source}: {p}" for p in missing(table.column(name), name))
+    refuse(problems)
+    numeric = _numeric({name: table.column(name) for name in choice.numeric}, source, problems)
+    refuse(problems)
+    labels = table.column(choice.label).to_pylist() if choice.label is not None else ()
+    return Columns(numeric, labels, table.num_rows)
+
+
+def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:
     """pyarrow columns as arrays; what is no number or ragged becomes a problem."""
     made = {}
     for name, column in columns.items():

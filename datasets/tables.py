@@ -107,7 +107,7 @@ def _some(header: Sequence[str]) -> str:
 
 
 class TableDataset(LoadedRows):
-    """One table file, read whole. The file formats differ in `header`, `read` and `where` only."""
+    """One table, read whole. The formats differ in `header` and `read`, and in where they lie."""
 
     name: str
     suffix: str
@@ -115,7 +115,7 @@ class TableDataset(LoadedRows):
     def __init__(self, setup: DatasetSetup) -> None:
         check_steps(setup, self.name, STEPS)
         self._setup = setup
-        self._path = one_file(setup, self.name, self.suffix)
+        self._path = self.find(setup)
         try:
             self._choice = choose(setup, self.header(self._path), str(self._path))
             self._table = self.read(self._path, self._choice)
@@ -126,6 +126,14 @@ class TableDataset(LoadedRows):
         found = (self._problem(spec) for spec in setup.inputs)
         refuse([f"{self._path}: {problem}" for problem in found if problem])
         super().__init__(self._table.rows)
+
+    def find(self, setup: DatasetSetup) -> Path:
+        """What --data-dir names: the table."""
+        return one_file(setup, self.name, self.suffix)
+
+    def files(self) -> Mapping[str, Path]:
+        """What the digest is of, by names that are the same on every machine."""
+        return {self._path.name: self._path}
 
     @abstractmethod
     def header(self, path: Path) -> Sequence[str]:
@@ -186,5 +194,5 @@ class TableDataset(LoadedRows):
             "columns": {name: list(columns) for name, columns in self._choice.inputs.items()},
             "label": self._choice.label,
             "steps": shown_steps(self._setup),
-            "digest": digest({self._path.name: self._path}, self._setup),
+            "digest": digest(self.files(), self._setup),
         }

@@ -142,6 +142,10 @@ def parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+HUB = "hf:"
+"""Begins a --data-dir that is no path but a data set's name on the HuggingFace Hub."""
+
+
 def parse_path(text: str) -> Path:
     """Refuses what no file can be called: nothing at all, or bytes that are not UTF-8."""
     if not text.strip():

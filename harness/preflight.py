@@ -7,6 +7,7 @@ from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
 from harness.manifest import Model
+from harness.parse import HUB
 from harness.sizing import Loaded
 
 
@@ -29,8 +30,9 @@ def check(config: RunConfig, dataset: str, metric: str | None) -> None:
                 registry.check_name(kind, name)
         except HarnessError as e:
             problems.append(str(e))
-    if config.data_dir is not None and not config.data_dir.exists():
-        problems.append(f"--data-dir {config.data_dir}: there is no such file or folder")
+    data = config.data_dir
+    if data is not None and not str(data).startswith(HUB) and not data.exists():
+        problems.append(f"--data-dir {data}: there is no such file or folder")
     problems += _version_problems(config)
     if config.user_conf is not None:
         try:

@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        return not self.needs or importlib.util.find_spec(self.needs) is not None
+        """Whether there is such a module; ./datasets, a folder without code, is not HuggingFace's."""
+        if not self.needs:
+            return True
+        spec = importlib.util.find_spec(self.needs)
+        return spec is not None and spec.origin is not None
 
 
 BACKENDS = {
@@ -49,6 +53,12 @@ DATASETS = {
     ),
     "librispeech": Entry(
         "harness.datasets.audio:LibrispeechDataset", "speech in WAV or FLAC, with transcripts"
+    ),
+    "huggingface": Entry(
+        "harness.datasets.huggingface:HuggingFaceDataset",
+        "saved to disk, or hf:NAME",
+        "hf",
+        "datasets",
     ),
     "kits": Entry("harness.datasets.volumes:KitsDataset", "preprocessed volumes, .npy by case"),
 }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.config import MAX_BATCH, RunConfig
 from harness.loadgen import ROUNDS, installed_version
 from harness.manifest import Model
-from harness.parse import Slo
+from harness.parse import HUB, Slo
 from harness.plan import LoadPlan
 from harness.scenario import Scenario
 from harness.sizing import Loaded
@@ -46,7 +46,7 @@ def config(
         "model": _absolute(asked.model),
         "backend": _absolute(asked.backend),
         "metric": _absolute(asked.metric) if asked.metric else None,
-        "data_dir": asked.data_dir.absolute() if asked.data_dir else None,
+        "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
         "dataset": _absolute(dataset),
         "lengths": tuple(
@@ -77,6 +77,10 @@ def _absolute(name: str) -> str:
     if separator:
         return f"{Path(path + '.py').absolute()}:{attribute}"
     return str(Path(name).absolute()) if ":" not in name and Path(name).is_file() else name
+
+
+def _absolute_data(path: Path | None) -> Path | None:
+    return path if path is None or str(path).startswith(HUB) else path.absolute()
 
 
 def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:
