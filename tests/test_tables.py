@@ -322,16 +322,6 @@ def test_a_run_on_an_npz_is_scored_by_its_labels(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["accuracy"]["value"] == 75.0
 
 
-def test_a_run_on_a_csv_with_a_fault_is_refused_before_it_begins(tmp_path: Path) -> None:
-    path = csv(tmp_path, "a,b,c,label\n1,2,3,2\n1,,3,2\n")
-    done = run(
-        *("--scenario", "offline", "--queries", "500", "--model", str(model(tmp_path))),
-        *("--dataset", "csv", "--data-dir", str(path), "--out", f"{tmp_path}/r"),
-    )
-    assert (done.status, done.printed) == (2, "")
-    assert done.said.splitlines()[-1] == f"harness: {path}:3: column 'b' is missing"
-
-
 @pytest.mark.slow
 def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -8,28 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.faults.command import SERVER, SHORT, result, run
+from tests.faults.command import SERVER, SHORT, run
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 """With the digits model: one input `image`, float32 of 1x8x8."""
 
 
-def archive(images: int = 40, labels: int = 40) -> bytes:
+def archive() -> bytes:
     file = io.BytesIO()
-    np.savez(file, image=np.zeros((images, 64), np.float32), labels=np.zeros(labels, int))
+    np.savez(file, image=np.zeros((40, 64), np.float32), labels=np.zeros(40, int))
     return file.getvalue()
 
 
 def table(row: str) -> bytes:
     header = ",".join(f"p{i}" for i in range(64)) + ",label\n"
     return (header + "0," * 64 + "0\n" + row + "\n").encode()
-
-
-def test_images_in_an_archive_are_a_dataset_for_any_model(tmp_path: Path) -> None:
-    (tmp_path / "data.npz").write_bytes(archive())
-    done = run(*NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r")
-    assert done.status == 0, done.said + done.printed
-    assert result(tmp_path / "r")["accuracy"]["samples"] == 40
 
 
 Made = Callable[[], bytes]
@@ -39,19 +32,6 @@ Made = Callable[[], bytes]
     ("dataset", "file", "content", "told"),
     [
         ("npz", "data.npz", lambda: archive()[:-30], " cannot be read: File is not a zip file"),
-        (
-            "npz",
-            "data.npz",
-            lambda: archive(labels=39),
-            ": the arrays have different lengths (image 40, labels 39)",
-        ),
-        (
-            "npz",
-            "data.npz",
-            lambda: archive(0, 0),
-            ": it has no samples: nothing can be measured",
-        ),
-        ("csv", "data.csv", lambda: table("1,2"), ":3: 2 fields, 65 columns"),
         ("csv", "data.csv", lambda: table("0," * 63 + "nan,1"), ":3: column 'p63' is 'nan', not a number"),
     ],
 )  # fmt: skip
@@ -64,14 +44,6 @@ def test_a_broken_file_is_one_line(
     assert (done.status, done.printed) == (2, "")
     assert done.said == f"harness: {path}{told}\n"
     assert not (tmp_path / "r").exists()
-
-
-def test_a_dataset_of_files_without_any_says_what_it_wants(tmp_path: Path) -> None:
-    done = run(*NULL, "--dataset", "csv", "--out", f"{tmp_path}/r")
-    assert done.status == 2
-    assert done.said == (
-        "harness: dataset 'csv' needs --data-dir: a .csv file, or a folder with one\n"
-    )
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
