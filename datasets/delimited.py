@@ -31,8 +31,10 @@ class CsvDataset(TableDataset):
     def read(self, path: Path, choice: Choice) -> Columns:
         header = list(self.header(path))
         places = [(name, header.index(name)) for name in choice.numeric]
+        text_places = [(name, header.index(name)) for name in choice.texts]
         label = header.index(choice.label) if choice.label is not None else None
         numeric: dict[str, list[float]] = {name: [] for name, _ in places}
+        texts: dict[str, list[str]] = {name: [] for name, _ in text_places}
         labels: list[object] = []
         problems: list[str] = []
         self._lines: list[int] = []
@@ -49,13 +51,17 @@ class CsvDataset(TableDataset):
                     if value is None:
                         problems.append(f"{path}:{line}: column {name!r} {_fault(fields[place])}")
                     numeric[name].append(math.nan if value is None else value)
+                for name, place in text_places:
+                    if not fields[place].strip():
+                        problems.append(f"{path}:{line}: column {name!r} is missing")
+                    texts[name].append(fields[place])
                 if label is not None:
                     if not fields[label].strip():
                         problems.append(f"{path}:{line}: column {choice.label!r} is missing")
                     labels.append(_label(fields[label].strip()))
         refuse(problems)
         arrays = {name: np.asarray(values) for name, values in numeric.items()}
-        return Columns(arrays, labels, len(self._lines))
+        return Columns(arrays, texts, labels, len(self._lines))
 
     def where(self, row: int) -> str:
         return f"line {self._lines[row]}"

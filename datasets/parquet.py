@@ -37,7 +37,7 @@ class ParquetDataset(TableDataset):
 
 def wanted(choice: Choice) -> list[str]:
     """The columns to be read."""
-    return [*choice.numeric, *([choice.label] if choice.label is not None else [])]
+    return [*choice.numeric, *choice.texts, *([choice.label] if choice.label is not None else [])]
 
 
 def columns_of(table: Any, choice: Choice, source: str) -> Columns:
@@ -47,9 +47,15 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
         problems += (f"{source}: {p}" for p in missing(table.column(name), name))
     refuse(problems)
     numeric = _numeric({name: table.column(name) for name in choice.numeric}, source, problems)
+    texts = {name: table.column(name).to_pylist() for name in choice.texts}
+    problems += (
+        f"{source}: column {name!r}: {table.column(name).type} is no text"
+        for name, values in texts.items()
+        if not all(isinstance(value, str) for value in values)
+    )
     refuse(problems)
     labels = table.column(choice.label).to_pylist() if choice.label is not None else ()
-    return Columns(numeric, labels, table.num_rows)
+    return Columns(numeric, texts, labels, table.num_rows)
 
 
 def _numeric(columns: Mapping[str, Any], source: str, problems: list[str]) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Tables: numeric columns are the inputs, one column holds the labels.
+"""Tables: columns of numbers or texts are the inputs, one column holds the labels.
 
 `column` steps say which columns make which input; without them a model's only input takes every
 column but the label's. Missing values, values that are no numbers and ragged rows are errors that
@@ -8,6 +8,7 @@ name their lines.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,30 +23,36 @@ from harness.datasets.sources import (
     shown_steps,
     unreadable,
 )
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array, DatasetSetup, Step, TensorSpec
 
 LABEL = "label"
 """The label column's name, unless a `column` step names another; it may be missing."""
 
-STEPS = ("column", *numbers.STEPS)
+STEPS = ("column", "tokenise", *numbers.STEPS)
 
 
 class Choice(NamedTuple):
-    """inputs: input name -> its columns, in order. label: the label's column, if there is one."""
+    """inputs: input name -> its columns, in order. label: the label's column, if there is one.
+
+    texts: the columns that are tokenised; the others are numbers.
+    """
 
     inputs: Mapping[str, tuple[str, ...]]
     label: str | None
+    texts: tuple[str, ...]
 
     @property
     def numeric(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(c for columns in self.inputs.values() for c in columns))
+        all_of_them = dict.fromkeys(c for columns in self.inputs.values() for c in columns)
+        return tuple(c for c in all_of_them if c not in self.texts)
 
 
 class Columns(NamedTuple):
     """numeric: column -> (n,) or, for a column of lists, (n, width). labels: n, () without any."""
 
     numeric: Mapping[str, Array]
+    texts: Mapping[str, Sequence[str]]
     labels: Sequence[object]
     rows: int
 
@@ -62,7 +69,8 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
         ]
     taken = {label, *(c for columns in named.values() for c in columns)}
     left = tuple(c for c in header if c not in taken)
-    unnamed = [name for name, columns in named.items() if not columns]
+    tokenised = [n for n in named if _step(setup, n, "tokenise") is not None]
+    unnamed = [n for n, columns in named.items() if not columns and n not in tokenised]
     if len(unnamed) > 1:
         problems.append(
             f"inputs {', '.join(unnamed)} all take the columns left: name each one's with a "
@@ -70,20 +78,26 @@ def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
         )
     elif unnamed and not left:
         problems.append(f"no column is left for input {unnamed[0]!r}")
+    problems += [
+        f"input {n!r} is tokenised: name its one text column with a `column` step"
+        for n in tokenised
+        if len(named[n]) != 1
+    ]
     refuse([f"{source}: {p}" for p in problems])
-    return Choice({name: columns or left for name, columns in named.items()}, label)
+    texts = tuple(dict.fromkeys(c for n in tokenised for c in named[n]))
+    return Choice({name: columns or left for name, columns in named.items()}, label, texts)
 
 
 def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
     """What a `column` step says; () for the columns left. One of several inputs may be a column."""
-    step = _column_step(setup, name)
+    step = _step(setup, name, "column")
     if step is not None and step.options["names"]:
         return tuple(step.options["names"])
     return (name,) if len(setup.inputs) > 1 and name in header else ()
 
 
 def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str]) -> str | None:
-    steps = (_column_step(setup, spec.name) for spec in setup.inputs)
+    steps = (_step(setup, spec.name, "column") for spec in setup.inputs)
     own = sorted({s.options["label"] for s in steps if s is not None} - {LABEL})
     if len(own) > 1:
         problems.append(f"the inputs name different label columns: {', '.join(own)}")
@@ -93,8 +107,8 @@ def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str
     return label if label in header else None
 
 
-def _column_step(setup: DatasetSetup, name: str) -> Step | None:
-    return next((s for s in setup.steps.get(name, ()) if s.name == "column"), None)
+def _step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
+    return next((s for s in setup.steps.get(name, ()) if s.name == kind), None)
 
 
 def _twice(header: Sequence[str]) -> list[str]:
@@ -123,6 +137,7 @@ class TableDataset(LoadedRows):
             raise unreadable(self._path, e) from e
         if not self._table.rows:
             raise ConfigError(f"{self._path} has no rows: nothing can be measured")
+        self._tokens, self._vocabularies = self._tokenised()
         found = (self._problem(spec) for spec in setup.inputs)
         refuse([f"{self._path}: {problem}" for problem in found if problem])
         super().__init__(self._table.rows)
@@ -161,8 +176,31 @@ class TableDataset(LoadedRows):
             return ""
         return f"{self.where(bad)}: {rows[bad].tolist()} is not {spec.dtype}, as input {spec.name!r} is"
 
+    def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
+        """Input name -> its tokens, and the vocabularies they come from, for the digest."""
+        tokens: dict[str, Array] = {}
+        vocabularies: dict[str, Path] = {}
+        made: dict[tuple[object, ...], dict[str, Array]] = {}  # ids and mask are made at once
+        for spec in self._setup.inputs:
+            step = _step(self._setup, spec.name, "tokenise")
+            if step is None:
+                continue
+            wordpiece = _wordpiece(self.name)
+            vocab = wordpiece.vocab_path(self._setup, step)
+            length, lower = step.options["max_length"], step.options["lower"]
+            (column,) = self._choice.inputs[spec.name]
+            key = (column, vocab, length, lower)
+            if key not in made:
+                pieces = wordpiece.Wordpiece(vocab, lower=lower)
+                made[key] = pieces.rows(self._table.texts[column], length)
+            tokens[spec.name] = made[key][step.options["gives"]]
+            vocabularies[f"vocabulary {step.options['vocab']}"] = vocab
+        return tokens, vocabularies
+
     def _matrix(self, name: str) -> Array:
-        """(n, columns): what the input is made from."""
+        """(n, columns) numbers, or (n, max_length) tokens: what the input is made from."""
+        if name in self._tokens:
+            return self._tokens[name]
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]
         return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1)
 
@@ -194,5 +232,17 @@ class TableDataset(LoadedRows):
             "columns": {name: list(columns) for name, columns in self._choice.inputs.items()},
             "label": self._choice.label,
             "steps": shown_steps(self._setup),
-            "digest": digest(self.files(), self._setup),
+            "digest": digest({**self.files(), **self._vocabularies}, self._setup),
         }
+
+
+def _wordpiece(dataset: str) -> ModuleType:
+    """Only a table of texts needs the package."""
+    try:
+        from harness.datasets import wordpiece
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"dataset {dataset!r} with a `tokenise` step needs the module {e.name!r}: "
+            "pip install 'mlperf-harness[text]'"
+        ) from e
+    return wordpiece

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import tokenizers
 
 from harness.datasets.sources import refuse, unreadable
 from harness.errors import ConfigError
-from harness.types import DatasetSetup, Step
+from harness.types import Array, DatasetSetup, Step
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
@@ -41,6 +42,17 @@ class Wordpiece:
         """In parallel, without [CLS] and [SEP]."""
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [Pieces(e.ids, e.tokens, e.offsets) for e in encoded]
+
+    def rows(self, texts: Sequence[str], max_length: int) -> dict[str, Array]:
+        """ids, mask and types of [CLS] text [SEP], each (n, max_length) int32, cut or filled up."""
+        given = ("ids", "mask", "types")
+        made = {name: np.zeros((len(texts), max_length), np.int32) for name in given}
+        made["ids"][:] = PADDING_ID
+        for row, pieces in enumerate(self.encode(texts)):
+            ids = [self.cls_id, *pieces.ids[: max_length - 2], self.sep_id]
+            made["ids"][row, : len(ids)] = ids
+            made["mask"][row, : len(ids)] = 1
+        return made
 
 
 def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
@@ -81,9 +93,11 @@ def _shared(step: Step) -> dict[str, object]:
 
 
 def vocab_path(setup: DatasetSetup, step: Step) -> Path:
-    """Beside the manifest, else in --data-dir."""
+    """Beside the manifest, else in --data-dir, or beside the file that this is."""
     name: str = step.options["vocab"]
-    folders = [f for f in (setup.model_dir, setup.data_dir) if f is not None and f.is_dir()]
+    data = setup.data_dir
+    beside = data.parent if data is not None and data.is_file() else data
+    folders = [f for f in (setup.model_dir, beside) if f is not None and f.is_dir()]
     for folder in folders:
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):

@@ -69,7 +69,7 @@ class Tokenise(_Options):
     """
 
     vocab: str
-    max_length: Size
+    max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
     lower: bool = True
     stride: Size = 128

@@ -132,6 +132,39 @@ def test_a_csv_that_cannot_be_used_is_told_line_by_line(
     assert [line.removeprefix(f"{path} ").removeprefix(f"{path}: ") for line in lines] == wanted
 
 
+def test_a_column_of_texts_is_tokenised(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n##s\n,\n")
+    path = csv(tmp_path, 'words,label,n\n"The cats, the",1,5\ncat,0,6\n')
+    specs = [TensorSpec(n, "int64", ("batch", "length")) for n in ("ids", "mask")]
+    specs.append(TensorSpec("n", "float32", ("batch",)))
+    steps = {
+        name: (
+            step("column", names=["words"]),
+            step("tokenise", vocab="vocab.txt", max_length=6, gives=name),
+        )
+        for name in ("ids", "mask")
+    }
+    table = CsvDataset(setup(tmp_path / "data.csv", *specs, **steps))
+    first = table.describe()["digest"]
+    table.load([0, 1])
+    batch = table.batch([0, 1]).inputs
+    assert batch["ids"].tolist() == [[2, 4, 5, 6, 7, 3], [2, 5, 3, 0, 0, 0]]
+    assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 0, 0, 0]]
+    assert (str(batch["ids"].dtype), batch["n"].tolist()) == ("int64", [5, 6])
+    with (tmp_path / "vocab.txt").open("a") as vocab:
+        vocab.write("more\n")
+    assert CsvDataset(setup(path, *specs, **steps)).describe()["digest"] != first
+    csv(tmp_path, "words,n\n ,1\n")
+    assert refusal(CsvDataset, setup(path, *specs, **steps)) == [
+        f"{path}:2: column 'words' is missing"
+    ]
+    unnamed = {**steps, "mask": steps["mask"][1:]}
+    assert refusal(CsvDataset, setup(path, *specs, **unnamed)) == [
+        f"{path}: input 'mask' is tokenised: name its one text column with a `column` step"
+    ]
+
+
 def test_only_the_first_problems_of_many_are_shown(tmp_path: Path) -> None:
     lines = refusal(CsvDataset, setup(csv(tmp_path, "a,b\n" + "1,\n" * 1000)))
     assert len(lines) == 21
@@ -149,7 +182,7 @@ def test_columns_that_are_not_there_are_all_told(tmp_path: Path) -> None:
     wants = (step("column", names=["a", "z"], label="y"), step("decode"))
     (line,) = refusal(CsvDataset, setup(path, x=wants))
     assert line == (
-        "input 'x': dataset 'csv' has no step 'decode', only column, normalise, clip: "
+        "input 'x': dataset 'csv' has no step 'decode', only column, tokenise, normalise, clip: "
         "choose another --dataset or change the manifest"
     )
     assert refusal(CsvDataset, setup(path, x=wants[:1])) == [
