@@ -14,7 +14,7 @@ for arg in "$@"; do
     fi
 done
 
-ensure_env dev ort
+ensure_env dev ort text audio
 cd -- "$root"
 export PATH="$venv/bin:$PATH"
 failed=()

@@ -1,9 +1,11 @@
 """Samples held in memory as rows of arrays, in the order LoadGen loaded them."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from harness.errors import ConfigError
 from harness.types import Array, Batch
 
 
@@ -56,3 +58,71 @@ class LoadedRows:
     def _not_loaded(self, indices: Sequence[int]) -> KeyError:
         missing = next(i for i in indices if self._position[i] < 0)
         return KeyError(f"sample {missing} is not loaded")
+
+
+class RaggedRows:
+    """Rows of different shapes: a batch is filled up with zeros to its longest, in one copy.
+
+    A row alone is a view. With pad=False rows of different shapes in one batch are a ConfigError:
+    a volume filled up is another volume.
+    """
+
+    def __init__(self, total: int, *, pad: bool = True) -> None:
+        """total: size of the dataset; indices lie in [0, total)."""
+        self._position = [-1] * total
+        self._pad = pad
+        self._rows: dict[str, list[_RaggedRow]] = {}
+
+    def hold(self, indices: Sequence[int], rows: Mapping[str, Sequence[Array]]) -> None:
+        """rows: input name -> one array for each of `indices`, without the batch's axis.
+
+        An index that comes twice (multi-stream's padding) keeps its first row.
+        """
+        self.unload(indices)
+        for position in reversed(range(len(indices))):
+            self._position[indices[position]] = position
+        self._rows = {name: [_RaggedRow.of(row) for row in held] for name, held in rows.items()}
+
+    def unload(self, indices: Sequence[int]) -> None:
+        """Everything: LoadGen holds one set of samples at a time."""
+        self._position = [-1] * len(self._position)
+        self._rows = {}
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        positions = [self._position[i] for i in indices]
+        if min(positions) < 0:
+            missing = indices[positions.index(-1)]
+            raise KeyError(f"sample {missing} is not loaded")
+        if len(positions) == 1:
+            (first,) = positions
+            return Batch(indices, {name: rows[first].alone for name, rows in self._rows.items()})
+        return Batch(
+            indices,
+            {name: self._gather([rows[p] for p in positions]) for name, rows in self._rows.items()},
+        )
+
+    def _gather(self, rows: Sequence["_RaggedRow"]) -> Array:
+        shapes = {row.shape for row in rows}
+        if len(shapes) == 1:
+            return np.concatenate([row.alone for row in rows])
+        if not self._pad:
+            told = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
+            raise ConfigError(f"samples of {told} cannot be one batch: run with --max-batch 1")
+        gathered = np.zeros((len(rows), *map(max, *shapes)), rows[0].data.dtype)
+        for target, row in zip(gathered, rows, strict=True):
+            target[row.corner] = row.data
+        return gathered
+
+
+class _RaggedRow(NamedTuple):
+    """data: one sample. alone: a view of it as a batch. corner: where it lies in a larger one."""
+
+    data: Array
+    alone: Array
+    shape: tuple[int, ...]
+    corner: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, data: Array) -> "_RaggedRow":
+        data.setflags(write=False)  # batches are views: a backend must not change the data
+        return cls(data, data[np.newaxis], data.shape, tuple(slice(n) for n in data.shape))

@@ -1,13 +1,14 @@
 """Seeded noise in the model's own input shapes: speed without data, never accuracy."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from harness.datasets.rows import LoadedRows
+from harness.datasets.lengths import draw, summary
+from harness.datasets.rows import LoadedRows, RaggedRows
 from harness.errors import ConfigError
-from harness.types import Array, Dataset, DatasetSetup, TensorSpec
+from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
 
 COUNT = 1024
 """Samples; a run holds at most this many, fewer where they are large."""
@@ -15,11 +16,20 @@ COUNT = 1024
 MEMORY_LIMIT_BYTES = 256 << 20
 _NAMED_SHAPE_HINT = "give its size with --input-shape"
 
+Shape = tuple[int | str, ...]
+"""Of one sample; a name stands for a dimension whose length differs from sample to sample."""
 
-class SyntheticDataset(LoadedRows):
-    """Sample i is the same for the same seed, shapes and dtypes. No labels."""
+
+class SyntheticDataset:
+    """Sample i is the same for the same seed, shapes, lengths and dtypes. No labels.
+
+    Where --lengths gives a symbolic dimension, each sample has a length of its own, the same in
+    all inputs, and a batch is filled up with zeros to its longest; an input with `mask` in its
+    name is 1 where the sample is.
+    """
 
     synthetic = True
+    batch: Callable[[Sequence[int]], Batch]
 
     def __init__(self, setup: DatasetSetup) -> None:
         if not setup.inputs:
@@ -27,57 +37,102 @@ class SyntheticDataset(LoadedRows):
                 "dataset 'synthetic' needs the model's inputs, which neither a manifest nor "
                 "this backend tells: choose another --model or --dataset"
             )
-        problems: list[str] = []
-        unknown = set(setup.shapes) - {i.name for i in setup.inputs}
-        if unknown:
-            names = ", ".join(i.name for i in setup.inputs)
-            problems.append(f"--input-shape {min(unknown)}: the model's inputs are {names}")
+        problems = list(_unknown_names(setup))
         self._specs = {i.name: i for i in setup.inputs}
         self._shapes = {i.name: _row_shape(i, setup, problems) for i in setup.inputs}
         if problems:
             raise ConfigError("\n".join(problems))
-        self._seed = setup.seed
+        self._setup = setup
+        self._lengths = {
+            name: draw(given, COUNT, setup.seed, name) for name, given in setup.lengths.items()
+        }
+        longest = {name: int(drawn.max()) for name, drawn in self._lengths.items()}
         row_bytes = sum(
-            int(np.prod(shape)) * np.dtype(self._specs[name].dtype).itemsize
+            int(np.prod(_sized(shape, longest))) * np.dtype(self._specs[name].dtype).itemsize
             for name, shape in self._shapes.items()
         )
         self.performance_count = max(1, min(COUNT, MEMORY_LIMIT_BYTES // max(row_bytes, 1)))
-        super().__init__(COUNT)
+        self._equal, self._ragged = LoadedRows(COUNT), RaggedRows(COUNT)
+        self.batch = self._ragged.batch if self._lengths else self._equal.batch
 
     def __len__(self) -> int:
         return COUNT
 
     def load(self, indices: Sequence[int]) -> None:
-        arrays = {name: self._draw(name, indices) for name in self._specs}
-        self.hold(indices, arrays)
+        if self._lengths:
+            rows = {name: [self._draw(name, i) for i in indices] for name in self._specs}
+            self._ragged.hold(indices, rows)
+        else:
+            self._equal.hold(indices, {name: self._stacked(name, indices) for name in self._specs})
 
-    def _draw(self, name: str, indices: Sequence[int]) -> Array:
-        """(len(indices), ...): floats standard normal, integers 0 or 1, valid for most models."""
-        dtype, shape = np.dtype(self._specs[name].dtype), self._shapes[name]
-        rows = np.empty((len(indices), *shape), dtype)
-        for i, index in enumerate(indices):
-            random = np.random.default_rng([self._seed, index])
-            if dtype.kind == "f":
-                rows[i] = random.standard_normal(shape, np.float32)
-            else:
-                rows[i] = random.integers(0, 2, shape)
+    def _stacked(self, name: str, indices: Sequence[int]) -> Array:
+        """(len(indices), ...) of samples that are all alike in shape."""
+        rows = np.empty((len(indices), *_sized(self._shapes[name], {})), self._specs[name].dtype)
+        for row, index in enumerate(indices):
+            rows[row] = self._draw(name, index)
         return rows
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self._ragged.unload(indices)
+        self._equal.unload(indices)
+
+    def _draw(self, name: str, index: int) -> Array:
+        """One sample: floats standard normal, integers 0 or 1, valid for most models."""
+        dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]
+        shape = _sized(declared, {d: int(drawn[index]) for d, drawn in self._lengths.items()})
+        random = np.random.default_rng([self._setup.seed, index])
+        if dtype.kind == "f":
+            return np.asarray(random.standard_normal(shape, np.float32), dtype)
+        if shape != declared and "mask" in name.lower():
+            return np.ones(shape, dtype)
+        return np.asarray(random.integers(0, 2, shape), dtype)
 
     def label(self, index: int) -> None:
         return None
 
     def describe(self) -> Mapping[str, object]:
-        what = repr((self._seed, sorted(self._shapes.items()), sorted(self._specs.items())))
+        drawn = {name: lengths.tolist() for name, lengths in self._lengths.items()}
+        made_from = [
+            self._setup.seed,
+            sorted(self._shapes.items()),
+            sorted(self._specs.items()),
+            *([sorted(drawn.items())] if drawn else []),
+        ]
+        about = {
+            name: summary(given, self._lengths[name]) for name, given in self._setup.lengths.items()
+        }
         return {
             "name": "synthetic",
             "count": COUNT,
-            "source": f"seeded noise, seed {self._seed}",
+            "source": f"seeded noise, seed {self._setup.seed}",
             "shapes": {name: list(shape) for name, shape in self._shapes.items()},
-            "digest": hashlib.sha256(what.encode()).hexdigest(),
+            **({"lengths": about} if about else {}),
+            "digest": hashlib.sha256(repr(tuple(made_from)).encode()).hexdigest(),
         }
 
 
-def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> tuple[int, ...]:
+def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(d if isinstance(d, int) else lengths[d] for d in shape)
+
+
+def _unknown_names(setup: DatasetSetup) -> Iterator[str]:
+    """A problem for --input-shape and --lengths of what the model does not have."""
+    names = [i.name for i in setup.inputs]
+    unknown = set(setup.shapes) - set(names)
+    if unknown:
+        yield f"--input-shape {min(unknown)}: the model's inputs are {', '.join(names)}"
+    symbolic = {
+        d: None
+        for i in setup.inputs
+        for d in i.shape[1:]
+        if isinstance(d, str) and i.name not in setup.shapes
+    }
+    for name in sorted(set(setup.lengths) - set(symbolic)):
+        have = ", ".join(symbolic) or "none"
+        yield f"--lengths {name}: the model's symbolic dimensions without --input-shape are {have}"
+
+
+def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> Shape:
     """The shape of one sample: the model's own, with --input-shape where it is symbolic."""
     try:
         np.dtype(spec.dtype)
@@ -85,8 +140,9 @@ def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> tu
         problems.append(f"input {spec.name!r} is {spec.dtype}: no synthetic data of that type")
     given = setup.shapes.get(spec.name)
     if given is None:
-        if all(isinstance(d, int) for d in spec.shape[1:]):
-            return tuple(d for d in spec.shape[1:] if isinstance(d, int))
+        known = tuple(d for d in spec.shape[1:] if isinstance(d, int) or d in setup.lengths)
+        if len(known) == len(spec.shape) - 1:
+            return tuple(d for d in known if d is not None)
         example = "x".join(str(d) if isinstance(d, int) else "N" for d in spec.shape[1:])
         problems.append(
             f"input {spec.name!r} has the symbolic shape {_show(spec)}: "

@@ -51,6 +51,7 @@ _REFUSED = {
 _OVERRIDDEN = {
     "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
     "input_shape": ("dataset_digest",),
+    "lengths": ("dataset_digest",),
     "duration": ("queries",),
     "slo": ("queries",),
     "instances": ("threads",),

@@ -9,10 +9,12 @@ from harness.errors import ConfigError
 from harness.options import option, option_key, parse_values
 from harness.parse import (
     SCENARIOS,
+    Lognormal,
     Slo,
     bounded,
     parse_input_shape,
     parse_key_value,
+    parse_lengths,
     parse_name,
     parse_path,
     parse_positive_duration_ns,
@@ -67,7 +69,7 @@ class RunConfig:
         group="what to run",
     )
     data_dir: Path | None = option(
-        "where the dataset's files are", parse=parse_path, metavar="DIR", group="what to run"
+        "the dataset's file or folder", parse=parse_path, metavar="PATH", group="what to run"
     )
     metric: str | None = option(
         "default: the manifest's", parse=parse_name, metavar="NAME", group="what to run"
@@ -165,6 +167,14 @@ class RunConfig:
         metavar="NAME=1xDIM",
         group="how to answer",
     )
+    lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
+        "synthetic: lengths of a symbolic dimension, lognormal:median=128,sigma=0.6,max=512 or a "
+        "file with one a line (repeatable)",
+        parse=parse_lengths,
+        many=True,
+        metavar="DIM=LENGTHS",
+        group="how to answer",
+    )
     backend_option: tuple[tuple[str, str], ...] = option(
         "passed to the backend, for plug-ins (repeatable)",
         parse=parse_key_value,
@@ -211,6 +221,7 @@ class RunConfig:
             yield f"{_NO_SCENARIO}: choose from {', '.join(SCENARIOS)}"
         for flag, given in (
             ("--input-shape", self.input_shape),
+            ("--lengths", self.lengths),
             ("--backend-option", self.backend_option),
         ):
             names = [name for name, _ in given]
@@ -292,6 +303,6 @@ def _plain(name: str, value: Any) -> object:
         return write_duration(value)
     if name == "input_shape":
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
-    if name == "backend_option":
+    if name in ("backend_option", "lengths"):
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value

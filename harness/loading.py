@@ -141,6 +141,7 @@ def open_dataset(
         model_dir=model.folder,
         cache_dir=cache_dir(),
         shapes=dict(config.input_shape),
+        lengths=dict(config.lengths),
         seed=config.seed or 0,
     )
     with plugin(f"dataset {name!r}"):

@@ -9,6 +9,7 @@ from harness.units import parse_duration_ns, write_duration
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 MIN_QPS = 1 / 600
+LONGEST_SEQUENCE = 1_000_000
 
 
 class Slo(NamedTuple):
@@ -107,11 +108,47 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return match[1], shape
 
 
+class Lognormal(NamedTuple):
+    """Lengths of sequences: median * exp(sigma * normal), a whole number from 1 to `most`."""
+
+    median: float
+    sigma: float
+    most: int
+
+    def __str__(self) -> str:
+        return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
+
+
+def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
+    """'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
+    dimension, given = parse_key_value(text)
+    if not given.startswith("lognormal:"):
+        return dimension, parse_path(given)
+    match = re.fullmatch(r"lognormal:median=([\d.]+),sigma=([\d.]+),max=(\d+)", given)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no distribution: write DIM=lognormal:median=128,sigma=0.6,max=512"
+        )
+    try:
+        found = Lognormal(float(match[1]), float(match[2]), int(match[3]))
+    except ValueError:
+        raise ValueError(f"{text!r}: median and sigma are numbers") from None
+    if not (1 <= found.median <= found.most <= LONGEST_SEQUENCE and 0 < found.sigma <= 10):
+        raise ValueError(
+            f"{text!r}: it must be 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10"
+        )
+    return dimension, found
+
+
 def parse_key_value(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise ValueError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+HUB = "hf:"
+"""Begins a --data-dir that is no path but a data set's name on the HuggingFace Hub."""
 
 
 def parse_path(text: str) -> Path:

@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        return not self.needs or importlib.util.find_spec(self.needs) is not None
+        """Whether there is such a module; ./datasets, a folder without code, is not HuggingFace's."""
+        if not self.needs:
+            return True
+        spec = importlib.util.find_spec(self.needs)
+        return spec is not None and spec.origin is not None
 
 
 BACKENDS = {
@@ -39,6 +43,24 @@ DATASETS = {
     "synthetic": Entry(
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
+    "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
+    "csv": Entry("harness.datasets.delimited:CsvDataset", "a table of numbers with a label column"),
+    "parquet": Entry(
+        "harness.datasets.parquet:ParquetDataset", "the same as Parquet", "parquet", "pyarrow"
+    ),
+    "squad": Entry(
+        "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
+    ),
+    "librispeech": Entry(
+        "harness.datasets.audio:LibrispeechDataset", "speech in WAV or FLAC, with transcripts"
+    ),
+    "huggingface": Entry(
+        "harness.datasets.huggingface:HuggingFaceDataset",
+        "saved to disk, or hf:NAME",
+        "hf",
+        "datasets",
+    ),
+    "kits": Entry("harness.datasets.volumes:KitsDataset", "preprocessed volumes, .npy by case"),
 }
 METRICS = {
     "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),

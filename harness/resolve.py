@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.config import MAX_BATCH, RunConfig
 from harness.loadgen import ROUNDS, installed_version
 from harness.manifest import Model, is_path
-from harness.parse import Slo
+from harness.parse import HUB, Slo
 from harness.plan import LoadPlan
 from harness.scenario import Scenario
 from harness.sizing import Loaded
@@ -46,9 +46,13 @@ def config(
         "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
         "backend": _absolute(asked.backend),
         "metric": _absolute(asked.metric) if asked.metric else None,
-        "data_dir": asked.data_dir.absolute() if asked.data_dir else None,
+        "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
         "dataset": _absolute(dataset),
+        "lengths": tuple(
+            (name, given.absolute() if isinstance(given, Path) else given)
+            for name, given in asked.lengths
+        ),
         **spec._asdict(),
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
@@ -71,6 +75,10 @@ def _absolute(name: str) -> str:
     """The path of a plug-in's file, so that config.yaml runs from any folder; names stay names."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
+
+
+def _absolute_data(path: Path | None) -> Path | None:
+    return path if path is None or str(path).startswith(HUB) else path.absolute()
 
 
 def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:

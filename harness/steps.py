@@ -69,16 +69,20 @@ class Tokenise(_Options):
     """
 
     vocab: str
-    max_length: Size
+    max_length: Annotated[int, Field(ge=3, le=65_536)]
     gives: Literal["ids", "mask", "types"]
     lower: bool = True
-    stride: Annotated[int, Field(ge=0)] = 128
+    stride: Size = 128
     max_query_length: Size = 64
 
 
 class Audio(_Options):
-    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds."""
+    """Mono float32 in [-1, 1] at this rate, cut or filled with zeros to max_seconds.
 
+    gives: the samples, or how many of them are not filling.
+    """
+
+    gives: Literal["samples", "length"] = "samples"
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
     max_seconds: Annotated[float, Field(gt=0)] = 30.0
 
@@ -89,9 +93,13 @@ class Clip(_Options):
 
 
 class Column(_Options):
-    """Of a table: which columns make this input, in this order; empty means every one left."""
+    """Of a table: which columns make this input, in this order; empty means every one left.
+
+    label: the column with the right answers, the same for every input that says so.
+    """
 
     names: tuple[str, ...] = ()
+    label: str = "label"
 
 
 PREPROCESS: Mapping[str, type[_Options]] = {

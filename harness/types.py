@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy.typing as npt
 
 from harness.errors import ConfigError
+from harness.parse import Lognormal
 
 Array = npt.NDArray[Any]
 
@@ -130,6 +131,8 @@ class DatasetSetup:
     """What a dataset is built from.
 
     inputs: the model's inputs. shapes: sizes given for symbolic dimensions, by input name.
+    lengths: how long a symbolic dimension is, sample by sample, by the dimension's name: a
+    distribution, or a file with one length a line.
     steps: what the manifest declares for each input, by its name; none without a manifest.
     data_dir: where the user's files are. model_dir: the manifest's folder, e.g. for a vocabulary.
     cache_dir: where preprocessed samples may be kept between runs.
@@ -141,6 +144,7 @@ class DatasetSetup:
     model_dir: Path | None = None
     cache_dir: Path | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
     seed: int = 0
 
 

@@ -82,7 +82,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --metric topp1", "no metric named 'topp1': did you mean 'top1'?"),
         (
             "--scenario server --data-dir nowhere",
-            "--data-dir nowhere: there is no such folder",
+            "--data-dir nowhere: there is no such file or folder",
         ),
         (
             "--scenario server --mode quick",

@@ -30,7 +30,7 @@ def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Pa
 def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     done = run(*NULL, "--data-dir", f"{tmp_path}/none", "--out", f"{tmp_path}/r")
     assert done.status == 2
-    assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such folder\n"
+    assert done.said == f"harness: --data-dir {tmp_path}/none: there is no such file or folder\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""HuggingFace data sets: saved with save_to_disk, or by name from the Hub.
+
+Columns become inputs as those of any table do. Nothing here runs code of a data set's author.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Their modules, not the package: ./datasets passes for that where it is not installed.
+from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
+from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
+
+from harness.datasets.parquet import columns_of, wanted
+from harness.datasets.sources import given_folder
+from harness.datasets.tables import Choice, Columns, TableDataset
+from harness.errors import ConfigError
+from harness.parse import HUB
+from harness.types import Dataset, DatasetSetup
+
+
+class HubName(NamedTuple):
+    """configuration: None for the data set's only one."""
+
+    name: str
+    configuration: str | None
+    split: str
+
+
+class HuggingFaceDataset(TableDataset):
+    """--data-dir is a folder, or hf:NAME[:CONFIGURATION]@SPLIT, e.g. hf:nyu-mll/glue:sst2@test."""
+
+    name = "huggingface"
+
+    def find(self, setup: DatasetSetup) -> Path:
+        if setup.data_dir is not None and str(setup.data_dir).startswith(HUB):
+            self._rows = _from_hub(parse_hub_name(str(setup.data_dir)))
+            return setup.data_dir
+        folder = given_folder(
+            setup, self.name, "a folder that save_to_disk wrote, or hf:NAME@SPLIT"
+        )
+        self._rows = _from_disk(folder)
+        return folder
+
+    def files(self) -> Mapping[str, Path]:
+        paths = [Path(file["filename"]) for file in self._rows.cache_files]
+        return {path.name: path for path in paths}
+
+    def header(self, path: Path) -> Sequence[str]:
+        names: Sequence[str] = self._rows.column_names
+        return names
+
+    def read(self, path: Path, choice: Choice) -> Columns:
+        table = self._rows.select_columns(wanted(choice)).with_format("arrow")[:]
+        return columns_of(table, choice, str(path))
+
+
+def parse_hub_name(text: str) -> HubName:
+    """'hf:NAME[:CONFIGURATION]@SPLIT'; a ConfigError says what is missing."""
+    match = re.fullmatch(r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([\w.-]+)", text)
+    if match is None:
+        raise ConfigError(f"--data-dir {text}: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT")
+    return HubName(match[1], match[2], match[3])
+
+
+def _from_hub(hub: HubName) -> Any:
+    """From the Hub or its cache. Whatever fails there is one line with what to do without it."""
+    try:
+        return load_dataset(hub.name, hub.configuration, split=hub.split)
+    except Exception as e:
+        reason = " ".join(str(e).split())[:200]
+        raise ConfigError(
+            f"data set {hub.name!r} cannot be had from the Hub: {reason}: without network, call "
+            "save_to_disk on it elsewhere, and pass that folder as --data-dir"
+        ) from e
+
+
+def _from_disk(folder: Path) -> Any:
+    try:
+        found = load_from_disk(str(folder))
+    except Exception as e:
+        reason = " ".join(str(e).split())[:200]
+        raise ConfigError(f"{folder} is no saved data set: {reason}") from e
+    if isinstance(found, DatasetDict):
+        splits = ", ".join(str(folder / split) for split in found)
+        raise ConfigError(f"{folder} holds several splits: pass one as --data-dir: {splits}")
+    return found
+
+
+_: type[Dataset] = HuggingFaceDataset

@@ -1,0 +1,71 @@
+"""From numbers in files to a model's input: its element type, its shape, and the declared steps."""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.types import Array, Step, TensorSpec
+
+STEPS = ("normalise", "clip")
+"""The steps of `apply`; both work on float32."""
+
+
+def apply(rows: Array, steps: Sequence[Step]) -> Array:
+    """normalise and clip, in the order declared; other steps are another function's.
+
+    rows: (n, ...). mean and std hold one number, or one for each entry of the last axis.
+    A ConfigError where they hold another number of them.
+    """
+    for step in steps:
+        if step.name == "normalise":
+            rows = _normalised(rows, step)
+        elif step.name == "clip":
+            rows = np.clip(rows, step.options["low"], step.options["high"], dtype=np.float32)
+    return rows
+
+
+def _normalised(rows: Array, step: Step) -> Array:
+    mean, std = (np.asarray(step.options[k], np.float32) for k in ("mean", "std"))
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) not in (1, rows.shape[-1]):
+            raise ConfigError(
+                f"normalise.{name} has {len(values)} numbers for {rows.shape[-1]} columns: "
+                "give one, or one for each"
+            )
+    scaled: Array = (rows.astype(np.float32) * np.float32(step.options["scale"]) - mean) / std
+    return scaled
+
+
+def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
+    """rows in another element type, and the first row whose value that type cannot hold.
+
+    Integers hold whole numbers in their range only; floats round, but must not overflow.
+    """
+    wanted = np.dtype(dtype)
+    if rows.dtype == wanted:
+        return rows, None
+    with np.errstate(all="ignore"):
+        made: Array = rows.astype(wanted)
+    wrong = made != rows if wanted.kind in "iub" else np.isfinite(made) != np.isfinite(rows)
+    bad = wrong.reshape(len(rows), -1).any(axis=1)
+    return made, int(bad.argmax()) if bad.any() else None
+
+
+def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
+    """The shape that rows of shape `have` are given for the input; None where they do not fit.
+
+    A row fits as it is, or spread over the input's fixed shape: 784 columns make 1x28x28.
+    """
+    want = spec.shape[1:]
+    same = len(have) == len(want)
+    if same and all(not isinstance(w, int) or w == h for h, w in zip(have, want, strict=True)):
+        return have
+    fixed = tuple(w for w in want if isinstance(w, int))
+    return fixed if len(fixed) == len(want) and prod(fixed) == prod(have) else None
+
+
+def shown_shape(spec: TensorSpec) -> str:
+    """Of one sample: '3x224x224', '?' where the model leaves it open."""
+    return "x".join(str(d) if isinstance(d, int) else "?" for d in spec.shape[1:]) or "one number"

@@ -1,0 +1,250 @@
+"""SQuAD v1.1 as MLPerf's BERT takes it: windows of a question and a part of its context.
+
+The windows follow convert_examples_to_features in mlcommons/inference language/bert/
+create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP],
+the parts are as long as fits and begin `stride` pieces apart, in the order of the file. The true
+dev set makes 10,833 of its 10,570 questions at max_length 384, stride 128, max_query_length 64.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.datasets.rows import LoadedRows
+from harness.datasets.sources import (
+    check_steps,
+    digest,
+    given_path,
+    one_file,
+    refuse,
+    shown_steps,
+    unreadable,
+)
+from harness.datasets.wordpiece import PADDING_ID, Pieces, Wordpiece, tokenise_step, vocab_path
+from harness.errors import ConfigError
+from harness.types import Array, Dataset, DatasetSetup
+
+DEV_FILE = "dev-v1.1.json"
+
+
+class Question(NamedTuple):
+    """context: its place among the contexts."""
+
+    id: str
+    text: str
+    answers: tuple[str, ...]
+    context: int
+
+
+class Window(NamedTuple):
+    """A part of a context: `length` pieces from `start` on."""
+
+    question: int
+    start: int
+    length: int
+
+
+class SquadDataset(LoadedRows):
+    """--data-dir is the JSON file, or a folder with it and, if the manifest has none, vocab.txt."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        check_steps(setup, "squad", ("tokenise",))
+        self._setup = setup
+        options = tokenise_step(setup, "squad").options
+        self._length, self._lower = options["max_length"], options["lower"]
+        self._stride, most = options["stride"], options["max_query_length"]
+        if self._length < most + 4:
+            raise ConfigError(
+                f"tokenise.max_length {self._length} leaves no room for a context beside "
+                f"max_query_length {most} and three special pieces"
+            )
+        self._path = _dev_file(setup)
+        self._vocab = vocab_path(setup, tokenise_step(setup, "squad"))
+        self._texts, self._questions = read_squad(self._path)
+        wordpiece = Wordpiece(self._vocab, lower=self._lower)
+        self._ends = wordpiece.cls_id, wordpiece.sep_id
+        self._contexts = wordpiece.encode(self._texts)
+        asked = wordpiece.encode([q.text for q in self._questions])
+        self._asked = [Pieces(p.ids[:most], p.tokens[:most], p.offsets[:most]) for p in asked]
+        empty = {q.context for q in self._questions if not self._contexts[q.context].ids}
+        refuse([f"{self._path}: context {c + 1} has no words" for c in sorted(empty)])
+        self._windows = list(self._all_windows())
+        super().__init__(len(self._windows))
+
+    def _all_windows(self) -> Iterator[Window]:
+        for i, question in enumerate(self._questions):
+            total = len(self._contexts[question.context].ids)
+            room = self._length - len(self._asked[i].ids) - 3
+            yield from (Window(i, *part) for part in windows(total, room, self._stride))
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def load(self, indices: Sequence[int]) -> None:
+        made = {
+            given: np.zeros((len(indices), self._length), np.int64)
+            for given in ("ids", "mask", "types")
+        }
+        made["ids"][:] = PADDING_ID
+        cls_id, sep_id = self._ends
+        for row, index in enumerate(indices):
+            window = self._windows[index]
+            context = self._contexts[self._questions[window.question].context]
+            asked = [cls_id, *self._asked[window.question].ids, sep_id]
+            part = [*context.ids[window.start : window.start + window.length], sep_id]
+            end = len(asked) + len(part)
+            made["ids"][row, :end] = asked + part
+            made["mask"][row, :end] = 1
+            made["types"][row, len(asked) : end] = 1
+        held = {}
+        for spec in self._setup.inputs:
+            given = self._setup.steps[spec.name][0].options["gives"]
+            held[spec.name] = made[given].astype(spec.dtype)
+        self.hold(indices, held)
+
+    def label(self, index: int) -> Mapping[str, object]:
+        """What an answer's (start, end) positions are judged by; of one window, not one question.
+
+        id: the question's; a question whose context is long has several windows.
+        answers: the right answers' texts. context: the whole text.
+        tokens: the wordpieces from [CLS] to the last [SEP].
+        offsets: for each of the max_length positions (start, end) in characters of `context`, end
+        exclusive, or None where the position holds no piece of the context.
+        is_max_context: for each position whether no other window shows its piece with more around.
+        lower: whether the pieces are in lower case without accents, the context is not.
+        """
+        window = self._windows[index]
+        question = self._questions[window.question]
+        context, asked = self._contexts[question.context], self._asked[window.question]
+        part = slice(window.start, window.start + window.length)
+        before = len(asked.ids) + 2
+        after = self._length - before - window.length
+        best = self._is_max_context(window)
+        return {
+            "id": question.id,
+            "answers": question.answers,
+            "context": self._texts[question.context],
+            "tokens": ["[CLS]", *asked.tokens, "[SEP]", *context.tokens[part], "[SEP]"],
+            "offsets": [*[None] * before, *context.offsets[part], *[None] * after],
+            "is_max_context": [*[False] * before, *best, *[False] * after],
+            "lower": self._lower,
+        }
+
+    def _is_max_context(self, window: Window) -> list[bool]:
+        total = len(self._contexts[self._questions[window.question].context].ids)
+        room = self._length - len(self._asked[window.question].ids) - 3
+        parts = windows(total, room, self._stride)
+        best = best_windows(parts)[window.start : window.start + window.length]
+        mine: list[bool] = (best == parts.index((window.start, window.length))).tolist()
+        return mine
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "name": "squad",
+            "count": len(self),
+            "questions": len(self._questions),
+            "source": str(self._path),
+            "vocabulary": str(self._vocab),
+            "steps": shown_steps(self._setup),
+            "digest": digest({self._path.name: self._path, "vocabulary": self._vocab}, self._setup),
+        }
+
+
+def windows(total: int, room: int, stride: int) -> list[tuple[int, int]]:
+    """(start, length) of the parts of `total` pieces, each at most `room` long."""
+    parts = []
+    start = 0
+    while start < total:
+        length = min(room, total - start)
+        parts.append((start, length))
+        if start + length == total:
+            break
+        start += min(length, stride)
+    return parts
+
+
+def best_windows(parts: Sequence[tuple[int, int]]) -> Array:
+    """(pieces,) the place of the window that shows a piece with the most context: the fewer of the
+    pieces to its left and right, plus a hundredth of the window's length; the first of equals.
+    """
+    starts, lengths = np.array(parts).T[:, :, np.newaxis]
+    ends = starts + lengths - 1
+    at = np.arange(int(ends[-1, 0]) + 1)
+    score = np.minimum(at - starts, ends - at) + 0.01 * lengths
+    inside = (starts <= at) & (at <= ends)
+    best: Array = np.where(inside, score, -np.inf).argmax(axis=0)
+    return best
+
+
+def _dev_file(setup: DatasetSetup) -> Path:
+    named = given_path(setup, "squad", f"{DEV_FILE}, or a folder with it") / DEV_FILE
+    return named if named.is_file() else one_file(setup, "squad", ".json")
+
+
+def read_squad(path: Path) -> tuple[list[str], list[Question]]:
+    """The contexts, and the questions in the file's order. All problems at once, each with its
+    place in the file, as a ConfigError.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}:{e.lineno}: not JSON: {e.msg}") from None
+    except (OSError, ValueError, RecursionError) as e:
+        raise unreadable(path, e) from e
+    reader = _Reader()
+    for article, at in reader.items(content, "data", ""):
+        for paragraph, place in reader.items(article, "paragraphs", at):
+            reader.paragraph(paragraph, place)
+    if not reader.questions and not reader.problems:
+        reader.problems.append("it has no questions: nothing can be measured")
+    refuse([f"{path}: {p}" for p in reader.problems])
+    return reader.contexts, reader.questions
+
+
+class _Reader:
+    """Collects contexts, questions and problems."""
+
+    def __init__(self) -> None:
+        self.contexts: list[str] = []
+        self.questions: list[Question] = []
+        self.problems: list[str] = []
+        self._seen: dict[str, str] = {}
+
+    def paragraph(self, paragraph: object, at: str) -> None:
+        self.contexts.append(self._text(paragraph, "context", at))
+        for asked, place in self.items(paragraph, "qas", at):
+            name = self._text(asked, "id", place)
+            answers = [
+                self._text(answer, "text", where)
+                for answer, where in self.items(asked, "answers", place)
+            ]
+            if isinstance(asked, dict) and asked.get("answers") == []:
+                self.problems.append(f"{place} has no answers: only SQuAD v1.1 is read, not v2.0")
+            if name in self._seen:
+                self.problems.append(f"{place}: id {name!r} is that of {self._seen[name]}, too")
+            elif name:
+                self._seen[name] = place
+            text = self._text(asked, "question", place)
+            self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
+
+    def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:
+        """The entries of the list under `key`, each with its place."""
+        found = owner.get(key) if isinstance(owner, dict) else None
+        if not isinstance(found, list):
+            self.problems.append(f"{at or 'the file'} has no list {key!r}")
+            return
+        dot = "." if at else ""
+        yield from ((item, f"{at}{dot}{key}[{i}]") for i, item in enumerate(found))
+
+    def _text(self, owner: object, key: str, at: str) -> str:
+        found = owner.get(key) if isinstance(owner, dict) else None
+        if isinstance(found, str) and found:
+            return found
+        self.problems.append(f"{at} has no text {key!r}")
+        return ""
+
+
+_: type[Dataset] = SquadDataset
