@@ -15,6 +15,11 @@ from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.errors import ConfigError
 from harness.types import Array, Backend, Outputs, TensorSpec
 
+_EXPECTED_WARNINGS = (
+    "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
+    r"`torch\.jit\.",  # TorchScript is deprecated, and still what many models come in
+)
+
 
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt), or a program of torch.export (.pt2).
@@ -33,8 +38,8 @@ class TorchBackend(FrameworkBackend):
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._device = _device(self._setup.device)
-        # A dataset's arrays may be read-only views; nothing here writes to its input.
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        for text in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", text)
         torch.set_num_threads(self._setup.threads)
         self._compiler = "none"
         exported = self._path.suffix == ".pt2"
