@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from harness import registry
+from harness.config import from_plain
+from harness.errors import ConfigError
+from harness.loading import model_file
+from harness.manifest import MODELS_DIR, load_model, size_bytes
 
 ROOT = Path(__file__).parent.parent
 EXTRAS = {name: entry for name, entry in registry.BACKENDS.items() if entry.extra}
@@ -43,6 +47,25 @@ def test_tensorflow_runs_end_to_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())
     assert result["accuracy"]["value"] == pytest.approx(99.2)
+
+
+def _path(backend: str, *options: str) -> Path | None:
+    values = {"scenario": "offline", "backend": backend, "backend_option": list(options)}
+    return model_file(from_plain(values), load_model("digits"))
+
+
+def test_format_chooses_among_the_manifests_files() -> None:
+    assert _path("ort", "format=onnx") == MODELS_DIR / "digits.onnx"
+    with pytest.raises(ConfigError) as caught:
+        _path("ort", "format=tflite")
+    assert str(caught.value) == "--backend-option format: backend 'ort' reads onnx, not 'tflite'"
+
+
+def test_the_size_of_a_folder_is_that_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a").write_bytes(b"123")
+    (tmp_path / "deep" / "b").write_bytes(b"4567")
+    assert (size_bytes(tmp_path), size_bytes(tmp_path / "a")) == (7, 3)
 
 
 @pytest.mark.slow
