@@ -5,16 +5,18 @@ set -euo pipefail
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
 
 select=(-m 'not slow')
+extras=(dev ort tensorflow text audio)
 pytest_args=()
 for arg in "$@"; do
     if [[ $arg == --all ]]; then
         select=()
+        extras+=(openvino litert torch parquet hf)
     else
         pytest_args+=("$arg")
     fi
 done
 
-ensure_env dev ort text audio
+ensure_env "${extras[@]}"
 cd -- "$root"
 export PATH="$venv/bin:$PATH"
 failed=()

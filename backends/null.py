@@ -13,8 +13,10 @@ class NullBackend:
     """Reads no model; every answer is the same row of zeros."""
 
     def __init__(self, setup: BackendSetup) -> None:
-        if setup.provider or setup.options:
-            raise ConfigError("backend 'null' takes neither --provider nor --backend-option")
+        if setup.provider or setup.options or setup.device != "cpu":
+            raise ConfigError(
+                "backend 'null' takes no --device but cpu, no --provider and no --backend-option"
+            )
         self._answers = np.zeros((setup.max_batch, 10), np.float32)
 
     def __enter__(self) -> Self:

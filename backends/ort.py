@@ -1,16 +1,14 @@
 """ONNX Runtime."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import ClassVar
 
-import numpy as np
 import onnxruntime as ort
 
+from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.backends.onnx_weights import SharedWeights, shared_weights
 from harness.errors import ConfigError
-from harness.parse import parse_on_off
-from harness.types import Array, Backend, BackendSetup, Batch, TensorSpec, fixed_batch
+from harness.types import Array, Backend, Outputs, TensorSpec
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -23,117 +21,129 @@ _DTYPES = {
     "tensor(bool)": "bool",
 }
 _ERROR_LEVEL = 3
-DEFAULT_PROVIDER = "CPUExecutionProvider"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_GRAPH_LEVELS = {
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
 
 
-class OrtBackend:
-    """One session. Options: `spinning=on` lets idle threads burn their cores for lower latency."""
+class OrtBackend(FrameworkBackend):
+    """One session.
 
+    spinning: idle threads burn their cores for lower latency. graph: how far the graph is
+    optimised. arena: memory is kept between batches. io_binding: outputs stay in ONNX Runtime's
+    memory until they are copied out. share_weights: the instances of this process hold the
+    weights once; kernels then read them as they lie in the file, which can cost speed, and
+    weights that the graph optimiser rewrites (Conv + BatchNormalization) are held by each.
+    """
+
+    name = "ort"
+    title = "ONNX Runtime"
     formats = ("onnx",)
+    options: ClassVar[Choices] = {
+        "spinning": ("off", "on"),
+        "graph": tuple(_GRAPH_LEVELS),
+        "arena": ("on", "off"),
+        "io_binding": ("off", "on"),
+        "share_weights": ("off", "on"),
+    }
+    devices = tuple(_PROVIDERS)
+    has_providers = True
 
-    def __init__(self, setup: BackendSetup) -> None:
-        unknown = set(setup.options) - {"spinning"}
-        if unknown:
-            raise ConfigError(
-                f"backend 'ort' has no option {min(unknown)!r}: it has spinning=on|off"
-            )
-        assert setup.model is not None
-        self._path: Path = setup.model
-        self._threads = setup.threads
-        self._provider = setup.provider or DEFAULT_PROVIDER
-        try:
-            self._spinning = parse_on_off(setup.options.get("spinning", "off"))
-        except ValueError as e:
-            raise ConfigError(f"--backend-option spinning: {e}") from None
-
-    def __enter__(self) -> Self:
-        if self._provider not in ort.get_available_providers():
-            raise ConfigError(
-                f"--provider {self._provider}: this ONNX Runtime has "
-                f"{', '.join(ort.get_available_providers())}"
-            )
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        provider = self._provider()
         ort.set_default_logger_severity(_ERROR_LEVEL)
-        try:
-            self._session = ort.InferenceSession(
-                str(self._path), self._options(), providers=[self._provider]
-            )
-        except Exception as e:  # ONNX Runtime's own exceptions share no base class
-            raise ConfigError(f"{self._path}: ONNX Runtime cannot load it: {_one_line(e)}") from e
-        used = self._session.get_providers()
-        if used[0] != self._provider:
+        self._weights: SharedWeights | None = None
+        if self._option["share_weights"] == "on":
+            self._weights = shared_weights(self._path)
+        session = ort.InferenceSession(str(self._path), self._options(), providers=[provider])
+        used = session.get_providers()
+        if used[0] != provider:
             raise ConfigError(
-                f"--provider {self._provider} was asked for, ONNX Runtime uses {used[0]}: "
+                f"--provider {provider} was asked for, ONNX Runtime uses {used[0]}: "
                 "is its library installed and the device visible?"
             )
-        self._inputs = tuple(
-            TensorSpec(i.name, _DTYPES.get(i.type, i.type), tuple(i.shape))
-            for i in self._session.get_inputs()
-        )
-        self._outputs = [o.name for o in self._session.get_outputs()]
-        self._fixed = fixed_batch(self._inputs)
-        self._session.disable_fallback()  # a provider that fails is a failed batch, not another one
+        session.disable_fallback()  # a provider that fails is a failed batch, not another one
+        self._session = session
         # The public run checks the feed's names each time (1.5 us) before it calls this one.
-        self._run = getattr(self._session, "_sess", self._session).run
-        return self
+        self._run = getattr(session, "_sess", session).run
+        names = [o.name for o in session.get_outputs()]
+        self._names = names
+        self._binding = session.io_binding() if self._option["io_binding"] == "on" else None
+        inputs = tuple(
+            TensorSpec(i.name, _DTYPES.get(i.type, i.type), tuple(i.shape))
+            for i in session.get_inputs()
+        )
+        return inputs, tuple(names)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        del self._run, self._session
+    def _provider(self) -> str:
+        """The one asked for; a ConfigError when this ONNX Runtime has it not."""
+        device, provider = self._setup.device, self._setup.provider
+        asked = provider or _PROVIDERS[device]
+        if device != "cpu" and asked != _PROVIDERS[device]:
+            raise ConfigError(f"--device {device} and --provider {asked} contradict: keep one")
+        have = ort.get_available_providers()
+        if asked in have:
+            return asked
+        if provider is None:
+            raise ConfigError(
+                f"--device {device}: this ONNX Runtime has no {asked}: pip uninstall onnxruntime, "
+                "then pip install 'mlperf-harness[ort-gpu]'"
+            )
+        raise ConfigError(f"--provider {asked}: this ONNX Runtime has {', '.join(have)}")
+
+    def __exit__(self, *exc: object) -> None:
+        del self._run, self._binding, self._session, self._weights
 
     def _options(self) -> ort.SessionOptions:
         options = ort.SessionOptions()
         options.log_severity_level = _ERROR_LEVEL
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = self._setup.threads
         options.inter_op_num_threads = 1
+        options.graph_optimization_level = _GRAPH_LEVELS[self._option["graph"]]
+        options.enable_cpu_mem_arena = self._option["arena"] == "on"
         # Spinning costs five times the CPU between sparse queries and starves the other instances.
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "1" if self._spinning else "0"
-        )
+        spinning = "1" if self._option["spinning"] == "on" else "0"
+        options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+        if self._weights is not None:
+            # Prepacking would give each session a copy in its own layout again.
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            for name, value in self._weights.values.items():
+                options.add_initializer(name, value)
         return options
 
-    def signature(self) -> tuple[TensorSpec, ...]:
-        return self._inputs
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        if self._binding is not None:
+            return self._answer_bound(inputs)
+        return named(self._names, self._run(self._names, inputs, None))
 
-    def outputs(self) -> tuple[str, ...]:
-        return tuple(self._outputs)
+    def _answer_bound(self, inputs: Mapping[str, Array]) -> Outputs:
+        binding = self._binding
+        assert binding is not None
+        for name, rows in inputs.items():
+            binding.bind_cpu_input(name, rows)
+        for name in self._names:  # anew: the shape may be another one
+            binding.bind_output(name)
+        self._session.run_with_iobinding(binding)
+        return named(self._names, binding.copy_outputs_to_cpu())
 
-    def infer(self, batch: Batch) -> Array | Mapping[str, Array]:
-        if self._fixed is not None and len(batch.indices) != self._fixed:
-            return self._infer_padded(batch, self._fixed)
-        outputs = self._run(self._outputs, batch.inputs, None)
-        return outputs[0] if len(outputs) == 1 else dict(zip(self._outputs, outputs, strict=True))
-
-    def _infer_padded(self, batch: Batch, size: int) -> Mapping[str, Array]:
-        """The file fixes the batch: fill it up by repeating the last sample, drop the surplus."""
-        count = len(batch.indices)
-        filled = {
-            name: np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
-            for name, rows in batch.inputs.items()
-        }
-        outputs = self._run(self._outputs, filled, None)
-        return {  # an output of another length is left as it is: it is seen to be wrong
-            name: rows[:count] if len(rows) == size else rows
-            for name, rows in zip(self._outputs, outputs, strict=True)
-        }
-
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, object]:
+        options = self._session.get_session_options()
         return {
             "framework": f"onnxruntime {ort.__version__}",
             "device": self._session.get_providers()[0],
             "precision": sorted({i.dtype for i in self._inputs}),
-            "threads": self._session.get_session_options().intra_op_num_threads,
-            "spinning": self._spinning,
+            "threads": options.intra_op_num_threads,
+            "spinning": self._option["spinning"] == "on",
+            "graph": self._option["graph"],
+            "arena": options.enable_cpu_mem_arena,
+            "io_binding": self._binding is not None,
+            "share_weights": self._weights is not None,
             "math_library": "MLAS",
         }
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 200 else text[:200] + "…"
 
 
 _: type[Backend] = OrtBackend

@@ -64,6 +64,7 @@ _OVERRIDDEN = {
     "dataset": ("dataset_digest",),
     "data_dir": ("dataset_digest",),
     "backend": ("model_sha256",),
+    "backend_option": ("model_sha256",),
     "scenario": (
         "queries",
         "slo",

@@ -155,8 +155,15 @@ class RunConfig:
         metavar="N",
         group="how to answer",
     )
+    device: str = option(
+        "cpu or cuda (default cpu); a backend that has it not refuses it",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        metavar="NAME",
+        group="how to answer",
+    )
     provider: str | None = option(
-        "ort: execution provider, must then really be used (default CPUExecutionProvider)",
+        "ort: execution provider, must then really be used (default: the device's)",
         metavar="NAME",
         group="how to answer",
     )
@@ -176,7 +183,7 @@ class RunConfig:
         group="how to answer",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "passed to the backend, for plug-ins (repeatable)",
+        "passed to the backend, e.g. compile=off; format=NAME chooses the model's file (repeatable)",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",

@@ -23,6 +23,9 @@ from harness.types import (
     fixed_batch,
 )
 
+FORMAT_OPTION = "format"
+"""The one backend option that is not the backend's: which of the model's files it is given."""
+
 
 @contextmanager
 def plugin(what: str) -> Iterator[None]:
@@ -61,8 +64,19 @@ def default_metric(model: Model) -> str | None:
 
 
 def model_file(config: RunConfig, model: Model) -> Path | None:
-    """The one in the backend's favourite format; None where the backend reads none."""
-    return model.path(getattr(registry.load("backend", config.backend), "formats", ()))
+    """The one in the backend's favourite format, or in the one asked for with
+    `--backend-option format=NAME`; None where the backend reads none.
+    """
+    formats: tuple[str, ...] = getattr(registry.load("backend", config.backend), "formats", ())
+    asked = dict(config.backend_option).get(FORMAT_OPTION)
+    if asked is None or not formats:
+        return model.path(formats)
+    if asked not in formats:
+        raise ConfigError(
+            f"--backend-option {FORMAT_OPTION}: backend {config.backend!r} reads "
+            f"{', '.join(formats)}, not {asked!r}"
+        )
+    return model.path((asked,))
 
 
 def open_backends(
@@ -70,6 +84,9 @@ def open_backends(
 ) -> list[Backend]:
     """spec: instances, threads of each, max_batch in samples. `stack` closes them."""
     cls = registry.load("backend", config.backend)
+    options = dict(config.backend_option)
+    if getattr(cls, "formats", ()):
+        options.pop(FORMAT_OPTION, None)
     setup = BackendSetup(
         model=path,
         model_name=model.name,
@@ -77,8 +94,9 @@ def open_backends(
         threads=spec["threads"],
         instances=spec["instances"],
         max_batch=spec["max_batch"],
+        device=config.device,
         provider=config.provider,
-        options=dict(config.backend_option),
+        options=options,
     )
     backends = []
     for _ in range(spec["instances"]):
@@ -106,7 +124,7 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
     _check_batches(inputs)
     if isinstance(backend, HasOutputs) and model.output is not None:
         have = backend.outputs()
-        if model.output.name not in have:
+        if have and model.output.name not in have:
             raise ConfigError(
                 f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
                 f"file's: {', '.join(have)}"

@@ -200,6 +200,12 @@ def sha256_of(path: Path) -> str:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
 
 
+def size_bytes(path: Path) -> int:
+    """Of a file; of a folder: of all files in it."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(p.stat().st_size for p in files if p.is_file())
+
+
 def load_model(text: str) -> Model:
     """A shipped manifest's name, light/<topology>, a .yaml path, or a path to a model file."""
     if (short := text.removeprefix(light.PREFIX)) != text and short in light.LIGHT:

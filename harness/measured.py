@@ -48,7 +48,7 @@ from harness.loading import (
     plugin,
     samples_held,
 )
-from harness.manifest import Model, load_model
+from harness.manifest import Model, load_model, size_bytes
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
@@ -201,7 +201,7 @@ class _Measurement:
             synthetic=bool(getattr(dataset, "synthetic", False)),
             fixed_batch=self._fixed,
             model_sha256=model.sha256(path) if path is not None else None,
-            model_bytes=path.stat().st_size if path is not None else 0,
+            model_bytes=size_bytes(path) if path is not None else 0,
             load_s=time.monotonic() - self._started,
         )
 

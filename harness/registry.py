@@ -36,6 +36,14 @@ class Entry(NamedTuple):
 
 BACKENDS = {
     "ort": Entry("harness.backends.ort:OrtBackend", "ONNX Runtime", "ort", "onnxruntime"),
+    "tensorflow": Entry(
+        "harness.backends.tensorflow:TensorFlowBackend", "TensorFlow", "tensorflow", "tensorflow"
+    ),
+    "openvino": Entry(
+        "harness.backends.openvino:OpenVinoBackend", "OpenVINO", "openvino", "openvino"
+    ),
+    "litert": Entry("harness.backends.litert:LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
+    "torch": Entry("harness.backends.torch:TorchBackend", "PyTorch", "torch", "torch"),
     "null": Entry("harness.backends.null:NullBackend", "answers at once: the harness's own cost"),
 }
 DATASETS = {

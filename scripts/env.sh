@@ -54,6 +54,9 @@ make_venv() {
 
 install_into_venv() {
     cd -- "$root" || return # so that a path with spaces or brackets is never parsed
+    # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch, which the
+    # package index has not: there it comes with several GB of CUDA.
+    export UV_FIND_LINKS=${UV_FIND_LINKS-${PIP_FIND_LINKS-}}
     "$uv" pip install --quiet --python .venv/bin/python -c constraints.txt -e "$1" && return
     printf 'no uv, or it failed; now with pip\n'
     .venv/bin/python -m pip --version || .venv/bin/python -m ensurepip || return

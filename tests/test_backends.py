@@ -1,6 +1,9 @@
 """Backends in this process: order, every batch size, threads really taken, one line for bad files."""
 
 import re
+import subprocess
+import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from harness.backends.null import NullBackend
+from harness.backends.onnx_weights import shared_weights
 from harness.backends.ort import OrtBackend
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.manifest import load_model
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
 
+ROOT = Path(__file__).parent.parent
 DIGITS = load_model("digits").path(("onnx",))
 
 
@@ -105,6 +110,10 @@ def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
         "precision": ["float32"],
         "threads": 2,
         "spinning": False,
+        "graph": "all",
+        "arena": True,
+        "io_binding": False,
+        "share_weights": False,
         "math_library": "MLAS",
     }
     assert ort.signature() == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
@@ -128,12 +137,109 @@ def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"spining": "on"}, "backend 'ort' has no option 'spining': it has spinning=on|off"),
-        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is neither on nor off"),
+        (
+            {"spining": "on"},
+            (
+                "backend 'ort' has no option 'spining': it has spinning=off|on graph=all|extended"
+                "|basic|off arena=on|off io_binding=off|on share_weights=off|on"
+            ),
+        ),
+        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of off, on"),
     ],
 )
 def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
     assert refusal(setup(options=options)) == line
+
+
+def test_every_problem_is_told_at_once() -> None:
+    made = setup(options={"spining": "on", "graph": "none"})
+    with pytest.raises(ConfigError) as caught:
+        OrtBackend(made)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has CUDA")
+    assert refusal(setup(device="cuda")) == (
+        "--device cuda: this ONNX Runtime has no CUDAExecutionProvider: pip uninstall onnxruntime, "
+        "then pip install 'mlperf-harness[ort-gpu]'"
+    )
+    assert refusal(setup(device="cuda", provider="CPUExecutionProvider")) == (
+        "--device cuda and --provider CPUExecutionProvider contradict: keep one"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"graph": "off"},
+        {"graph": "basic"},
+        {"graph": "extended"},
+        {"arena": "off"},
+        {"io_binding": "on"},
+        {"share_weights": "on"},
+        {"share_weights": "on", "io_binding": "on", "graph": "off"},
+    ],
+    ids=str,
+)
+def test_ort_answers_alike_with_every_option(
+    options: dict[str, str], digits: DigitsDataset, logits: Any
+) -> None:
+    with OrtBackend(setup(options=options)) as backend:
+        about = backend.describe()
+        for size in (1, 64, 7):
+            found = np.asarray(backend.infer(digits.batch(range(size))))
+            assert np.allclose(found, logits[:size], atol=1e-4)
+    for name, value in options.items():
+        assert about[name] in (value, value == "on")
+
+
+def test_weights_are_shared_by_the_sessions_of_one_file_and_freed_with_the_last() -> None:
+    assert DIGITS is not None
+    first, second = shared_weights(DIGITS), shared_weights(DIGITS)
+    assert first is second
+    assert set(first.values) >= {"conv2_weight", "dense1_weight"}
+    stored = np.load(DIGITS.with_name("digits_weights.npz"))
+    for name, value in first.values.items():
+        assert value.numpy().tolist() == stored[name].tolist()
+    gone = weakref.ref(first)
+    del first, second, value
+    assert gone() is None
+
+
+_FOUR_SESSIONS = """
+import sys, psutil
+from contextlib import ExitStack
+from pathlib import Path
+from harness.backends.ort import OrtBackend
+from harness.types import BackendSetup
+before = psutil.Process().memory_info().rss
+with ExitStack() as stack:
+    for _ in range(4):
+        options = {"share_weights": sys.argv[2]}
+        made = BackendSetup(model=Path(sys.argv[1]), model_name="big", options=options)
+        stack.enter_context(OrtBackend(made))
+    print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
+    path = tmp_path / "big.onnx"
+    weight = np.random.default_rng(0).standard_normal((3072, 3072), np.float32)  # 36 MiB
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3072])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3072])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], [onnx.numpy_helper.from_array(weight, "w")])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    grown = {}
+    for option in ("off", "on"):
+        command = [sys.executable, "-c", _FOUR_SESSIONS, str(path), option]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        grown[option] = int(done.stdout)
+    assert grown["off"] > 3.5 * weight.nbytes
+    assert grown["on"] < 2 * weight.nbytes
 
 
 def test_spinning_is_what_was_asked_for() -> None:
@@ -211,9 +317,11 @@ def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> N
     assert about["framework"] == about["device"] == "none"
 
 
-@pytest.mark.parametrize("asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}])
+@pytest.mark.parametrize(
+    "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
+)
 def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="takes neither --provider nor --backend-option"):
+    with pytest.raises(ConfigError, match="takes no --device but cpu, no --provider and no"):
         NullBackend(setup(None, **asked))
 
 
@@ -227,8 +335,7 @@ def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_p
     path.write_bytes(model.SerializeToString())
     with OrtBackend(setup(path)) as backend:
         found = backend.infer(Batch([0, 1], {"x": _rows(2)}))
-    assert isinstance(found, dict)
-    assert found["y"].shape == (3, 4)
+    assert np.asarray(found).shape == (3, 4)
 
 
 def test_the_batch_that_a_file_fixes() -> None:

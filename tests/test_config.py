@@ -232,6 +232,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         "model": "digits",
         "mode": "both",
         "duration": "10s",
+        "device": "cpu",
         "mlperf": False,
     }
 

@@ -85,11 +85,15 @@ def test_wheel_holds_each_file_once_and_inside_the_package(wheel: Path, tree: Pa
 
 def test_wheel_holds_models_and_data(wheel: Path, tree: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    kinds = {".npz", ".onnx", ".tflite", ".yaml"}
-    wanted = [f"harness/models/{p.name}" for p in (tree / "harness" / "models").iterdir()]
+    kinds = {".npz", ".onnx", ".tflite", ".keras", ".pt", ".yaml"}
+    models = tree / "harness" / "models"
+    wanted = [f"harness/models/{p.name}" for p in models.iterdir()]
     wanted += [f"harness/datasets/{p.name}" for p in (tree / "datasets").iterdir()]
     wanted = [name for name in wanted if Path(name).suffix in kinds]
     assert wanted
+    folders = [p for folder in models.glob("digits_*/") for p in folder.rglob("*") if p.is_file()]
+    assert folders
+    wanted += [f"harness/models/{p.relative_to(models).as_posix()}" for p in folders]
     assert set(wanted) <= set(names)
 
 

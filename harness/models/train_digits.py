@@ -1,8 +1,10 @@
 """Train the small embedded digit classifier and write it in every committed format.
 
-    python -m harness.models.train_digits [--out DIR] [--skip-tflite]
+    python -m harness.models.train_digits [--out DIR] [--formats-only]
 
-Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256.
+Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 (of a
+folder: harness.manifest.sha256_of). `--formats-only` does not train: it writes every format again,
+from the weights in digits_weights.npz.
 
 Model, in every format: "image" float32 (batch, 1, 8, 8), grey values already scaled to 0..1,
 -> "logits" float32 (batch, 10). conv 3x3 1->16, relu, conv 3x3 16->32, relu, max pool 2x2, flatten
@@ -21,15 +23,19 @@ another CPU model or other versions may round differently and give other weights
 from __future__ import annotations
 
 import argparse
-import hashlib
+import json
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from harness.manifest import sha256_of
 
 SEED = 2026
 HELD_OUT = 500
@@ -53,8 +59,13 @@ DETERMINISTIC_ENVIRONMENT = {
 FILES = (
     "datasets/digits.npz",  # the held-out images and their labels
     "harness/models/digits_weights.npz",  # see Weights
+    # The same weights; a format's writer is in WRITERS under the same name.
     "harness/models/digits.onnx",
-    "harness/models/digits.tflite",  # the same weights
+    "harness/models/digits.tflite",
+    "harness/models/digits_savedmodel",
+    "harness/models/digits.keras",
+    "harness/models/digits_openvino",
+    "harness/models/digits.pt",
 )
 
 # (layer in the .npz, its index in the torch Sequential)
@@ -200,39 +211,146 @@ def tensorflow_function(weights: Weights) -> Any:
     return tf.function(digits, input_signature=[tf.TensorSpec((None, 1, 8, 8), name="image")])
 
 
-def write_tflite(path: Path, weights: Weights) -> None:
-    """float32, signature "serving_default": image -> logits; the batch can be resized."""
+def write_savedmodel(path: Path, weights: Weights) -> None:
+    """Signature "serving_default": image -> logits. The fingerprint, a random number, is left out."""
     import tensorflow as tf
 
     module = tf.Module()
     module.digits = tensorflow_function(weights)
-    with tempfile.TemporaryDirectory() as saved_model:
-        tf.saved_model.save(module, saved_model, {"serving_default": module.digits})
-        path.write_bytes(tf.lite.TFLiteConverter.from_saved_model(saved_model).convert())
+    shutil.rmtree(path, ignore_errors=True)
+    tf.saved_model.save(module, str(path), {"serving_default": module.digits})
+    (path / "fingerprint.pb").unlink()
+    (path / "assets").rmdir()  # empty: git would not keep it
 
 
-def write_all(root: Path, *, skip_tflite: bool) -> None:
-    """Train, write every file under `root`, print the accuracy and what was written."""
-    files = [root / name for name in FILES]
-    held_out_npz, weights_npz, model_onnx, model_tflite = files
-    for path in files:
-        path.parent.mkdir(parents=True, exist_ok=True)
+def write_tflite(path: Path, weights: Weights) -> None:
+    """float32, signature "serving_default": image -> logits; the batch can be resized."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_savedmodel(Path(folder) / "digits", weights)
+        converter = tf.lite.TFLiteConverter.from_saved_model(f"{folder}/digits")
+        path.write_bytes(converter.convert())
+
+
+def write_keras(path: Path, weights: Weights) -> None:
+    """Layers of Keras alone. The date it writes is left out, and so are numbers of objects."""
+    import keras
+
+    layers = keras.layers
+    image = keras.Input((1, 8, 8), name="image")
+    x = layers.Reshape((8, 8, 1), name="grey")(image)
+    x = layers.Conv2D(16, 3, padding="same", activation="relu", name="conv1")(x)
+    x = layers.Conv2D(32, 3, padding="same", activation="relu", name="conv2")(x)
+    x = layers.Permute((3, 1, 2), name="channels_first")(layers.MaxPool2D(2, name="pool")(x))
+    x = layers.Dense(128, activation="relu", name="dense1")(layers.Flatten(name="flat")(x))
+    model = keras.Model(image, layers.Dense(10, name="logits")(x), name="digits")
+    for name, ours in (("conv1", "conv1"), ("conv2", "conv2"), ("dense1", "dense1")):
+        kernel = weights[f"{ours}_weight"]
+        kernel = kernel.transpose(2, 3, 1, 0) if kernel.ndim == 4 else kernel.T
+        model.get_layer(name).set_weights([kernel, weights[f"{ours}_bias"]])
+    model.get_layer("logits").set_weights([weights["dense2_weight"].T, weights["dense2_bias"]])
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "digits.keras"
+        model.save(saved)
+        with zipfile.ZipFile(saved) as archive:
+            config = json.loads(archive.read("config.json"), object_hook=_without_object_ids)
+        metadata = {"keras_version": keras.__version__}
+        _copy_archive(saved, path, {"config.json": config, "metadata.json": metadata})
+
+
+def _without_object_ids(node: dict[str, Any]) -> dict[str, Any]:
+    """Keras tells shared objects apart by their address in memory; here nothing is shared."""
+    return {key: value for key, value in node.items() if key != "shared_object_id"}
+
+
+def _copy_archive(source: Path, target: Path, replaced: Mapping[str, Any]) -> None:
+    """A zip file again, not compressed, dated 1980. replaced: name -> JSON; None leaves it out."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name in replaced:
+                if replaced[name] is None:
+                    continue
+                content = json.dumps(replaced[name]).encode()
+            new.writestr(zipfile.ZipInfo(name), content)
+
+
+def write_openvino(path: Path, weights: Weights) -> None:
+    """IR, float32: digits.xml and digits.bin in a folder, converted from the ONNX file."""
+    import openvino
+
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    with tempfile.TemporaryDirectory() as folder:
+        onnx = Path(folder) / "digits.onnx"
+        write_onnx(onnx, weights)
+        model = openvino.convert_model(onnx)
+        model.set_friendly_name("digits")
+        openvino.save_model(model, path / "digits.xml", compress_to_fp16=False)
+
+
+def write_torchscript(path: Path, weights: Weights) -> None:
+    """Traced: image -> logits, without the names and places of source files."""
+    import torch
+
+    class Digits(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = build_network()
+
+        def forward(self, image: Any) -> Any:
+            return self.network(image)
+
+    digits = Digits().eval()
+    for layer, index in LAYERS:
+        for part in ("weight", "bias"):
+            array = torch.from_numpy(weights[f"{layer}_{part}"])
+            getattr(digits.network[index], part).data.copy_(array)
+    traced = torch.jit.trace(digits, torch.zeros(2, 1, 8, 8))
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "digits.pt"
+        torch.jit.save(traced, saved)
+        with zipfile.ZipFile(saved) as archive:
+            places = [name for name in archive.namelist() if name.endswith(".debug_pkl")]
+        _copy_archive(saved, path, dict.fromkeys(places))
+
+
+WRITERS: Mapping[str, Callable[[Path, Weights], None]] = {
+    "digits.onnx": write_onnx,
+    "digits.tflite": write_tflite,
+    "digits_savedmodel": write_savedmodel,
+    "digits.keras": write_keras,
+    "digits_openvino": write_openvino,
+    "digits.pt": write_torchscript,
+}
+
+
+def write_trained(root: Path) -> None:
+    """Train, write the held-out images and the weights under `root`, print the accuracy."""
     split = load_split()
     network = train(to_input(split.train_images), split.train_labels)
-    weights = weights_of(network)
     # Not compressed: the bytes do not depend on zlib, and numpy dates every member 1980-01-01.
-    np.savez(held_out_npz, images=split.test_images, labels=split.test_labels)
-    np.savez(weights_npz, allow_pickle=False, **weights)
-    write_onnx(model_onnx, weights)
-    if skip_tflite:
-        files.remove(model_tflite)
-    else:
-        write_tflite(model_tflite, weights)
+    np.savez(root / FILES[0], images=split.test_images, labels=split.test_labels)
+    np.savez(root / FILES[1], allow_pickle=False, **weights_of(network))
     accuracy = top1(network, to_input(split.test_images), split.test_labels)
     print(f"top-1 on the {len(split.test_labels)} held-out images: {accuracy:.4f}")
-    for path in files:
-        content = path.read_bytes()
-        print(hashlib.sha256(content).hexdigest(), path.relative_to(root), len(content), "bytes")
+
+
+def write_all(root: Path, *, formats_only: bool) -> None:
+    """Every one of FILES under `root`; the formats from the weights that lie there by then."""
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+    if not formats_only:
+        write_trained(root)
+    with np.load(root / FILES[1], allow_pickle=False) as file:
+        weights = dict(file)
+    for name in FILES[2:]:
+        path = root / name
+        WRITERS[path.name](path, weights)
+    for name in FILES:
+        if (root / name).exists():
+            print(sha256_of(root / name), name)
 
 
 def main() -> None:
@@ -240,10 +358,10 @@ def main() -> None:
     root = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description="Train the embedded digit classifier.")
     parser.add_argument("--out", type=Path, default=root, help="root of the tree to write in")
-    parser.add_argument("--skip-tflite", action="store_true", help="do without TensorFlow")
+    parser.add_argument("--formats-only", action="store_true", help="from the weights under --out")
     options = parser.parse_args()
     os.environ.update(DETERMINISTIC_ENVIRONMENT)
-    write_all(options.out, skip_tflite=options.skip_tflite)
+    write_all(options.out, formats_only=options.formats_only)
 
 
 if __name__ == "__main__":

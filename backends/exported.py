@@ -1,0 +1,98 @@
+"""Is a program of torch.export (.pt2) only data? Looked into before PyTorch reads it.
+
+The archive names functions to call and holds expressions that sympy evaluates as Python, so a file
+could run any code. Only operators and the arithmetic of sizes are let through. Pickles in it are
+left to PyTorch, which backends/torch.py tells to read weights only.
+"""
+
+import ast
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import ConfigError
+
+_TARGET = re.compile(
+    r"torch\.ops(\.[A-Za-z][A-Za-z0-9_]*){2,3}|torch\.sym_[a-z_]+|math\.(trunc|ceil|floor)"
+    r"|torch\.ops\.aten\.__i?(and|or|xor|lshift|rshift)__\.[A-Za-z]+"
+    r"|_operator\.(add|sub|mul|floordiv|truediv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|getitem)"
+)
+_SIZE_FUNCTION = re.compile(
+    r"Symbol|Integer|Float|Rational|Add|Mul|Pow|Max|Min|Mod|PythonMod|FloorDiv|ModularIndexing"
+    r"|CleanDiv|CeilToInt|FloorToInt|IntTrueDiv|FloatTrueDiv|PowByNatural|TruncToInt|Where"
+    r"|Eq|Ne|Lt|Le|Gt|Ge|Equality|Unequality|LessThan|GreaterThan|StrictLessThan"
+    r"|StrictGreaterThan|And|Or|Not|Identity"
+)
+_SIZE_SYNTAX = (
+    ast.Expression,
+    ast.Call,
+    ast.keyword,
+    ast.Name,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.Load,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
+
+
+def check_is_data(path: Path) -> None:
+    """A ConfigError when the file could do more than compute, or is not such an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
+            graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
+            suspects = [
+                n for n in members if "/aotinductor/" in n
+            ]  # libraries, which it would load
+            if not graphs:
+                raise ConfigError(
+                    f"{path}: not an archive of torch.export.save, or of a PyTorch before 2.8: "
+                    "export the model again"
+                )
+            for name in graphs:
+                suspects += _suspects(json.loads(archive.read(name)))
+    except (OSError, zipfile.BadZipFile, ValueError, RecursionError) as e:
+        raise ConfigError(f"{path}: not an archive of torch.export.save: {e}") from e
+    if suspects:
+        raise ConfigError(
+            f"{path}: it holds {suspects[0][:80]!r}, which is no operator and no size: a model file "
+            "may only compute, so this is not loaded"
+        )
+
+
+def _suspects(node: object) -> Iterator[str]:
+    """Every call target and every expression that is not on the lists."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _suspects(item)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key == "target" and isinstance(value, str) and "inputs" in node:
+                if not _TARGET.fullmatch(value):
+                    yield value
+            elif key == "expr_str" and isinstance(value, str):
+                if not _is_size(value):
+                    yield value
+            else:
+                yield from _suspects(value)
+
+
+def _is_size(expression: str) -> bool:
+    """Arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2."""
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    nodes = list(ast.walk(tree))
+    called = {id(n.func): n.func for n in nodes if isinstance(n, ast.Call)}
+    return all(isinstance(n, _SIZE_SYNTAX) for n in nodes) and all(
+        isinstance(f, ast.Name) and _SIZE_FUNCTION.fullmatch(f.id) for f in called.values()
+    )

@@ -1,0 +1,74 @@
+"""LiteRT, formerly TensorFlow Lite."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+
+from harness.backends.framework import FrameworkBackend, named
+from harness.types import Array, Backend, Outputs, TensorSpec
+
+
+class LiteRtBackend(FrameworkBackend):
+    """One interpreter, resized when the batch changes. Inputs and outputs have their signature's
+    names where the file has exactly one signature, else their tensors' names.
+    """
+
+    name = "litert"
+    title = "LiteRT"
+    formats = ("tflite",)
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        self._interpreter = Interpreter(str(self._path), num_threads=self._setup.threads)
+        self._interpreter.allocate_tensors()  # refused while there is a signature runner
+        signatures = list(self._interpreter.get_signature_list())
+        if len(signatures) == 1:
+            runner = self._interpreter.get_signature_runner(signatures[0])
+            inputs, outputs = runner.get_input_details(), runner.get_output_details()
+        else:
+            inputs = {d["name"]: d for d in self._interpreter.get_input_details()}
+            outputs = {d["name"]: d for d in self._interpreter.get_output_details()}
+        self._shapes = {name: tuple(map(int, d["shape"])) for name, d in inputs.items()}
+        self._feeds = [(name, d["index"]) for name, d in inputs.items()]
+        self._fetches = [d["index"] for d in outputs.values()]
+        return tuple(_spec(name, detail) for name, detail in inputs.items()), tuple(outputs)
+
+    def __exit__(self, *exc: object) -> None:
+        del self._interpreter
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        interpreter = self._interpreter
+        if any(inputs[name].shape != shape for name, shape in self._shapes.items()):
+            self._resize(inputs)
+        for name, index in self._feeds:
+            interpreter.set_tensor(index, inputs[name])
+        interpreter.invoke()
+        return named(self._outputs, [interpreter.get_tensor(index) for index in self._fetches])
+
+    def _resize(self, inputs: Mapping[str, Array]) -> None:
+        self._shapes = {}  # whatever fails below, the next batch starts anew
+        for name, index in self._feeds:
+            self._interpreter.resize_tensor_input(index, inputs[name].shape, strict=True)
+        self._interpreter.allocate_tensors()
+        self._shapes = {name: inputs[name].shape for name, _ in self._feeds}
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": f"ai-edge-litert {version('ai-edge-litert')}",
+            "device": "cpu",
+            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "threads": self._setup.threads,
+            "math_library": "XNNPACK",
+        }
+
+
+def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:
+    """shape_signature has -1 where the size is free; it is empty in files without such sizes."""
+    shape = np.asarray(detail["shape_signature"])
+    sizes = shape if shape.size else np.asarray(detail["shape"])
+    dtype = np.dtype(detail["dtype"]).name  # type: ignore[call-overload] # a numpy scalar type
+    return TensorSpec(name, dtype, tuple(None if s < 0 else int(s) for s in sizes))
+
+
+_: type[Backend] = LiteRtBackend

@@ -1,0 +1,97 @@
+"""OpenVINO, on ONNX files and its own IR."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import openvino
+
+from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.errors import ConfigError
+from harness.types import Array, Backend, Outputs, TensorSpec
+
+
+class OpenVinoBackend(FrameworkBackend):
+    """One compiled model with one stream and one infer request. `precision`: what it computes in;
+    OpenVINO's own default is bf16 on CPUs that have it, which no other framework here does unasked.
+    """
+
+    name = "openvino"
+    title = "OpenVINO"
+    formats = ("openvino", "onnx")
+    options: ClassVar[Choices] = {"precision": ("f32", "bf16", "f16")}
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        core = openvino.Core()
+        model = core.read_model(_readable(self._path))
+        self._compiled = core.compile_model(
+            model,
+            "CPU",
+            {
+                "PERFORMANCE_HINT": "LATENCY",
+                "INFERENCE_PRECISION_HINT": self._option["precision"],
+                "INFERENCE_NUM_THREADS": self._setup.threads,
+                "NUM_STREAMS": 1,
+                "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
+            },
+        )
+        self._check_precision()
+        self._request = self._compiled.create_infer_request()
+        inputs = tuple(
+            TensorSpec(
+                port.get_any_name(),
+                _dtype(port.get_element_type()),
+                tuple(d.get_length() if d.is_static else None for d in port.get_partial_shape()),
+            )
+            for port in self._compiled.inputs
+        )
+        return inputs, tuple(port.get_any_name() for port in self._compiled.outputs)
+
+    def _precision(self) -> str:
+        return str(self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+
+    def _check_precision(self) -> None:
+        asked, used = self._option["precision"], self._precision()
+        if used != asked:
+            raise ConfigError(
+                f"--backend-option precision={asked}: OpenVINO computes in {used} on this CPU"
+            )
+
+    def __exit__(self, *exc: object) -> None:
+        del self._request, self._compiled
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        # The inputs are read where they lie; OpenVINO copies only those that are read-only.
+        found = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        # The next infer writes into the same memory.
+        return named(self._outputs, [rows.copy() for rows in found.to_tuple()])
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "framework": f"openvino {openvino.__version__}",
+            "device": ", ".join(self._compiled.get_property("EXECUTION_DEVICES")),
+            "precision": self._precision(),
+            "threads": self._compiled.get_property("INFERENCE_NUM_THREADS"),
+            "streams": self._compiled.get_property("NUM_STREAMS"),
+            "math_library": "oneDNN",
+        }
+
+
+def _readable(path: Path) -> Path:
+    """A model file itself; of an IR's folder its one .xml."""
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("*.xml"))
+    if len(found) != 1:
+        raise ConfigError(
+            f"{path}: a folder with an OpenVINO IR has one .xml, this has {len(found)}"
+        )
+    return found[0]
+
+
+def _dtype(kind: openvino.Type) -> str:
+    return "bool" if kind == openvino.Type.boolean else np.dtype(kind.to_dtype()).name
+
+
+_: type[Backend] = OpenVinoBackend

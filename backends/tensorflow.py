@@ -1,0 +1,141 @@
+"""TensorFlow, on SavedModel folders and Keras files."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+# Read when TensorFlow is first imported: its notices would fill the log of every run.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import tensorflow as tf
+
+from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.errors import ConfigError
+from harness.types import Array, Backend, Outputs, TensorSpec
+
+_SIGNATURE = "serving_default"
+
+
+class TensorFlowBackend(FrameworkBackend):
+    """A SavedModel's signature `serving_default`, or a Keras model.
+
+    compile: on traces a Keras model into a tf.function, off runs it op by op (eagerly); they are
+    different configurations. A SavedModel holds traced functions only. Threads belong to the
+    process and are frozen at its first op: `threads` within an op, `instances` ops at a time.
+    """
+
+    name = "tensorflow"
+    title = "TensorFlow"
+    formats = ("savedmodel", "keras")
+    options: ClassVar[Choices] = {"compile": ("on", "off")}
+    devices = ("cpu", "cuda")
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        _choose_device(self._setup.device)
+        _set_threads(self._setup.threads, self._setup.instances)
+        self._compiled = self._option["compile"] == "on"
+        if self._path.suffix == ".keras":
+            inputs, outputs = self._load_keras(self._path)
+        else:
+            inputs, outputs = self._load_saved_model(self._path)
+        self._feeds = [spec.name for spec in inputs]
+        return inputs, outputs
+
+    def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        if not self._compiled:
+            raise ConfigError(
+                "--backend-option compile=off: a SavedModel holds compiled functions only: "
+                "add --backend-option format=keras, or give a .keras file as --model"
+            )
+        self._model: Any = tf.saved_model.load(str(path))
+        if _SIGNATURE not in self._model.signatures:
+            have = ", ".join(self._model.signatures) or "none"
+            raise ConfigError(f"{path}: there is no signature {_SIGNATURE!r}: it has {have}")
+        function = self._model.signatures[_SIGNATURE]
+        given = function.structured_input_signature[1]
+        names = list(function.function_type.parameters)  # the order of the flat arguments
+        self._call = _flat_call(function)
+        outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
+        return tuple(_spec(name, given[name]) for name in names), outputs
+
+    def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        """Weights and a description of the layers; code of the user's (Lambda) is refused."""
+        model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
+        self._model = model
+        inputs = tuple(_spec(tensor.name, tensor) for tensor in model.inputs)
+
+        def call(*tensors: Any) -> Sequence[Any]:
+            given = tf.nest.pack_sequence_as(model.input, tensors)
+            return list(tf.nest.flatten(model(given, training=False)))
+
+        if self._compiled:
+            specs = [tf.TensorSpec(s.shape, s.dtype) for s in inputs]
+            self._call = _flat_call(tf.function(call).get_concrete_function(*specs))
+        else:
+            self._call = call
+        return inputs, tuple(model.output_names)
+
+    def __exit__(self, *exc: object) -> None:
+        del self._call, self._model
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        found = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
+        return named(self._outputs, [tensor.numpy() for tensor in found])
+
+    def describe(self) -> Mapping[str, object]:
+        threading = tf.config.threading
+        return {
+            "framework": f"tensorflow {tf.__version__}",
+            "device": "cpu" if self._setup.device == "cpu" else _gpus()[0].name,
+            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "compile": "tf.function" if self._compiled else "eager",
+            "threads": threading.get_intra_op_parallelism_threads(),
+            "threads_between_ops": threading.get_inter_op_parallelism_threads(),
+            "threads_of": "the process",
+            "math_library": "oneDNN, Eigen",
+        }
+
+
+def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
+    """A concrete function without the checks of names and shapes at each call, half its cost."""
+    call, captured = function.inference_fn.call_flat, function.captured_inputs
+    return lambda *tensors: call(*tensors, *captured)
+
+
+def _gpus() -> list[Any]:
+    return list(tf.config.list_physical_devices("GPU"))
+
+
+def _choose_device(device: str) -> None:
+    if device == "cuda" and not _gpus():
+        raise ConfigError(
+            f"--device cuda: TensorFlow {tf.__version__} sees no CUDA device: is the driver there, "
+            "and 'mlperf-harness[tensorflow-gpu]' installed?"
+        )
+    if device == "cpu" and tf.config.get_visible_devices("GPU"):
+        tf.config.set_visible_devices([], "GPU")
+
+
+def _set_threads(within: int, between: int) -> None:
+    """A ConfigError where an op has run with others: they cannot be changed any more."""
+    threading = tf.config.threading
+    try:
+        threading.set_intra_op_parallelism_threads(within)
+        threading.set_inter_op_parallelism_threads(between)
+    except RuntimeError as e:
+        have = threading.get_intra_op_parallelism_threads()
+        raise ConfigError(
+            f"--threads {within} --instances {between}: TensorFlow has started with {have} and "
+            f"{threading.get_inter_op_parallelism_threads()} in this process: use another process"
+        ) from e
+
+
+def _spec(name: str, tensor: Any) -> TensorSpec:
+    """tensor: anything with a shape and a dtype, tf.TensorSpec or a Keras input."""
+    dtype = tensor.dtype if isinstance(tensor.dtype, str) else tensor.dtype.name
+    return TensorSpec(name, dtype, tuple(tensor.shape))
+
+
+_: type[Backend] = TensorFlowBackend

@@ -1,0 +1,130 @@
+"""PyTorch, on TorchScript files and exported programs."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+# torch.export.load falls back to a full unpickling, which runs code from the file; this forbids it.
+os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+
+import torch
+
+from harness.backends.exported import check_is_data
+from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.errors import ConfigError
+from harness.types import Array, Backend, Outputs, TensorSpec
+
+_EXPECTED_WARNINGS = (
+    "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
+    r"`torch\.jit\.",  # TorchScript is deprecated, and still what many models come in
+)
+
+
+class TorchBackend(FrameworkBackend):
+    """A TorchScript file (.pt), or a program of torch.export (.pt2).
+
+    compile: on freezes and fuses TorchScript with its own compiler, and an exported program with
+    Inductor (torch.compile), which needs a C++ compiler. torch.set_num_threads is one number for
+    the process: each instance's thread computes with that many, itself among them. Neither format
+    names a bare output; of several, the n-th is `output_n` unless the model answers with a dict.
+    """
+
+    name = "torch"
+    title = "PyTorch"
+    formats = ("torchscript", "torch-export")
+    options: ClassVar[Choices] = {"compile": ("off", "on")}
+    devices = ("cpu", "cuda")
+
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        self._device = _device(self._setup.device)
+        for text in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", text)
+        torch.set_num_threads(self._setup.threads)
+        self._compiler = "none"
+        exported = self._path.suffix == ".pt2"
+        inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
+        self._feeds = [spec.name for spec in inputs]
+        return inputs, outputs
+
+    def _load_script(self) -> tuple[TensorSpec, ...]:
+        module = torch.jit.load(self._path, map_location=self._device).eval()
+        arguments = [a.name for a in module.forward.schema.arguments[1:]]
+        declared = {spec.name: spec for spec in self._setup.inputs}
+        if not declared:
+            raise ConfigError(
+                f"{self._path}: a TorchScript file does not say the shapes of its inputs: give a "
+                f"manifest that declares {', '.join(arguments)}, or export the model as .pt2"
+            )
+        if set(arguments) != set(declared):
+            raise ConfigError(
+                f"model {self._setup.model_name!r}: the manifest's inputs are {sorted(declared)}, "
+                f"the file's are {sorted(arguments)}"
+            )
+        if self._option["compile"] == "on":
+            module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
+            self._compiler = "TorchScript"
+        self._module = module
+        return tuple(declared[name] for name in arguments)
+
+    def _load_exported(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        check_is_data(self._path)
+        program = torch.export.load(self._path)
+        names = program.graph_signature.user_inputs
+        tensors = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
+        returned = program.call_spec.out_spec
+        module = program.module().to(self._device)
+        if self._option["compile"] == "on":
+            module = torch.compile(module, dynamic=True)
+            self._compiler = "Inductor"
+        self._module = module
+        outputs = tuple(returned.context) if returned.type is dict else ()
+        return tuple(_spec(name, tensors[name]) for name in names), outputs
+
+    def __exit__(self, *exc: object) -> None:
+        del self._module
+
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        with torch.inference_mode():
+            tensors = [torch.from_numpy(inputs[name]).to(self._device) for name in self._feeds]
+            found = self._module(*tensors)
+        if isinstance(found, torch.Tensor):
+            return _array(found)
+        if isinstance(found, Mapping):
+            return {name: _array(tensor) for name, tensor in found.items()}
+        return named([f"output_{n}" for n in range(len(found))], [_array(t) for t in found])
+
+    def describe(self) -> Mapping[str, object]:
+        cuda = self._device.type == "cuda"
+        return {
+            "framework": f"torch {torch.__version__}",
+            "device": torch.cuda.get_device_name(self._device) if cuda else "cpu",
+            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "compile": self._compiler,
+            "threads": torch.get_num_threads(),
+            "threads_of": "the process",
+            "math_library": "oneDNN, MKL" if torch.backends.mkl.is_available() else "oneDNN",
+        }
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"--device cuda: PyTorch {torch.__version__} sees no CUDA device: is the driver there, "
+            "and PyTorch a CUDA build?"
+        )
+    return torch.device(name)
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.cpu().numpy()
+    return array
+
+
+def _spec(name: str, tensor: Any) -> TensorSpec:
+    """tensor: a stand-in whose free sizes are symbols."""
+    shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
+    return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), shape)
+
+
+_: type[Backend] = TorchBackend
