@@ -36,12 +36,14 @@ NOUNS = {
 FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
+    "cv2",
     "mlperf_loadgen",
     "onnx",
     "onnxruntime",
     "openvino",
     "prometheus_client",
     "pydantic",
+    "simplejpeg",
     "tensorflow",
     "torch",
 }
@@ -115,7 +117,7 @@ def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
         r"^([a-z |]+)\) ensure_env \"\$backend\"", (ROOT / "run.sh").read_text(), re.MULTILINE
     )
     assert case is not None
-    assert set(case[1].split(" | ")) == extras - {"dev"}
+    assert set(case[1].split(" | ")) == extras - {"dev", "images"}
 
 
 @each_source
