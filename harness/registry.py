@@ -39,6 +39,15 @@ DATASETS = {
     "synthetic": Entry(
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
+    "folder": Entry(
+        "harness.datasets.folder:FolderDataset", "images in one sub-folder a class, or labels.csv"
+    ),
+    "imagenet": Entry(
+        "harness.datasets.imagenet:ImagenetDataset", "ImageNet's validation set, val_map.txt"
+    ),
+    "coco": Entry(
+        "harness.datasets.coco:CocoDataset", "COCO's images and annotations, for detection"
+    ),
 }
 METRICS = {"top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent")}
 SCENARIOS = {

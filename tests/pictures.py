@@ -47,5 +47,5 @@ def step(name: str, **options: Any) -> Step:
     return Step(name, PREPROCESS[name](**options).model_dump())
 
 
-def image_spec(*shape: int, dtype: str = "float32", name: str = "image") -> TensorSpec:
+def image_spec(*shape: int | str, dtype: str = "float32", name: str = "image") -> TensorSpec:
     return TensorSpec(name, dtype, ("batch", *shape))

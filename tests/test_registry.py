@@ -166,7 +166,7 @@ def test_an_installed_package_adds_plug_ins_by_name() -> None:
     assert registry.load("backend", "theirs").__name__ == "Theirs"
     assert registry.load("metric", "rouge").__name__ == "Theirs"
     assert refusal("dataset", "theirs", ConfigError) == (
-        "no dataset named 'theirs': choose from digits, synthetic"
+        f"no dataset named 'theirs': choose from {', '.join(registry.DATASETS)}"
     )
 
 
