@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,9 +136,13 @@ def cache_dir() -> Path:
 
 
 def open_dataset(
-    config: RunConfig, model: Model, name: str, inputs: Sequence[TensorSpec]
+    config: RunConfig,
+    model: Model,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Dataset:
-    """inputs: as the backend and the manifest tell them."""
+    """inputs: as the backend and the manifest tell them. progress: called while it loads."""
     cls = registry.load("dataset", name)
     setup = DatasetSetup(
         inputs=tuple(inputs),
@@ -148,6 +152,7 @@ def open_dataset(
         cache_dir=cache_dir(),
         shapes=dict(config.input_shape),
         seed=config.seed or 0,
+        progress=progress,
     )
     with plugin(f"dataset {name!r}"):
         dataset: Dataset = cls(setup)
