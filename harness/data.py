@@ -1,6 +1,5 @@
 """`data check`: everything about a dataset that a long run would find out too late."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from harness.config import RunConfig, make_config
 from harness.errors import ConfigError
 from harness.loading import open_dataset, plugin, samples_held, unknown_names
 from harness.manifest import Model, load_model
+from harness.progress import end_loading, show_loading
 from harness.types import Dataset, HasFaults
 from harness.units import show_rate
 
@@ -32,12 +32,12 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
         values["model"] = model
     config = make_config(values, list(_problems(name, data_dir, model)))
     found = load_model(model) if model else Model("none", None, Path(), None)
-    dataset = open_dataset(config, found, name, found.inputs, progress=_show_progress)
+    dataset = open_dataset(config, found, name, found.inputs, progress=show_loading)
     labels, faults = _labels(dataset)
     begun_s = time.perf_counter()
     faults += _unusable(dataset, name, config)
     speed = len(dataset) / (time.perf_counter() - begun_s)
-    _end_progress()
+    end_loading()
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
     lines = [
@@ -130,14 +130,3 @@ def _histogram(labels: Sequence[object]) -> Iterator[str]:
 
 def _in_order(label: object) -> tuple[bool, object]:
     return isinstance(label, str), label
-
-
-def _show_progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{done:,} of {total:,} samples\x1b[K")
-        sys.stderr.flush()
-
-
-def _end_progress() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")

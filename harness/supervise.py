@@ -84,10 +84,18 @@ class MeasuredProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def expect(self, event: str, limit_s: float) -> dict[str, Any]:
-        """The next message, which must be `event`; before the run, dying is status 3."""
+    def expect(
+        self, event: str, limit_s: float, show_loading: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """The next message, which must be `event`; before the run, dying is status 3.
+
+        limit_s: without any message; a dataset that loads tells how far it is.
+        """
         try:
             message = self._receive(limit_s)
+            while message is not None and message["event"] == "loading":
+                show_loading(message["done"], message["total"])
+                message = self._receive(limit_s)
         except TimeoutError:
             raise PluginUnavailable(
                 f"the measured process sent no {event!r} for {limit_s:.0f} s: the model blocks in "
@@ -111,10 +119,11 @@ class MeasuredProcess:
         hang_s: float,
         load_limit_s: float,
         show: Callable[[Now], None],
+        show_loading: Callable[[int, int], None],
     ) -> dict[str, Any]:
         """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
 
-        load_limit_s: how long LoadGen may load samples before its first query.
+        load_limit_s: how long the dataset may say nothing before the first query.
         """
         all_samples = plan.query_count * plan.samples_per_query
         finished_s: float | None = None
@@ -142,6 +151,10 @@ class MeasuredProcess:
             except TimeoutError:
                 continue
             self.clock.sample()
+            if message is not None and message["event"] == "loading":
+                begun_s = time.monotonic()
+                show_loading(message["done"], message["total"])
+                continue
             if message is None:
                 raise RunDied(
                     f"the measured process {self._death()} in the run: {self._see_output()}"
