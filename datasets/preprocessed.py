@@ -193,17 +193,17 @@ class ImageDataset(LoadedRows):
     def _preprocessed(self, index: int) -> list[Array]:
         path = self._path(index)
         try:
-            with path.open("rb") as f:
+            with path.open("rb", buffering=0) as f:
                 now = os.fstat(f.fileno())
-                data = f.read(MAX_FILE_BYTES + 1)
+                if now.st_size > MAX_FILE_BYTES:
+                    raise BadSample(f"{path}: the file is larger than any image that is accepted")
+                data = f.read(now.st_size)
         except OSError as e:
             raise BadSample(f"{path} cannot be read: {e.strerror}") from e
-        if (now.st_size, now.st_mtime_ns) != tuple(self._stamps[index]):
+        if (now.st_size, now.st_mtime_ns) != tuple(self._stamps[index].tolist()):
             raise BadSample(
                 f"{path} has changed since the run began: run again, and leave it alone"
             )
-        if len(data) > MAX_FILE_BYTES:
-            raise BadSample(f"{path}: the file is larger than any image that is accepted")
         try:
             return [steps(data) for steps in self._steps.values()]
         except ValueError as e:

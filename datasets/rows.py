@@ -6,6 +6,9 @@ import numpy as np
 
 from harness.types import Array, Batch
 
+FEW = 32
+"""Samples up to which plain lists find the rows faster than numpy does (8: 2 us instead of 9)."""
+
 
 class LoadedRows:
     """index -> row: the part of a dataset that LoadGen's queries meet.
@@ -41,6 +44,13 @@ class LoadedRows:
             end = first + 1
             if first < 0:
                 raise self._not_loaded(indices)
+        elif len(indices) <= FEW:
+            places = [self._item[i] for i in indices]
+            first, end = places[0], places[0] + len(places)
+            if min(places) < 0:
+                raise self._not_loaded(indices)
+            if places != list(range(first, end)):
+                return Batch(indices, {k: v.take(places, axis=0) for k, v in self._arrays.items()})
         else:
             rows = self._position[np.fromiter(indices, np.int64, len(indices))]
             first, end = int(rows[0]), int(rows[-1]) + 1

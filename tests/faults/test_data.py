@@ -158,6 +158,8 @@ def images(folder: Path, out: Path, *more: str) -> tuple[str, ...]:
         str(out),
         "--slo",
         "p99=2s",
+        "--hang-timeout",
+        "30s",
         *more,
     )
 
