@@ -19,7 +19,7 @@ from harness.datasets.rows import LoadedRows
 from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup, TensorSpec
 
-MEMORY_LIMIT_BYTES = 192 << 20
+MEMORY_LIMIT_BYTES = 160 << 20
 """What a performance run holds unless --performance-count or the official rules say otherwise."""
 
 MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
