@@ -8,6 +8,9 @@ import numpy as np
 from harness.errors import ConfigError
 from harness.types import Array, Batch
 
+FEW = 8
+"""Samples up to which lists find the rows faster than numpy (8: 3.5 us against 4.5; 32: 6.2, 4.8)."""
+
 
 class LoadedRows:
     """index -> row: the part of a dataset that LoadGen's queries meet.
@@ -43,6 +46,13 @@ class LoadedRows:
             end = first + 1
             if first < 0:
                 raise self._not_loaded(indices)
+        elif len(indices) <= FEW:
+            places = [self._item[i] for i in indices]
+            first, end = places[0], places[0] + len(places)
+            if min(places) < 0:
+                raise self._not_loaded(indices)
+            if places != list(range(first, end)):
+                return Batch(indices, {k: v.take(places, axis=0) for k, v in self._arrays.items()})
         else:
             rows = self._position[np.fromiter(indices, np.int64, len(indices))]
             first, end = int(rows[0]), int(rows[-1]) + 1

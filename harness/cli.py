@@ -28,10 +28,10 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, list, runs; each has its own --help
+  run (the default), check, data, list, runs; each has its own --help
 """
 
-VERBS = ("run", "check", "list", "runs")
+VERBS = ("run", "check", "data", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -87,8 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _fill_standard_streams()
     try:
-        verb = _verb(given)
-        return {"run": _run, "check": _check, "list": _list, "runs": _runs}[verb](given)
+        verbs = {"run": _run, "check": _check, "data": _data, "list": _list, "runs": _runs}
+        return verbs[_verb(given)](given)
     except HarnessError as e:
         say(str(e))
         return e.exit_status
@@ -241,6 +241,25 @@ def _check(arguments: list[str]) -> int:
     differences = check(folder)
     show("\n".join(differences) or f"{folder}: result.json agrees with the files")
     return RunInvalid.exit_status if differences else 0
+
+
+def _data(arguments: list[str]) -> int:
+    parser = _Parser(
+        prog="python -m harness data",
+        description="Look at a dataset before a long run: labels, digest, every sample decoded.",
+    )
+    parser.add_argument("what", choices=("check",), metavar="check")
+    parser.add_argument("dataset", metavar="DATASET", help="a name, or file.py:Class")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the dataset's files are")
+    parser.add_argument("--model", metavar="M", help="decode with this model's steps")
+    options = parser.parse_args(arguments)
+    from harness.data import check
+    from harness.errors import RunInvalid
+
+    folder = Path(options.data_dir).expanduser() if options.data_dir else None
+    found = check(options.dataset, folder, options.model)
+    show("\n".join([*found.lines, *(f"{'bad':<12}{fault}" for fault in found.faults)]))
+    return RunInvalid.exit_status if found.faults else 0
 
 
 def _list(arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -148,9 +148,13 @@ def _check_batches(inputs: Sequence[TensorSpec]) -> None:
 
 
 def open_dataset(
-    config: RunConfig, model: Model, name: str, inputs: Sequence[TensorSpec]
+    config: RunConfig,
+    model: Model,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Dataset:
-    """inputs: as the backend and the manifest tell them."""
+    """inputs: as the backend and the manifest tell them. progress: called while it loads."""
     cls = registry.load("dataset", name)
     setup = DatasetSetup(
         inputs=tuple(inputs),
@@ -161,6 +165,7 @@ def open_dataset(
         shapes=dict(config.input_shape),
         lengths=dict(config.lengths),
         seed=config.seed or 0,
+        progress=progress,
     )
     with plugin(f"dataset {name!r}"):
         dataset: Dataset = cls(setup)

@@ -3,6 +3,7 @@
 Spawned by the supervisor, one for each LoadGen run, with a socket and the journal's descriptor.
 
     receives   setup    the configuration and which run this is
+    sends      loading  how far the dataset is, now and then while it loads samples
     sends      loaded   what was loaded, the sizes the plan needs
     sends      calibrated
     receives   plan     what LoadGen is told; the journal has its size by now
@@ -130,7 +131,7 @@ class _Measurement:
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
-        dataset = open_dataset(config, model, self._dataset, inputs)
+        dataset = open_dataset(config, model, self._dataset, inputs, self._tell_progress)
         asked = config.performance_count or model.performance_count
         self._held = samples_held(dataset, self._dataset, asked)
         output = model.output
@@ -256,6 +257,9 @@ class _Measurement:
         if errors:
             raise errors[0]
         return samples.used()
+
+    def _tell_progress(self, done: int, total: int) -> None:
+        self._channel.send("loading", done=done, total=total)
 
     def _die_loading(self, error: BaseException) -> NoReturn:
         if isinstance(error, HarnessError):

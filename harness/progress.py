@@ -10,6 +10,22 @@ from harness.units import show_ns, show_rate
 from harness.watch import Now
 
 
+def show_loading(done: int, total: int) -> None:
+    """How far a dataset is that loads its samples."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{loading_line(done, total)}\x1b[K")
+        sys.stderr.flush()
+
+
+def end_loading() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+
+
+def loading_line(done: int, total: int) -> str:
+    return f"loading {done:,} of {total:,} samples"
+
+
 class Progress:
     """Elapsed, queries, rate, running p99 and queue depth. A context manager."""
 
@@ -43,6 +59,10 @@ class Progress:
     def show(self, now: Now) -> None:
         if self._on:
             self._live.update(self.line(now), refresh=True)
+
+    def show_loading(self, done: int, total: int) -> None:
+        if self._on:
+            self._live.update(loading_line(done, total), refresh=True)
 
     def line(self, now: Now) -> str:
         at_ns = monotonic_ns()

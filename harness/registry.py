@@ -51,6 +51,15 @@ DATASETS = {
     "synthetic": Entry(
         "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
     ),
+    "folder": Entry(
+        "harness.datasets.folder:FolderDataset", "images in one sub-folder a class, or labels.csv"
+    ),
+    "imagenet": Entry(
+        "harness.datasets.imagenet:ImagenetDataset", "ImageNet's validation set, val_map.txt"
+    ),
+    "coco": Entry(
+        "harness.datasets.coco:CocoDataset", "COCO's images and annotations, for detection"
+    ),
     "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
     "csv": Entry("harness.datasets.delimited:CsvDataset", "a table of numbers with a label column"),
     "parquet": Entry(

@@ -21,7 +21,7 @@ from harness.manifest import load_model
 from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
-from harness.progress import Progress
+from harness.progress import Progress, end_loading, show_loading
 from harness.signals import Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
@@ -179,7 +179,7 @@ class _MainJob:
         limit_s = self._start_limit_s
         if not self.findings.environment:
             self.findings.environment = host.fingerprint()  # while the model loads
-        message = process.expect("loaded", limit_s)
+        message = process.expect("loaded", limit_s, self._show_loading)
         message.pop("event")
         loaded = Loaded.from_json(message)
         self.findings.loaded = loaded
@@ -191,9 +191,14 @@ class _MainJob:
             say(f"the model file fixes the batch: --max-batch is {fixed}")
             self._spec = self._spec._replace(max_batch=fixed)
         preflight.check_digests(self._config, loaded)
-        message = process.expect("calibrated", limit_s + CALIBRATE_S)
+        message = process.expect("calibrated", limit_s + CALIBRATE_S, self._show_loading)
+        end_loading()
         message.pop("event")
         return loaded, Calibration(**message)
+
+    def _show_loading(self, done: int, total: int) -> None:
+        if not self._quiet:
+            show_loading(done, total)
 
     def _plan(
         self, loaded: Loaded, found: Calibration, outdir: Path, *, accuracy: bool
@@ -243,6 +248,7 @@ class _MainJob:
                     hang_timeout_s(self._config, found.slowest_batch_ns),
                     self._start_limit_s,
                     progress.show,
+                    progress.show_loading,
                 )
         except RunDied as e:
             process.kill()

@@ -6,9 +6,16 @@ What the steps do is written where they run: datasets/ (untimed) and harness/pos
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from harness.types import Step
 
@@ -28,6 +35,12 @@ class Decode(_Options):
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
     dct: Literal["accurate", "fast"] = "accurate"
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.dct == "fast" and self.decoder in ("pillow", "opencv"):
+            raise ValueError(f"{self.decoder} has no fast dct: choose simplejpeg or tensorflow")
+        return self
+
 
 class Resize(_Options):
     """keep: `none` stretches to size; `shorter` makes the shorter side as long as size (one
@@ -40,12 +53,24 @@ class Resize(_Options):
     library: Literal["pillow", "opencv", "tensorflow"] = "pillow"
     fill: Annotated[int, Field(ge=0, le=255)] = 0
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.keep == "shorter" and not isinstance(self.size, int):
+            raise ValueError("keep: shorter takes one number as size")
+        return self
+
 
 class Crop(_Options):
     """Centred. Exactly one of size (pixels) and fraction (of each side)."""
 
     size: Sizes | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.size is None) == (self.fraction is None):
+            raise ValueError("give either size or fraction")
+        return self
 
 
 class Normalise(_Options):
@@ -192,7 +217,10 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
     try:
         made = known[name].model_validate(options or {})
     except ValidationError as e:
-        told = (f"{'.'.join(map(str, (name, *p['loc'])))}: {p['msg']}" for p in e.errors())
+        told = (
+            f"{'.'.join(map(str, (name, *p['loc'])))}: {p['msg'].removeprefix('Value error, ')}"
+            for p in e.errors()
+        )
         raise ValueError("; ".join(told)) from None
     return Step(name, made.model_dump())
 

@@ -84,10 +84,18 @@ class MeasuredProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def expect(self, event: str, limit_s: float) -> dict[str, Any]:
-        """The next message, which must be `event`; before the run, dying is status 3."""
+    def expect(
+        self, event: str, limit_s: float, show_loading: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """The next message, which must be `event`; before the run, dying is status 3.
+
+        limit_s: without any message; a dataset that loads tells how far it is.
+        """
         try:
             message = self._receive(limit_s)
+            while message is not None and message["event"] == "loading":
+                show_loading(message["done"], message["total"])
+                message = self._receive(limit_s)
         except TimeoutError:
             raise PluginUnavailable(
                 f"the measured process sent no {event!r} for {limit_s:.0f} s: load or warm-up "
@@ -111,10 +119,11 @@ class MeasuredProcess:
         hang_s: float,
         load_limit_s: float,
         show: Callable[[Now], None],
+        show_loading: Callable[[int, int], None],
     ) -> dict[str, Any]:
         """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
 
-        load_limit_s: how long the dataset may load samples, each time.
+        load_limit_s: how long the dataset may say nothing while it loads samples, each time.
         """
         all_samples = plan.query_count * plan.samples_per_query
         finished_s: float | None = None
@@ -122,17 +131,7 @@ class MeasuredProcess:
             self.clock.sample()
             now = watcher.look()
             show(now)
-            if now.loading_ns > load_limit_s * 1e9:
-                error = RunHung if now.issued else PluginUnavailable
-                raise error(
-                    f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load; "
-                    "--hang-timeout sets how long to wait"
-                )
-            if now.idle_ns > hang_s * 1e9:
-                raise RunHung(
-                    f"the measured process hung: {now.waiting:,} samples in flight and none "
-                    f"completed for {now.idle_ns / 1e9:.0f} s; --hang-timeout sets how long to wait"
-                )
+            _raise_if_stuck(now, hang_s, load_limit_s)
             if now.completed >= all_samples and not now.waiting:
                 finished_s = finished_s or time.monotonic()
                 if time.monotonic() - finished_s > max(END_LIMIT_S, hang_s):
@@ -142,6 +141,10 @@ class MeasuredProcess:
             except TimeoutError:
                 continue
             self.clock.sample()
+            if message is not None and message["event"] == "loading":
+                watcher.still_loading()
+                show_loading(message["done"], message["total"])
+                continue
             if message is None:
                 raise RunDied(
                     f"the measured process {self._death()} in the run: {self._see_output()}"
@@ -190,3 +193,17 @@ class MeasuredProcess:
 
     def _see_output(self) -> str:
         return f"see {self._output}"
+
+
+def _raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
+    if now.loading_ns > load_limit_s * 1e9:
+        error = RunHung if now.issued else PluginUnavailable
+        raise error(
+            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load; "
+            "--hang-timeout sets how long to wait"
+        )
+    if now.idle_ns > hang_s * 1e9:
+        raise RunHung(
+            f"the measured process hung: {now.waiting:,} samples in flight and none "
+            f"completed for {now.idle_ns / 1e9:.0f} s; --hang-timeout sets how long to wait"
+        )

@@ -1,6 +1,6 @@
 """The nouns every part shares, and the protocols a plug-in follows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +136,7 @@ class DatasetSetup:
     steps: what the manifest declares for each input, by its name; none without a manifest.
     data_dir: where the user's files are. model_dir: the manifest's folder, e.g. for a vocabulary.
     cache_dir: where preprocessed samples may be kept between runs.
+    progress: to be called in load now and then, on load's thread, with (samples done, of how many).
     """
 
     inputs: tuple[TensorSpec, ...] = ()
@@ -146,6 +147,7 @@ class DatasetSetup:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
     seed: int = 0
+    progress: Callable[[int, int], None] = lambda _done, _total: None
 
 
 class Dataset(Protocol):
@@ -174,6 +176,14 @@ class Dataset(Protocol):
 
     def describe(self) -> Mapping[str, object]:
         """Name, count, source, `digest` (SHA-256 of what the samples are made from)."""
+
+
+@runtime_checkable
+class HasFaults(Protocol):
+    """A dataset that can look at each of its samples without loading it."""
+
+    def faults(self) -> Iterable[str]:
+        """One line for every sample that cannot be used, whatever else is wrong."""
 
 
 class Answer(NamedTuple):

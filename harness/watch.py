@@ -69,6 +69,10 @@ class Watcher:
         loading_ns = now_ns - self._loading_since_ns
         return Now(issued, completed, self._failed, self._p99_ns(), idle_ns, loading_ns)
 
+    def still_loading(self) -> None:
+        """The dataset has told how far it is."""
+        self._loading_since_ns = monotonic_ns()
+
     def _is_due(self, issued: int, completed: int) -> bool:
         """LoadGen owes a query: a stopped process issues nothing, and must not look idle."""
         if not issued or self._official or completed >= self._all_samples:

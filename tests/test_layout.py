@@ -38,12 +38,14 @@ NOUNS = {
 FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
+    "cv2",
     "mlperf_loadgen",
     "onnx",
     "onnxruntime",
     "openvino",
     "prometheus_client",
     "pydantic",
+    "simplejpeg",
     "tensorflow",
     "torch",
 }

@@ -173,7 +173,7 @@ def test_an_installed_package_adds_plug_ins_by_name() -> None:
     assert registry.load("backend", "theirs").__name__ == "Theirs"
     assert registry.load("metric", "bleu").__name__ == "Theirs"
     assert refusal("dataset", "theirs", ConfigError) == (
-        "no dataset named 'theirs': choose from " + ", ".join(registry.DATASETS)
+        f"no dataset named 'theirs': choose from {', '.join(registry.DATASETS)}"
     )
 
 

@@ -105,6 +105,20 @@ class LoadsInSets(Good):
             time.sleep(1.5)
 
 
+class LoadsSlowly(Good):
+    """Longer than the tests' --hang-timeout, but it says how far it is."""
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        super().__init__(setup)
+        self.progress = setup.progress
+
+    def load(self, indices: Sequence[int]) -> None:
+        super().load(indices)
+        for i in range(8):
+            time.sleep(0.5)
+            self.progress(i, 8)
+
+
 class RaisesInScore:
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype

@@ -1,12 +1,16 @@
 """The data are missing, broken or too few."""
 
+import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.faults.command import DATA, ROOT, SERVER, SHORT, SOON, codes, result, run
+from tests.faults.command import DATA, ROOT, SERVER, SHORT, SOON, codes, result, run, start
+from tests.pictures import write
+from tests.test_images import jpeg_bomb
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 
@@ -148,6 +152,79 @@ def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> 
     assert done.status == 3
     assert "harness: LoadGen issued nothing for 6 s: the dataset blocks in load" in done.said
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
+
+
+@pytest.mark.slow
+def test_a_dataset_that_loads_slowly_and_says_so_is_waited_for(tmp_path: Path) -> None:
+    done = run(*dataset("LoadsSlowly", tmp_path / "r", "--mode", "performance", "--slo", "p99=2s"))
+    assert done.status == 0, done.said + done.printed
+
+
+def images(folder: Path, out: Path, *more: str) -> tuple[str, ...]:
+    """The real dataset `folder`; the manifest's files are for other backends."""
+    (folder / "a").mkdir(parents=True)
+    for i in range(6):
+        write(folder / f"a/{i}.jpg", i)
+    steps = "[{resize: {size: 16}}, {layout: {order: nchw}}]"
+    model = folder.parent / "m.yaml"
+    model.write_text(
+        "{name: m, version: '1', description: d, licence: x, task: image-classification, files: {}, "
+        "dataset: folder, outputs: [{name: y}], inputs: [{name: x, dtype: uint8, "
+        f"shape: [n, 3, 16, 16], preprocess: {steps}}}]}}"
+    )
+    return (
+        *NULL,
+        "--model",
+        str(model),
+        "--data-dir",
+        str(folder),
+        "--out",
+        str(out),
+        "--slo",
+        "p99=2s",
+        "--hang-timeout",
+        "30s",
+        *more,
+    )
+
+
+def test_broken_image_files_are_named_and_nothing_is_measured(tmp_path: Path) -> None:
+    ask = images(tmp_path / "data", tmp_path / "r")
+    cut_off, bomb = tmp_path / "data/a/1.jpg", tmp_path / "data/a/3.jpg"
+    cut_off.write_bytes(cut_off.read_bytes()[:-100])
+    bomb.write_bytes(jpeg_bomb())
+    done = run(*ask, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})
+    assert done.status == 2
+    lines = [line.removeprefix("harness: ") for line in done.said.splitlines()]
+    assert lines == [
+        f"{cut_off}: the JPEG is truncated: its end is missing",
+        f"{bomb}: 65500 x 65500 pixels are more than 89,478,485: refused, it could fill the memory; make it smaller",
+        "python -m harness data check folder names every one",
+    ]  # fmt: skip
+
+
+def test_a_cache_that_cannot_be_written_is_done_without_and_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("no folder")
+    ask = images(tmp_path / "data", tmp_path / "r", "--mode", "performance")
+    done = run(*ask, env={"XDG_CACHE_HOME": f"{tmp_path}/cache"})
+    assert done.status == 0, done.said + done.printed
+    about = json.loads((tmp_path / "r/environment.json").read_text())["dataset"]
+    assert about["cache"].endswith("cannot be written: Not a directory")
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_it_fills_the_cache_costs_only_work(tmp_path: Path) -> None:
+    ask = images(tmp_path / "data", tmp_path / "r", "--mode", "performance")
+    cache = {"XDG_CACHE_HOME": f"{tmp_path}/cache"}
+    process = start(*ask, env=cache)
+    while not list((tmp_path / "cache").rglob("rows")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    again = [f"{tmp_path}/second" if word == f"{tmp_path}/r" else word for word in ask]
+    done = run(*again, env=cache)
+    assert done.status == 0, done.said + done.printed
 
 
 @pytest.mark.parametrize("metric", ["GivesNan", "GivesNothing", "Leaves"])

@@ -1,0 +1,84 @@
+"""Any directory of images: labels from its sub-folders, or from labels.csv."""
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.datasets.listing import Sample, data_folder, raise_all, twice
+from harness.datasets.preprocessed import ImageDataset
+from harness.errors import ConfigError
+from harness.types import Dataset, DatasetSetup
+
+SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".webp"}
+LABELS = "labels.csv"
+EXPECTED = f"one sub-folder of images for each class, or images and {LABELS} (file,label)"
+
+
+class FolderDataset(ImageDataset):
+    """Label: the class's number. With sub-folders, their sorted names are the classes 0, 1, ...
+
+    labels.csv has the columns file and label in its first line; a label is a whole number, and
+    the file's order is the samples' order. Images beside it that it does not name are an error.
+    """
+
+    name = "folder"
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        folder = data_folder(self.name, setup, EXPECTED)
+        labels = folder / LABELS
+        samples = _from_csv(folder, labels) if labels.exists() else _from_folders(folder)
+        super().__init__(folder, samples, setup)
+
+
+def _from_folders(folder: Path) -> list[Sample]:
+    """Sorted by class, then by name."""
+    classes = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    loose = _images(folder, folder.iterdir())
+    if loose:
+        raise ConfigError(
+            f"{folder / loose[0]} has no label: put images into one sub-folder for each class, or "
+            f"write {folder / LABELS} with the columns file and label"
+        )
+    return [
+        Sample(file, label)
+        for label, name in enumerate(classes)
+        for file in _images(folder, (folder / name).rglob("*"))
+    ]
+
+
+def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
+    return sorted(
+        p.relative_to(folder).as_posix()
+        for p in paths
+        if p.suffix.lower() in SUFFIXES and p.is_file()
+    )
+
+
+def _from_csv(folder: Path, path: Path) -> list[Sample]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from e
+    if not rows or not {"file", "label"} <= set(rows[0]):
+        raise ConfigError(f"{path}: its first line must be file,label, then a line an image")
+    problems = [
+        f"{path}, row {i}: label {row['label']!r} is not a whole number: number the classes 0, 1, ..."
+        for i, row in enumerate(rows, 1)
+        if not _is_count(row["label"])
+    ]
+    files = [row["file"] or "" for row in rows]
+    problems += twice(f"{path} names", files)
+    unnamed = sorted(set(_images(folder, folder.rglob("*"))) - set(files))
+    problems += [
+        f"{folder / name} is not in {path.name}: add it, or move it away" for name in unnamed
+    ]
+    raise_all(problems)
+    return [Sample(f, int(row["label"])) for f, row in zip(files, rows, strict=True)]
+
+
+def _is_count(text: object) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdigit()
+
+
+_: type[Dataset] = FolderDataset

@@ -1,0 +1,60 @@
+"""ImageNet's validation set as MLPerf lays it out: a folder of images and val_map.txt.
+
+The order is the file's, as in mlcommons/inference,
+vision/classification_and_detection/python/imagenet.py (commit 270360d).
+"""
+
+from pathlib import Path
+
+from harness.datasets.listing import Sample, data_folder, raise_all, twice
+from harness.datasets.preprocessed import ImageDataset
+from harness.errors import ConfigError
+from harness.types import Dataset, DatasetSetup
+
+LABELS = "val_map.txt"
+EXPECTED = f"{LABELS} (a line an image: its file's name, a space, its class) and the images"
+
+
+class ImagenetDataset(ImageDataset):
+    """Label: the number in val_map.txt. The images lie beside it, or in val/ beside it."""
+
+    name = "imagenet"
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        folder = data_folder(self.name, setup, EXPECTED)
+        super().__init__(folder, _samples(folder), setup)
+
+
+def _samples(folder: Path) -> list[Sample]:
+    path = folder / LABELS
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; expected are {EXPECTED}") from None
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from e
+    rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
+    raise_all(
+        [
+            f"{path}, line {number}: {' '.join(words)!r} is not a file's name and a class"
+            for number, words in rows
+            if len(words) != 2 or not (words[1].isascii() and words[1].isdigit())
+        ]
+    )
+    names = [name for _, (name, _) in rows]
+    inside = (
+        "val/" if names and not (folder / names[0]).exists() and (folder / "val").is_dir() else ""
+    )
+    problems = twice(f"{path} names", names)
+    listed = {f"{inside}{name}" for name in names}
+    unnamed = sorted(name for name in _jpegs(folder, inside) if name not in listed)
+    problems += [f"{folder / name} is not in {LABELS}: add it, or move it away" for name in unnamed]
+    raise_all(problems)
+    return [Sample(f"{inside}{name}", int(label)) for _, (name, label) in rows]
+
+
+def _jpegs(folder: Path, inside: str) -> list[str]:
+    return [f"{inside}{p.name}" for p in (folder / inside).iterdir() if p.suffix == ".JPEG"]
+
+
+_: type[Dataset] = ImagenetDataset

@@ -1,0 +1,60 @@
+"""Work on many samples with every core: decoders and numpy release the GIL while they work.
+
+Threads, not processes: rows are written where they are needed, and two threads decode as many
+images a second as two processes (docs/decisions.md).
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from harness.errors import ConfigError
+
+TELL_EVERY_S = 0.25
+
+
+class BadSample(ConfigError):
+    """One sample cannot be used; the others can be looked at nevertheless."""
+
+
+def each(
+    work: Callable[[int], None],
+    count: int,
+    progress: Callable[[int, int], None],
+    enough: int | None = None,
+) -> list[str]:
+    """work(0), ... work(count - 1), in that order, on one thread a core.
+
+    progress: called with (about how many are done, count), on the caller's thread.
+    enough: stop after so many bad samples. -> the lines of the bad samples, in order.
+    Anything else that is raised ends it.
+    """
+    bad: dict[int, str] = {}
+    todo = iter(range(count))  # shared: next() of it is one step under the GIL
+    taken = 0
+    stop = False
+
+    def run() -> None:
+        nonlocal taken
+        for i in todo:
+            if stop or (enough is not None and len(bad) >= enough):
+                return
+            taken = i
+            try:
+                work(i)
+            except BadSample as e:
+                bad[i] = str(e)
+
+    threads = max(1, min(len(os.sched_getaffinity(0)), count))
+    with ThreadPoolExecutor(threads, thread_name_prefix="preprocess") as pool:
+        try:
+            left = {pool.submit(run) for _ in range(threads)}
+            while left:
+                done, left = wait(left, TELL_EVERY_S, return_when="FIRST_EXCEPTION")
+                for future in done:
+                    future.result()
+                if left:
+                    progress(taken, count)
+        finally:
+            stop = True
+    return [bad[i] for i in sorted(bad)]

@@ -1,0 +1,120 @@
+"""`data check`: what a long run would find out too late, all of it, with status 0 or 4."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from tests.pictures import write
+from tests.test_image_datasets import coco, imagenet
+
+FAULTY = Path(__file__).parent / "faults/faulty_data.py"
+
+
+def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    status = main(["data", "check", *arguments])
+    printed, said = capsys.readouterr()
+    return status, printed.splitlines(), said
+
+
+def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(5):
+        write(tmp_path / ("ant" if i else "bird") / f"{i}.jpg", i)
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 0
+    assert lines[:2] == ["dataset     folder, 5 samples", f"source      {tmp_path}"]
+    assert re.fullmatch(r"digest      [0-9a-f]{64}", lines[2])
+    assert lines[3:] == [
+        "cache       none",
+        "steps       image: decode only: name a --model to check its steps, too",
+        "labels      5 samples in 2 classes",
+        "labels      0: 4, 1: 1",
+        lines[-1],
+    ]
+    assert re.fullmatch(r"speed       \S+ samples/s decoded and preprocessed", lines[-1])
+
+
+def test_every_bad_file_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(15):
+        write(tmp_path / f"a/{i:02}.jpg", i)
+    for i in range(12):
+        (tmp_path / f"a/{i:02}.jpg").write_bytes(b"\xff\xd8\xff")
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 4
+    bad = [line for line in lines if line.startswith("bad ")]
+    assert [b.split()[1] for b in bad] == [f"{tmp_path}/a/{i:02}.jpg:" for i in range(12)]
+
+
+def test_classes_of_imagenet_and_objects_of_coco(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imagenet(tmp_path / "imagenet")
+    status, lines, _ = check("imagenet", "--data-dir", str(folder), capsys=capsys)
+    assert (status, lines[6]) == (0, "labels      65: 1, 230: 1, 970: 1")
+    folder = coco(tmp_path / "coco")
+    status, lines, _ = check("coco", "--data-dir", str(folder), capsys=capsys)
+    assert (status, lines[5:7]) == (
+        0,
+        ["labels      3 objects in 3 classes", "labels      1: 1, 13: 1, 90: 1"],
+    )
+
+
+def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data/a/0.jpg", 0)
+    (tmp_path / "m.yaml").write_text(
+        "{name: m, version: '1', description: d, licence: x, task: image-classification, files: {},"
+        " dataset: folder, outputs: [{name: y}], inputs: [{name: x, dtype: float32,"
+        " shape: [n, 3, 16, 16], preprocess: [{resize: {size: 8}}, {layout: {order: nchw}}]}]}"
+    )
+    status, lines, _ = check(
+        "folder", "--data-dir", f"{tmp_path}/data", "--model", f"{tmp_path}/m.yaml", capsys=capsys
+    )
+    assert status == 4
+    assert "steps       x: resize(size=8, keep=none, method=bilinear, library=pillow, fill=0) layout(order=nchw)" in lines  # fmt: skip
+    assert lines[-1] == (
+        f"bad         {tmp_path}/data/a/0.jpg: after its steps the image is 3x8x8, the input 'x' "
+        "takes 3x16x16: see resize, crop and layout"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "last"),
+    [
+        ("Good", 0, "speed"),
+        ("Unlabelled", 0, "speed"),
+        ("RaisesInWarmUp", 4, "bad         samples 0 to 39: loading raised OSError: image 3 is trun"),
+        ("RaisesInLabel", 4, "bad         sample 39: label raised KeyError: 39"),
+    ],
+)  # fmt: skip
+def test_any_plug_in_can_be_checked(
+    name: str, status: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, lines, _ = check(f"{FAULTY}:{name}", capsys=capsys)
+    assert found == status
+    assert lines[-1].startswith(last)
+
+
+def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, _ = check("digits", "--model", "digits", capsys=capsys)
+    assert status == 0
+    assert "labels      500 samples in 10 classes" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
+        (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such folder"),
+        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images for"),
+        (("folder", "--model", "nosuch"), "no model named 'nosuch': choose from "),
+        ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_checked_is_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines, error = check(*arguments, capsys=capsys)
+    assert (status, lines) == (2, [])
+    assert error.startswith(f"harness: {said}")
+    assert error.count("\n") == 1
