@@ -5,14 +5,15 @@ image without objects stays in the set, as in COCO's own evaluation.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.datasets.images import frame
 from harness.datasets.listing import Sample, data_folder, raise_all, twice
 from harness.datasets.preprocessed import ImageDataset
 from harness.errors import ConfigError
-from harness.types import Dataset, DatasetSetup
+from harness.types import Dataset, DatasetSetup, Step
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -20,7 +21,8 @@ EXPECTED = f"{ANNOTATIONS[0]} and the images in {IMAGES[0]}/ (or {ANNOTATIONS[1]
 
 
 class CocoDataset(ImageDataset):
-    """Label: {image_id, width, height, annotations, categories}, all that an mAP needs.
+    """Label: {image_id, width, height, annotations, categories}, all that an mAP needs; and, where
+    the model's steps pad, frame: [x, y, width, height] of the image in parts of the input.
 
     annotations: the image's, each {id, category_id, class, bbox [x, y, width, height] in pixels,
     area, iscrowd}. category_id is COCO's own (1 to 90 with gaps); class is its place among the
@@ -34,7 +36,22 @@ class CocoDataset(ImageDataset):
         path = _first(folder, ANNOTATIONS)
         images = _first(folder, IMAGES)
         samples = _samples(path, images.relative_to(folder).as_posix())
+        _add_frames(samples, next(iter(setup.steps.values()), ()))
         super().__init__(folder, samples, setup)
+
+
+def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
+    """A ConfigError where steps cut parts of images off: boxes could not be placed."""
+    for step in steps:
+        if step.name == "crop" or step.options.get("keep") == "shorter":
+            raise ConfigError(
+                f"dataset 'coco': the manifest's step {step.name!r} cuts objects off: resize with "
+                "keep: none or pad"
+            )
+        if step.options.get("keep") == "pad":
+            for _, label in samples:
+                assert isinstance(label, dict)
+                label["frame"] = list(frame(label["height"], label["width"], step.options["size"]))
 
 
 def _first(folder: Path, names: tuple[str, ...]) -> Path:

@@ -110,6 +110,14 @@ def _target(height: int, width: int, wanted: tuple[int, int], keep: str) -> tupl
     return max(1, round(height * ratio)), max(1, round(width * ratio))
 
 
+def frame(height: int, width: int, size: Sequence[int] | int) -> tuple[float, float, float, float]:
+    """Where `keep: pad` puts an image: x, y, width, height in parts of the padded one."""
+    wanted = _pair(size)
+    inside = _target(height, width, wanted, "pad")
+    top, left = (wanted[0] - inside[0]) // 2, (wanted[1] - inside[1]) // 2
+    return left / wanted[1], top / wanted[0], inside[1] / wanted[1], inside[0] / wanted[0]
+
+
 def _padded(pixels: Array, wanted: tuple[int, int], fill: int) -> Array:
     """Centred; an odd row or column goes below or to the right."""
     height, width, channels = pixels.shape

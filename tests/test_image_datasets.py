@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.accuracy.detection import MeanAveragePrecision
 from harness.datasets import preprocessed
 from harness.datasets.coco import CocoDataset
 from harness.datasets.folder import FolderDataset
@@ -21,7 +22,7 @@ from harness.datasets.imagenet import ImagenetDataset
 from harness.datasets.listing import Sample
 from harness.datasets.preprocessed import ImageDataset
 from harness.errors import ConfigError
-from harness.types import Dataset, DatasetSetup, HasFaults, Step
+from harness.types import Answer, Dataset, DatasetSetup, HasFaults, Step
 from tests.pictures import image_spec, step, write
 
 STEPS = (
@@ -206,6 +207,29 @@ def test_coco_labels_hold_all_that_an_map_needs(tmp_path: Path) -> None:
     assert made.label(0)["annotations"][0]["iscrowd"] == 1  # type: ignore[index]
     assert made.label(2)["annotations"] == []  # type: ignore[index]
     assert rows(made, [2, 0]).shape == (2, 3, 16, 16)
+
+
+def test_boxes_in_a_padded_input_are_scored_where_the_image_lies(tmp_path: Path) -> None:
+    """60 x 80 into 16 x 16: rows 2 to 13 are the image's."""
+    steps = (step("resize", size=(16, 16), keep="pad"), *STEPS[1:])
+    made = CocoDataset(setup(coco(tmp_path), steps=steps))
+    labels: dict[int, Any] = {i: made.label(i) for i in range(3)}
+    assert labels[0]["frame"] == [0.0, 0.125, 1.0, 0.75]
+    answers = []
+    for i, label in labels.items():
+        boxes = [
+            (i, 0.125 + 0.75 * y / 60, x / 80, 0.125 + 0.75 * (y + h) / 60, (x + w) / 80, 0.9, a["class"])
+            for a in label["annotations"]
+            for x, y, w, h in [a["bbox"]]
+        ]  # fmt: skip
+        answers.append(Answer(i, np.array(boxes, np.float32).tobytes()))
+    assert MeanAveragePrecision("float32").score(answers, labels).value > 99.9
+
+
+@pytest.mark.parametrize("cut", [step("crop", size=16), step("resize", size=16, keep="shorter")])
+def test_steps_that_cut_objects_off_are_refused(cut: Step, tmp_path: Path) -> None:
+    (line,) = refusal(lambda: CocoDataset(setup(coco(tmp_path), steps=(*STEPS[:1], cut))))
+    assert line.startswith(f"dataset 'coco': the manifest's step '{cut.name}' cuts objects off")
 
 
 ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 8}
