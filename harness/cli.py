@@ -157,9 +157,11 @@ def _run(arguments: list[str]) -> int:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)
     values |= config_from(given, "command line", problems)
-    from harness.loading import unknown_names
+    if not values.keys().isdisjoint(("backend", "dataset", "metric", "model")):
+        from harness.loading import unknown_names
 
-    config = make_config(values, [*problems, *unknown_names(values)])
+        problems += unknown_names(values)
+    config = make_config(values, problems)
     from harness.run import execute
 
     return execute(config, as_json=as_json, quiet=quiet)

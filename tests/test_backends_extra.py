@@ -42,7 +42,7 @@ def test_tensorflow_runs_end_to_end(tmp_path: Path) -> None:
         pytest.skip("extra 'tensorflow' is not installed")
     out = tmp_path / "out"
     command = [sys.executable, "-m", "harness", "--scenario", "offline", "--backend", "tensorflow"]
-    command += ["--duration", "1s", "--out", str(out), "--quiet"]
+    command += ["--mode", "accuracy", "--out", str(out), "--quiet"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((out / "result.json").read_text())

@@ -227,7 +227,10 @@ def test_a_run_killed_while_it_fills_the_cache_costs_only_work(tmp_path: Path) -
     assert done.status == 0, done.said + done.printed
 
 
-@pytest.mark.parametrize("metric", ["GivesNan", "GivesNothing", "Leaves"])
+@pytest.mark.parametrize(
+    "metric",
+    [*(pytest.param(m, marks=pytest.mark.slow) for m in ("GivesNan", "GivesNothing")), "Leaves"],
+)
 def test_a_metric_that_gives_no_score_loses_no_number(metric: str, tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:{metric}"))
     assert done.status == 4

@@ -32,7 +32,10 @@ from tests.faults.command import (
 )
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+TERM, HUP = (
+    pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP)
+)
+SIGNALS = [signal.SIGINT, TERM, HUP]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -78,7 +81,10 @@ def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
     assert check(folder) == []
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+@pytest.mark.parametrize(
+    "stream",
+    [*(pytest.param(s, marks=pytest.mark.slow) for s in ("stdout", "stderr")), "both"],
+)
 def test_a_closed_stream_changes_nothing(stream: str, tmp_path: Path) -> None:
     close = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[stream]
     command = f'"$0" -m harness "$@" {close}'
@@ -161,7 +167,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
 
 
 @pytest.mark.parametrize("backend", ["BlocksInLoad", "BlocksInWarmUp"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
 def test_killing_the_measured_process_before_its_run_is_told(
     number: signal.Signals, backend: str, tmp_path: Path
 ) -> None:
@@ -177,7 +183,7 @@ def test_killing_the_measured_process_before_its_run_is_told(
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
 def test_killing_the_measured_process_is_told(number: signal.Signals, tmp_path: Path) -> None:
     process = start(*LONG, "--out", str(tmp_path / "r"))
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -201,6 +207,7 @@ def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
     assert "stalled" in doubts(tmp_path / "r")
 
 
+@pytest.mark.slow
 def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
     process = start(*LONG, *SOON, "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
