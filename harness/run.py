@@ -26,6 +26,7 @@ from harness.signals import Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
     accuracy_plan,
+    check_disk,
     check_memory,
     hang_timeout_s,
     official_plan,
@@ -225,6 +226,9 @@ class _MainJob:
             host.available_memory_bytes(),
             counted=config.queries is not None,
         )
+        if accuracy:
+            free_bytes = shutil.disk_usage(outdir).free
+            check_disk(plan.journal_samples, found.answer_bytes, free_bytes)
         return plan
 
     def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:

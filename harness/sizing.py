@@ -22,6 +22,9 @@ BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
 """What LoadGen keeps for each generated query and each Offline sample, as measured."""
 
+BYTES_PER_LOGGED_ANSWER = 64
+"""Of a row of the accuracy log, beside the answer itself."""
+
 MEMORY_SHARE = 0.60
 """Of the available memory; the rest is for what nobody foresaw."""
 
@@ -222,6 +225,16 @@ def check_memory(
     raise ConfigError(
         f"{count:,} queries need about {show_bytes(wanted)} of memory, more than {share}: {advice}"
     )
+
+
+def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
+    """A ConfigError where LoadGen's accuracy log, each answer in hexadecimal, has no room."""
+    wanted = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
+    if wanted > free_bytes:
+        raise ConfigError(
+            f"the accuracy log of {samples:,} answers needs about {show_bytes(wanted)} on disk, "
+            f"{show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
+        )
 
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:

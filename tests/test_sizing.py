@@ -19,6 +19,7 @@ from harness.sizing import (
     MEMORY_SHARE,
     Loaded,
     accuracy_plan,
+    check_disk,
     check_memory,
     hang_timeout_s,
     memory_bytes,
@@ -30,6 +31,15 @@ from harness.units import NS_PER_MS, NS_PER_S
 from tests.support import SCENARIOS, plan
 
 GB = 10**9
+
+
+def test_an_accuracy_log_without_room_is_refused() -> None:
+    check_disk(1000, 100, 264_000)
+    with pytest.raises(ConfigError) as caught:
+        check_disk(1000, 100, 263_999)
+    assert str(caught.value).startswith("the accuracy log of 1,000 answers needs about ")
+
+
 FOUND = Calibration(slowest_batch_ns=NS_PER_MS, rate_per_s=1000.0, latency_ns=NS_PER_MS)
 
 
