@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import subprocess
 import sys
 import time
@@ -14,10 +13,10 @@ from typing import Any
 
 import psutil
 
+from harness import cgroup
 from harness.stats import percentile_ns
 from harness.units import NS_PER_MS
 
-CGROUP = Path("/sys/fs/cgroup")
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -48,19 +47,15 @@ PACKAGES = (
 def cores() -> int:
     """Cores this process may use: the affinity mask, cut by the cgroup's quota, at least 1."""
     available = len(os.sched_getaffinity(0))
-    quota = _read(CGROUP / "cpu.max").split()
-    if len(quota) == 2 and quota[0] != "max":
-        available = min(available, max(1, int(quota[0]) // int(quota[1])))
-    return available
+    limit = cgroup.cpu_limit()
+    return available if limit is None else min(available, max(1, int(limit)))
 
 
 def available_memory_bytes() -> int:
     """What can still be allocated, the cgroup's limit included."""
     free = psutil.virtual_memory().available
-    limit, used = _read(CGROUP / "memory.max"), _read(CGROUP / "memory.current")
-    if limit.isdigit() and used.isdigit():
-        free = min(free, int(limit) - int(used))
-    return free
+    left = cgroup.memory_left_bytes()
+    return free if left is None else min(free, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,7 @@ class SystemLoad:
         self._before = _cpu_times()
         self._start = time.monotonic()
         used = psutil.Process(measured).cpu_times()
-        self._throttled_s = _throttled_s()
+        self._throttled_s = cgroup.throttled_s()
         self._not_ours_s = _own_cpu_s() + used.user + used.system
 
     def since(self) -> Mapping[str, float | None]:
@@ -112,7 +107,7 @@ class SystemLoad:
         busy = sum(after.get(k, 0) - self._before.get(k, 0) for k in ("user", "nice", "system"))
         own = _own_cpu_s() - self._not_ours_s
         others = max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
-        throttled_s = _throttled_s()
+        throttled_s = cgroup.throttled_s()
         if throttled_s is not None and self._throttled_s is not None:
             throttled_s -= self._throttled_s
         return {
@@ -120,12 +115,6 @@ class SystemLoad:
             "others": others,
             "throttled_s": throttled_s,
         }
-
-
-def _throttled_s() -> float | None:
-    """cpu.stat of this container's cgroup (version 2), since it began."""
-    match = re.search(r"^throttled_usec (\d+)$", _read(CGROUP / "cpu.stat"), re.MULTILINE)
-    return int(match[1]) / 1e6 if match else None
 
 
 def _own_cpu_s() -> float:
@@ -160,8 +149,8 @@ def fingerprint() -> Mapping[str, Any]:
             or None,
             "memory_bytes": psutil.virtual_memory().total,
             "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
-            "cgroup_cpu_max": _read(CGROUP / "cpu.max") or None,
-            "cgroup_memory_max": _read(CGROUP / "memory.max") or None,
+            "cgroup_cpu_cores": cgroup.cpu_limit(),
+            "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
         },
         "system": {
             "os": _os_name(),

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from harness import clock, loadgen
 from harness.types import Array, BackendSetup, Batch
 
 GOOD_BATCHES = 300
@@ -151,6 +152,32 @@ class StallsOnce(Faulty):
             StallsOnce.stalled = True
             ctypes.PyDLL(None).usleep(2_000_000)  # holds the GIL, as a bad extension would
         return good
+
+
+class SlowsDown(Faulty):
+    """From 1 ms a batch to 3 ms, half-way through a run of 600."""
+
+    def infer(self, batch: Batch) -> Any:
+        self.slow += "loadgen" in {t.name for t in threading.enumerate()}
+        time.sleep(0.001 if self.slow < 300 else 0.003)
+        return np.zeros((len(batch.indices), 10), np.float32)
+
+    def __init__(self, setup: BackendSetup) -> None:
+        super().__init__(setup)
+        self.slow = 0
+
+
+class StampsWrong(Faulty):
+    """The journal's clock is 5 ms behind LoadGen's where a completion is stamped."""
+
+    def __enter__(self) -> Self:
+        real = clock.wall_ns
+        vars(loadgen)["wall_ns"] = lambda: real() - 5_000_000
+        return self
+
+    def infer(self, batch: Batch) -> Any:
+        time.sleep(0.01)
+        return np.zeros((len(batch.indices), 10), np.float32)
 
 
 class Prints(Faulty):

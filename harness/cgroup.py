@@ -1,0 +1,82 @@
+"""The container's limits: cgroup version 2, and version 1's controllers where those are mounted.
+
+A limit holds for all that lies below it, so each is looked for from this process's own group up.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+
+_NO_LIMIT_BYTES = 1 << 60
+"""Version 1 writes no limit as a number near 2**63."""
+
+
+def cpu_limit() -> float | None:
+    """Cores' worth of time that the quota allows; None without a quota."""
+    found = []
+    for folder in _folders("cpu"):
+        quota = _read(folder / "cpu.max").split()
+        if not quota:
+            quota = [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
+            found.append(int(quota[0]) / int(quota[1]))
+    return min(found, default=None)
+
+
+def memory_limit_bytes() -> int | None:
+    """None without one."""
+    return min((limit for limit, _ in _memory()), default=None)
+
+
+def memory_left_bytes() -> int | None:
+    """Until the limit that is nearest; None without one."""
+    return min((limit - used for limit, used in _memory()), default=None)
+
+
+def _memory() -> Iterator[tuple[int, int]]:
+    """Each limit and what is used of it, in bytes."""
+    for folder in _folders("memory"):
+        for limit_name, used_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit, used = _read(folder / limit_name), _read(folder / used_name)
+            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
+                yield int(limit), int(used)
+
+
+def throttled_s() -> float | None:
+    """How long the quota has held this group back since it was made; None where nothing tells."""
+    found = []
+    for folder in _folders("cpu"):
+        text = _read(folder / "cpu.stat")
+        for name, unit in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
+            match = re.search(rf"^{name} (\d+)$", text, re.MULTILINE)
+            if match is not None:
+                found.append(int(match[1]) / unit)
+    return max(found, default=None)
+
+
+def _folders(controller: str) -> Iterator[Path]:
+    """This process's group and those above it, in each hierarchy that may have the controller."""
+    for line in _read(OWN).splitlines():
+        _, names, path = line.split(":", 2)
+        if not names:
+            bases = [ROOT, ROOT / "unified"]
+        elif controller in names.split(","):
+            bases = [ROOT / controller]
+        else:
+            continue
+        for base in bases:
+            own = base / path.lstrip("/")
+            yield from (f for f in (own, *own.parents) if f.is_relative_to(base))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,98 @@
+"""Honest doubt: the run is as it should be, and what makes it hard to believe is said with numbers."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command import FAULTY, SERVER, SHORT, result, run
+
+CPU = Path("/sys/fs/cgroup/cpu")
+PERFORMANCE = ("--mode", "performance", "--backend", "null")
+
+
+def text(folder: Path, code: str) -> str:
+    """Of the one doubt with that code, which the table must have shown, too."""
+    (found,) = (d["text"] for d in result(folder)["doubts"] if d["code"] == code)
+    return str(found)
+
+
+def test_a_busy_machine_is_told(tmp_path: Path) -> None:
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        done = run(*SERVER, *SHORT, *PERFORMANCE, "--out", f"{tmp_path}/r")
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert done.status == 0, done.said + done.printed
+    assert "doubt   busy-machine: other processes used " in done.printed
+    assert text(tmp_path / "r", "busy-machine").endswith(" of the cores in the run")
+
+
+@pytest.fixture
+def quota() -> Iterator[Path]:
+    """A group with a fifth of a core, in whichever version of cgroups can be written here."""
+    folder, limits = (
+        CPU / "harness-test",
+        {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"},
+    )
+    if not CPU.is_dir():
+        folder, limits = CPU.parent / "harness-test", {"cpu.max": "20000 100000"}
+    try:
+        folder.mkdir()
+        for name, value in limits.items():
+            (folder / name).write_text(value)
+    except OSError as e:
+        pytest.skip(f"no cgroup can be made here: {e}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_quota_that_holds_the_run_back_is_told(quota: Path, tmp_path: Path) -> None:
+    enter = ("sh", "-c", f'echo $$ > {quota}/cgroup.procs; exec "$0" "$@"')
+    offline = ("--scenario", "offline", "--queries", "20000", "--mode", "performance")
+    done = run(*offline, "--out", f"{tmp_path}/r", prefix=enter)
+    assert done.status == 0, done.said + done.printed
+    assert "doubt   throttled: the container's CPU quota held the run back for " in done.printed
+    assert result(tmp_path / "r")["environment"]["machine"]["cgroup_cpu_cores"] == 0.2
+
+
+def test_too_few_samples_for_the_percentile_are_told(tmp_path: Path) -> None:
+    streams = ("--scenario", "single-stream", "--slo", "p99=1s", "--queries", "100")
+    done = run(*streams, *PERFORMANCE, "--out", f"{tmp_path}/r")
+    assert "doubt   few-samples: " in done.printed
+    assert text(tmp_path / "r", "few-samples") == "100 queries say little about p99: it takes 459"
+
+
+def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
+    """No machine wakes up within two microseconds of the time."""
+    bound = ("--target-qps", "500", "--queries", "700", "--slo", "p99=20us")
+    done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
+    assert done.status == 4  # nor meets such a bound
+    assert "doubt   generator-late: LoadGen issued 1 % of the queries more than " in done.printed
+    assert text(tmp_path / "r", "generator-late").endswith("the tail is partly its own")
+    assert "noisy-machine" in done.printed
+
+
+@pytest.mark.parametrize(
+    ("backend", "code", "said"),
+    [
+        ("SlowsDown", "drift", "median latency was "),
+        ("StampsWrong", "percentiles-disagree", " by LoadGen and "),
+    ],
+)
+def test_a_run_that_contradicts_itself_is_told(
+    backend: str, code: str, said: str, tmp_path: Path
+) -> None:
+    streams = ("--scenario", "single-stream", "--queries", "600", "--mode", "performance")
+    done = run(*streams, "--backend", f"{FAULTY}:{backend}", "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    assert f"doubt   {code}: " in done.printed
+    assert said in text(tmp_path / "r", code)
