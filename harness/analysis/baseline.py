@@ -32,6 +32,7 @@ from harness.types import Answer, Array, Backend, Batch, Dataset, Step, TensorSp
 CHUNK = 32
 """Samples held at a time, so that a set of any size fits into memory."""
 
+IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 _CLASSIFIES = ("image-classification", "text-classification", "table", "none")
 
 Rows = list[Array]
@@ -158,6 +159,16 @@ class Baseline:
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
         return next(iter([*images, *self.shapes]))
+
+    @property
+    def decoded_by(self) -> tuple[Step, ...]:
+        """The steps by which image files become the target; none where the dataset takes none."""
+        with plugin(f"dataset {self.subject.dataset!r}: describe()"):
+            applied = self._dataset.describe().get("steps")
+        steps = self.subject.steps.get(self.target, ())
+        if not isinstance(applied, Mapping) or not {step.name for step in steps} <= IMAGE_STEPS:
+            return ()
+        return steps
 
     def agreement(self, rows: Rows) -> float:
         """Share of the answers that are the baseline's, in [0, 1]; of large ones, of their parts."""

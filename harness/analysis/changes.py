@@ -16,7 +16,6 @@ from harness.steps import choices, preprocess_step
 from harness.types import Array, Step
 
 Steps = tuple[Step, ...]
-IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
 """Largest value of a dataset's own pixels, where that is not 255."""
@@ -77,14 +76,14 @@ def array_changes(
     white: float,
 ) -> Iterator[ArrayChange | Impossible]:
     """shape: (n, ...) of the input. span: its least and largest value in the baseline.
-    declared: its steps, None where none are. white: the largest raw pixel value.
+    declared: the steps it is made by, () where it comes as it is. white: the largest raw pixel value.
     """
     if dtype in ("float32", "float64"):
         yield ArrayChange("precision", "input rounded to float16", _through_float16)
     else:
         yield Impossible("precision", "input rounded to float16", f"the input is {dtype}")
     yield from _misread(shape)
-    if declared is None and dtype.startswith("float"):
+    if not declared and dtype.startswith("float"):
         low, high = span
         yield ArrayChange("colour", "inverted", lambda x: np.subtract(low + high, x, dtype=x.dtype))
         name = f"0 to {white:g} instead of 0 to 1"

@@ -19,6 +19,9 @@ JSON, PLOT = "pitfalls.json", "pitfalls.svg"
 FEW = 100
 """Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
 
+LEAST_SHOWN = 1e-6
+"""Of the input's range: mean differences up to here have no bar."""
+
 _COLOURS = {"harmless": "#4c9a5b", "small": "#d9a520", "dangerous": "#c0392b", "differs": "#4a78b0"}
 _LABEL_PX, _BAR_PX, _GAP_PX, _ROW_PX, _HEAD_PX = 380, 240, 90, 18, 64
 
@@ -135,24 +138,27 @@ def plot(reports: Sequence[Report]) -> str:
 def _section(report: Report, top: int) -> Iterator[str]:
     low, high = report.span
     span = (high - low) or 1.0
-    means = [_finite(row.mean / span) for row in report.rows]
-    longest = max([m for m in means if m is not None], default=0.0) or 1.0
     second = _LABEL_PX + _BAR_PX + _GAP_PX
     yield _text(8, top + 20, title(report), bold=True)
-    yield _text(_LABEL_PX, top + 44, "answers that agree, %")
-    yield _text(second, top + 44, "mean input difference, % of its range")
-    for i, (row, mean) in enumerate(zip(report.rows, means, strict=True)):
+    yield _text(_LABEL_PX, top + 44, "answers that agree")
+    yield _text(second, top + 44, "mean input difference, of its range (log scale)")
+    for i, row in enumerate(report.rows):
         y = top + _HEAD_PX + _ROW_PX * i
         colour = _COLOURS[row.verdict]
         yield _text(8, y + 10, f"{row.kind}: {row.name}")
-        yield from _bar(_LABEL_PX, y, row.agreement, 1.0, colour, _percent(row.agreement))
-        yield from _bar(second, y, mean, longest, colour, _percent(mean, 3))
+        yield from _bar(_LABEL_PX, y, row.agreement or 0.0, colour, _percent(row.agreement))
+        mean = row.mean / span
+        yield from _bar(second, y, _on_log_scale(mean), colour, f"{mean * 100:.3g} %")
 
 
-def _bar(
-    x: int, y: int, value: float | None, longest: float, colour: str, told: str
-) -> Iterator[str]:
-    length = _BAR_PX * (value or 0.0) / longest
+def _on_log_scale(share: float) -> float:
+    """LEAST_SHOWN and less -> 0; 1 and more, also infinity -> 1."""
+    return 1 - math.log10(min(1.0, max(LEAST_SHOWN, share))) / math.log10(LEAST_SHOWN)
+
+
+def _bar(x: int, y: int, part: float, colour: str, told: str) -> Iterator[str]:
+    """part: of the longest bar, in [0, 1]."""
+    length = _BAR_PX * part
     yield f'<rect x="{x}" y="{y}" width="{length:.1f}" height="12" fill="{colour}"/>'
     yield _text(round(x + length) + 6, y + 10, told)
 
@@ -205,8 +211,8 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _percent(share: float | None, digits: int = 1) -> str:
-    return "-" if share is None else f"{share * 100:.{digits}f} %"
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.1f} %"
 
 
 def _number(value: float | None) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 
 from harness.analysis.baseline import Baseline, Rows, Runner, Subject, open_runner
 from harness.analysis.changes import (
-    IMAGE_STEPS,
     RAW_WHITE,
     ArrayChange,
     BackendChange,
@@ -112,11 +111,11 @@ def _danger(row: Row) -> tuple[float, float, str, str]:
 
 def _changes(base: Baseline) -> Iterator[Change | Impossible]:
     subject, name = base.subject, base.target
-    declared = subject.steps.get(name) or None
-    if declared and {step.name for step in declared} <= IMAGE_STEPS:
+    declared = base.decoded_by
+    if declared:
         yield from step_changes(declared)
     else:
-        reason = f"dataset {subject.dataset!r} decodes no image files"
+        reason = f"dataset {subject.dataset!r} makes no input from image files"
         for kind in ("decoder", "resize", "crop"):
             yield Impossible(kind, "any other", reason)
     dtype = next(spec.dtype for spec in base.inputs if spec.name == name)

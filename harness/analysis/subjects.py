@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,8 @@ LENDER = "mobilenet"
 _AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
 """Tried in this order where no model is named; the last one is made here, of random weights."""
 
+_OF_IMAGE_FILES = ("folder", "imagenet", "coco")
+
 
 def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
     """values: of the options given. `stack` removes what was put up for it."""
@@ -37,9 +40,10 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 def _named(values: Mapping[str, Any]) -> Subject:
     """values: of the options given. A ConfigError with all that is wrong with them."""
     values = {"scenario": "offline", **values}
-    if "model" not in values and values.get("dataset") not in (None, "digits", "synthetic"):
-        values["model"], values["backend"] = _at_hand(values.get("backend", "ort"))
     config = make_config(values, list(unknown_names(values)))
+    if "model" not in values and config.dataset in _OF_IMAGE_FILES:
+        name, backend = _at_hand(config.backend)
+        config = replace(config, model=name, backend=backend)
     model = load_model(config.model)
     steps, notes = _steps(model)
     return Subject(config, model, config.dataset or default_dataset(model), steps, notes)
@@ -85,12 +89,13 @@ def _at_hand(backend: str) -> tuple[str, str]:
 
 def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...]]:
     """By input, with notes where they, or the weights, are not the model's own."""
-    (lent,) = load_model(LENDER).inputs
-    steps = model.steps
-    notes: list[str] = []
-    if model.has_random_weights:
-        notes.append("random weights: answers that change or not say nothing about a trained model")
-        if len(model.inputs) == 1 and model.inputs[0].shape[1:] == lent.shape[1:]:
-            steps = {model.inputs[0].name: load_model(LENDER).steps[lent.name]}
-            notes.append(f"{model.name} declares no steps: those of {LENDER} are taken")
-    return steps, tuple(notes)
+    if not model.has_random_weights:
+        return model.steps, ()
+    notes = ["random weights: answers that change or not say nothing about a trained model"]
+    lender = load_model(LENDER)
+    (lent,) = lender.inputs
+    bare = [spec for spec in model.inputs if not model.steps[spec.name]]
+    if len(model.inputs) != 1 or not bare or bare[0].shape[1:] != lent.shape[1:]:
+        return model.steps, tuple(notes)
+    notes.append(f"{model.name} declares no steps: those of {LENDER} are taken")
+    return {bare[0].name: lender.steps[lent.name]}, tuple(notes)
