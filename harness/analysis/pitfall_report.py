@@ -23,7 +23,7 @@ LEAST_SHOWN = 1e-6
 """Of the input's range: mean differences up to here have no bar."""
 
 _COLOURS = {"harmless": "#4c9a5b", "small": "#d9a520", "dangerous": "#c0392b", "differs": "#4a78b0"}
-_LABEL_PX, _BAR_PX, _GAP_PX, _ROW_PX, _HEAD_PX = 380, 240, 90, 18, 64
+_LABEL_PX, _BAR_PX, _GAP_PX, _ROW_PX, _HEAD_PX = 380, 240, 130, 18, 64
 
 
 def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None:
@@ -145,8 +145,9 @@ def _section(report: Report, top: int) -> Iterator[str]:
     for i, row in enumerate(report.rows):
         y = top + _HEAD_PX + _ROW_PX * i
         colour = _COLOURS[row.verdict]
+        told = f"{_percent(row.agreement)} {row.verdict}"
         yield _text(8, y + 10, f"{row.kind}: {row.name}")
-        yield from _bar(_LABEL_PX, y, row.agreement or 0.0, colour, _percent(row.agreement))
+        yield from _bar(_LABEL_PX, y, row.agreement or 0.0, colour, told)
         mean = row.mean / span
         yield from _bar(second, y, _on_log_scale(mean), colour, f"{mean * 100:.3g} %")
 
