@@ -154,6 +154,40 @@ def test_a_set_is_looked_at_evenly(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_light")
+def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -> None:
+    """And a decoder that cannot read one of the files is not possible."""
+    colours(tmp_path / "data", 12)  # more than are held at a time
+    (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
+    model = strongest_channel(tmp_path, task="embedding", postprocess="none")
+    (report,) = reports(
+        *("--model", str(model), "--data-dir", str(tmp_path / "data")), out=tmp_path / "out"
+    )
+    assert report["samples"] == 36
+    found = changes(report)
+    assert found["precision: input rounded to float16"]["verdict"] == "small"
+    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # of each row, green stays
+    reason = impossible(report)["decoder: simplejpeg"]
+    assert reason == "red0.jpg: it is no JPEG, and simplejpeg decodes nothing else"
+
+
+@pytest.mark.usefixtures("_light")
+def test_ctrl_c_in_a_plug_in_stops_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug to keep out: it made one change impossible, and the others went on."""
+    cls = import_module("harness.backends.ort").OrtBackend
+    infer, calls = cls.infer, []
+
+    def stopped(self: object, batch: object) -> object:
+        calls.append(batch)
+        if len(calls) == 20:  # the baseline takes 16
+            raise KeyboardInterrupt
+        return infer(self, batch)
+
+    monkeypatch.setattr(cls, "infer", stopped)
+    assert main(["pitfalls", "--model", "digits"]) == 130
+    assert len(calls) == 20
+
+
+@pytest.mark.usefixtures("_light")
 def test_the_plot_is_well_formed_and_the_same_each_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         reports("--backend", "null", out=tmp_path / name)
@@ -226,6 +260,10 @@ def test_arrays_done_wrong() -> None:
         (["--samples", "0"], "--samples 0: it must be at least 1"),
         (["--data-dir", "x"], "--data-dir x: name its --dataset, e.g. folder"),
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
+        (
+            ["--out", "full/pitfalls.json/x"],
+            "--out full/pitfalls.json/x: full/pitfalls.json is no ",
+        ),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],
 )
@@ -276,7 +314,9 @@ def colours(folder: Path, count: int) -> None:
     (folder / "labels.csv").write_text("\n".join(lines))
 
 
-def strongest_channel(folder: Path) -> Path:
+def strongest_channel(
+    folder: Path, task: str = "image-classification", postprocess: str = "argmax"
+) -> Path:
     """A manifest of a model that averages each channel."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
@@ -292,9 +332,10 @@ def strongest_channel(folder: Path) -> Path:
         helper.make_model(graph, opset_imports=[opset], ir_version=10), str(folder / "m.onnx")
     )
     (folder / "m.yaml").write_text(
-        "{name: strongest, version: '1', description: d, licence: x, task: image-classification,"
+        "{name: strongest, version: '1', description: d, licence: x, "
+        f" task: {task}, outputs: [{{name: y, postprocess: {postprocess}}}],"
         " files: {onnx: {path: m.onnx, sha256: null}}, dataset: folder,"
-        " accuracy: {metric: top1, target: 99}, outputs: [{name: y, postprocess: argmax}],"
+        " accuracy: {metric: top1, target: 99},"
         " inputs: [{name: x, dtype: float32, shape: [batch, 3, 32, 32], preprocess:"
         " [decode, {resize: {size: 32}}, {normalise: {scale: 0.00392}}, {layout: {order: nchw}}]}]}"
     )

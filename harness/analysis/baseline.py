@@ -126,7 +126,8 @@ class Baseline:
             self._look_at(inputs)
             if runner:
                 self.rows += runner.answers(inputs, indices)
-        self._labels = {i: self._dataset.label(i) for i in self.indices}
+        with plugin(f"dataset {subject.dataset!r}: label()"):
+            self._labels = {i: self._dataset.label(i) for i in self.indices}
         self.score, self.no_score = self._first_score()
 
     def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:

@@ -1,6 +1,7 @@
 """The pitfall report for people (a table, a plot) and for programs (JSON)."""
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from html import escape
@@ -96,11 +97,12 @@ def title(report: Report) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Before anything is measured. A ConfigError where files would be overwritten."""
+    """Before anything is measured. A ConfigError where nothing can be, or may be, written."""
     if out is None:
         return
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out} is a file: name a folder")
+    home = next(path for path in (out, *out.parents) if path.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
     for name in (JSON, PLOT):
         if (out / name).exists():
             raise ConfigError(

@@ -136,6 +136,8 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
                 difference.add(ours[base.target], theirs[base.target])
                 rows += runner.answers(theirs, indices) if runner else []
     except HarnessError as e:
+        if isinstance(e.__cause__, KeyboardInterrupt):  # inside a plug-in: the user stops it all
+            raise KeyboardInterrupt from e
         told = one_line(str(e).splitlines()[0])
         folder = base.subject.config.data_dir
         reason = told.replace(f"{folder}/", "") if folder else told
