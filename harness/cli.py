@@ -28,10 +28,10 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, data, list, runs; each has its own --help
+  run (the default), check, data, pitfalls, list, runs; each has its own --help
 """
 
-VERBS = ("run", "check", "data", "list", "runs")
+VERBS = ("run", "check", "data", "pitfalls", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -87,7 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _fill_standard_streams()
     try:
-        verbs = {"run": _run, "check": _check, "data": _data, "list": _list, "runs": _runs}
+        verbs = {
+            "run": _run,
+            "check": _check,
+            "data": _data,
+            "pitfalls": _pitfalls,
+            "list": _list,
+            "runs": _runs,
+        }
         return verbs[_verb(given)](given)
     except HarnessError as e:
         say(str(e))
@@ -262,6 +269,34 @@ def _data(arguments: list[str]) -> int:
     found = check(options.dataset, folder, options.model)
     show("\n".join([*found.lines, *(f"{'bad':<12}{fault}" for fault in found.faults)]))
     return RunInvalid.exit_status if found.faults else 0
+
+
+def _pitfalls(arguments: list[str]) -> int:
+    parser = _Parser(
+        prog="python -m harness pitfalls",
+        description="What each mistake in preparing the input costs: every change of a declared "
+        "step, of precision and of framework alone against the model as declared. Without --model "
+        "and --dataset: the digits, and scikit-learn's two photographs.",
+    )
+    parser.add_argument("--model", metavar="M", help="default: digits, or one of images at hand")
+    parser.add_argument("--dataset", metavar="D", help="default: the manifest's")
+    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
+    parser.add_argument("--backend", metavar="NAME", help="default ort; null: compare inputs only")
+    parser.add_argument("--hook", metavar="FILE", help="the manifest's own Python: it is run")
+    parser.add_argument(
+        "--samples", type=int, default=500, metavar="N", help="at most (default 500)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="for pitfalls.json and the plot pitfalls.svg")
+    given = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
+    if given["samples"] < 1:
+        raise ConfigError(f"--samples {given['samples']}: it must be at least 1")
+    for key in ("data_dir", "hook", "out"):
+        if key in given:
+            given[key] = Path(given[key]).expanduser()
+    from harness.analysis.pitfall_report import report
+
+    report(given, samples=given.pop("samples"), out=given.pop("out", None))
+    return 0
 
 
 def _list(arguments: list[str]) -> int:

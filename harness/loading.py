@@ -19,6 +19,7 @@ from harness.types import (
     DatasetSetup,
     HasOutputs,
     HasSignature,
+    Step,
     TensorSpec,
     fixed_batch,
 )
@@ -153,15 +154,19 @@ def open_dataset(
     name: str,
     inputs: Sequence[TensorSpec],
     progress: Callable[[int, int], None] = lambda _done, _total: None,
+    steps: Mapping[str, tuple[Step, ...]] | None = None,
 ) -> Dataset:
-    """inputs: as the backend and the manifest tell them. progress: called while it loads."""
+    """inputs: as the backend and the manifest tell them. progress: called while it loads.
+
+    steps: others than the manifest's, by input; what they make is not kept between runs.
+    """
     cls = registry.load("dataset", name)
     setup = DatasetSetup(
         inputs=tuple(inputs),
-        steps=model.steps,
+        steps=model.steps if steps is None else steps,
         data_dir=config.data_dir,
         model_dir=model.folder,
-        cache_dir=cache_dir(),
+        cache_dir=cache_dir() if steps is None else None,
         shapes=dict(config.input_shape),
         lengths=dict(config.lengths),
         seed=config.seed or 0,

@@ -12,8 +12,17 @@ from harness.watch import Now
 
 def show_loading(done: int, total: int) -> None:
     """How far a dataset is that loads its samples."""
+    _show(loading_line(done, total))
+
+
+def show_measured(done: int, total: int) -> None:
+    """How far a report is that measures one change after another."""
+    _show(f"measured {done:,} of {total:,} changes")
+
+
+def _show(line: str) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r{loading_line(done, total)}\x1b[K")
+        sys.stderr.write(f"\r{line}\x1b[K")
         sys.stderr.flush()
 
 

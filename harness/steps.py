@@ -6,7 +6,7 @@ What the steps do is written where they run: datasets/ (untimed) and harness/pos
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -223,6 +223,16 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
         )
         raise ValueError("; ".join(told)) from None
     return Step(name, made.model_dump())
+
+
+def preprocess_step(name: str, **options: object) -> Step:
+    """One step as a manifest would declare it; a ValueError with the reason where it cannot."""
+    return _step({name: options}, PREPROCESS)
+
+
+def choices(name: str, option: str) -> tuple[str, ...]:
+    """What an option of a preprocessing step takes, the default first; it takes words."""
+    return get_args(PREPROCESS[name].model_fields[option].annotation)
 
 
 def _steps(known: Mapping[str, type[_Options]]) -> Any:
