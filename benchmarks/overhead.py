@@ -13,11 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import offline, pairs, rates
 from benchmarks.command import DIGITS, Noise, Run, harness, script, wall_s
-from benchmarks.pairs import MIN_PAIRS, difference, estimate, ratio
-from benchmarks.report import Row, absolute, save
+from benchmarks.pairs import difference, estimate, ratio
+from benchmarks.report import Row, absolute, command
 from harness import light
 
-QUICK_PAIRS = 3
 PROBE_S = 1.0
 """The command's own noise probe; not part of its start-up."""
 
@@ -199,27 +198,7 @@ ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--rows", metavar="NAME,...", default=",".join(ROWS), help=f"of {', '.join(ROWS)}"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"{QUICK_PAIRS} pairs instead of {MIN_PAIRS}: an impression, kept as *.quick.json",
-    )
-    options = parser.parse_args()
-    names = options.rows.split(",")
-    unknown = [name for name in names if name not in ROWS]
-    if unknown:
-        parser.error(f"no row named {unknown[0]!r}: choose from {', '.join(ROWS)}")
-    verdicts = []
-    for name in names:
-        noise = Noise()
-        for row in ROWS[name](QUICK_PAIRS if options.quick else MIN_PAIRS, noise):
-            print(f"{row.line()}; {noise.text()}", flush=True)
-            save(row, noise, quick=options.quick)
-            verdicts.append(row.verdict)
-    return 4 if "missed" in verdicts else 0
+    return command(ROWS, parser)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """One row of the table: printed on one line, kept as benchmarks/results/<name>.json."""
 
+import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.command import HERE, Noise
 from benchmarks.pairs import (
+    MIN_PAIRS,
     Estimate,
     Limit,
     Verdict,
@@ -18,6 +20,7 @@ from benchmarks.pairs import (
 )
 from harness.host import fingerprint
 
+QUICK_PAIRS = 3
 RESULTS = HERE / "results"
 _SIGN = {"at most": "≤", "at least": "≥"}
 
@@ -113,3 +116,32 @@ def _text(value: float | str) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def command(
+    rows: Mapping[str, Callable[[int, Noise], Iterable[Row]]],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """--rows and --quick; each row measured, printed and kept. 4 when one misses its bar."""
+    parser.add_argument(
+        "--rows", metavar="NAME,...", default=",".join(rows), help=f"of {', '.join(rows)}"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_PAIRS} pairs instead of {MIN_PAIRS}: an impression, kept as *.quick.json",
+    )
+    options = parser.parse_args(arguments)
+    names = options.rows.split(",")
+    unknown = [name for name in names if name not in rows]
+    if unknown:
+        parser.error(f"no row named {unknown[0]!r}: choose from {', '.join(rows)}")
+    verdicts = []
+    for name in names:
+        noise = Noise()
+        for row in rows[name](QUICK_PAIRS if options.quick else MIN_PAIRS, noise):
+            print(f"{row.line()}; {noise.text()}", flush=True)
+            save(row, noise, quick=options.quick)
+            verdicts.append(row.verdict)
+    return 4 if "missed" in verdicts else 0

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets.images import frame
-from harness.datasets.listing import Sample, data_folder, raise_all, twice
+from harness.datasets.listing import Sample, twice
 from harness.datasets.preprocessed import ImageDataset
+from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 
@@ -32,7 +33,7 @@ class CocoDataset(ImageDataset):
     name = "coco"
 
     def __init__(self, setup: DatasetSetup) -> None:
-        folder = data_folder(self.name, setup, EXPECTED)
+        folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
         path = _first(folder, ANNOTATIONS)
         images = _first(folder, IMAGES)
         samples = _samples(path, images.relative_to(folder).as_posix())
@@ -89,7 +90,7 @@ def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]
         }
         for image in images
     }
-    raise_all(list(_problems(path, content, labels, categories)))
+    refuse(list(_problems(path, content, labels, categories)))
     for one in annotations:
         labels[one["image_id"]]["annotations"].append(
             {

@@ -4,8 +4,9 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.datasets.listing import Sample, data_folder, raise_all, twice
+from harness.datasets.listing import Sample, twice
 from harness.datasets.preprocessed import ImageDataset
+from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
@@ -24,7 +25,7 @@ class FolderDataset(ImageDataset):
     name = "folder"
 
     def __init__(self, setup: DatasetSetup) -> None:
-        folder = data_folder(self.name, setup, EXPECTED)
+        folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
         labels = folder / LABELS
         samples = _from_csv(folder, labels) if labels.exists() else _from_folders(folder)
         super().__init__(folder, samples, setup)
@@ -73,7 +74,7 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
     problems += [
         f"{folder / name} is not in {path.name}: add it, or move it away" for name in unnamed
     ]
-    raise_all(problems)
+    refuse(problems)
     return [Sample(f, int(row["label"])) for f, row in zip(files, rows, strict=True)]
 
 

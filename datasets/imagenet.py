@@ -6,8 +6,9 @@ vision/classification_and_detection/python/imagenet.py (commit 270360d).
 
 from pathlib import Path
 
-from harness.datasets.listing import Sample, data_folder, raise_all, twice
+from harness.datasets.listing import Sample, twice
 from harness.datasets.preprocessed import ImageDataset
+from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
@@ -21,7 +22,7 @@ class ImagenetDataset(ImageDataset):
     name = "imagenet"
 
     def __init__(self, setup: DatasetSetup) -> None:
-        folder = data_folder(self.name, setup, EXPECTED)
+        folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
         super().__init__(folder, _samples(folder), setup)
 
 
@@ -34,7 +35,7 @@ def _samples(folder: Path) -> list[Sample]:
     except (OSError, ValueError) as e:
         raise ConfigError(f"{path} cannot be read: {e}") from e
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
-    raise_all(
+    refuse(
         [
             f"{path}, line {number}: {' '.join(words)!r} is not a file's name and a class"
             for number, words in rows
@@ -49,7 +50,7 @@ def _samples(folder: Path) -> list[Sample]:
     listed = {f"{inside}{name}" for name in names}
     unnamed = sorted(name for name in _jpegs(folder, inside) if name not in listed)
     problems += [f"{folder / name} is not in {LABELS}: add it, or move it away" for name in unnamed]
-    raise_all(problems)
+    refuse(problems)
     return [Sample(f"{inside}{name}", int(label)) for _, (name, label) in rows]
 
 

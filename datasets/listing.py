@@ -8,11 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.datasets.cache import Stamps
+from harness.datasets.sources import refuse
 from harness.errors import ConfigError
-from harness.types import DatasetSetup
-
-SHOWN = 10
-"""Bad files that are named before it is given up; `data check` names all that cannot be decoded."""
 
 
 class Sample(NamedTuple):
@@ -20,22 +17,6 @@ class Sample(NamedTuple):
 
     file: str
     label: object
-
-
-def data_folder(name: str, setup: DatasetSetup, expected: str) -> Path:
-    """--data-dir, or a ConfigError that says what is expected there."""
-    if setup.data_dir is None:
-        raise ConfigError(f"dataset {name!r} needs --data-dir: a folder with {expected}")
-    if not setup.data_dir.is_dir():
-        raise ConfigError(f"--data-dir {setup.data_dir}: there is no such folder")
-    return setup.data_dir
-
-
-def raise_all(problems: Sequence[str]) -> None:
-    """One ConfigError with the first problems, one a line."""
-    if problems:
-        more = [f"and {len(problems) - SHOWN:,} more like these"] if len(problems) > SHOWN else []
-        raise ConfigError("\n".join([*problems[:SHOWN], *more]))
 
 
 def twice(what: str, values: Iterable[object]) -> list[str]:
@@ -64,5 +45,5 @@ def stamps_of(folder: Path, samples: Sequence[Sample]) -> Stamps:
             problems.append(f"{folder / file} cannot be read: {e.strerror}")
         except ConfigError as e:
             problems.append(str(e))
-    raise_all(problems)
+    refuse(problems)
     return stamps

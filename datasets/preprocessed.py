@@ -13,9 +13,10 @@ import numpy as np
 from harness.datasets import decode, images
 from harness.datasets.cache import RowCache
 from harness.datasets.images import ImageSteps
-from harness.datasets.listing import SHOWN, Sample, stamps_of
+from harness.datasets.listing import Sample, stamps_of
 from harness.datasets.parallel import BadSample, each
 from harness.datasets.rows import LoadedRows
+from harness.datasets.sources import MOST_PROBLEMS
 from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup, TensorSpec
 
@@ -92,10 +93,10 @@ class ImageDataset(LoadedRows):
             if cache:
                 cache.write(index, self._stamps[index], row)
 
-        bad = each(fill, len(indices), self._setup.progress, enough=SHOWN)
+        bad = each(fill, len(indices), self._setup.progress, enough=MOST_PROBLEMS)
         if bad:
             check = f"python -m harness data check {self.name} names every one"
-            raise ConfigError("\n".join([*bad[:SHOWN], *([check] if len(bad) > 1 else [])]))
+            raise ConfigError("\n".join([*bad[:MOST_PROBLEMS], *([check] if len(bad) > 1 else [])]))
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:

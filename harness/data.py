@@ -53,7 +53,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
 def _problems(name: str, data_dir: Path | None, model: str | None) -> Iterator[str]:
     yield from unknown_names({"dataset": name, **({"model": model} if model else {})})
     if data_dir is not None and not data_dir.is_dir():
-        yield f"--data-dir {data_dir}: there is no such folder"
+        yield f"--data-dir {data_dir}: there is no such file or folder"
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:

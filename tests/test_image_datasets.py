@@ -346,12 +346,12 @@ def test_a_broken_first_file_hides_no_other(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/ant/1.jpg: ")
 
 
-def test_a_run_gives_up_after_ten_bad_files(tmp_path: Path) -> None:
+def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
     for i in range(40):
         (tmp_path / "a").mkdir(exist_ok=True)
         (tmp_path / f"a/{i:02}.jpg").write_text("no")
     lines = refusal(lambda: FolderDataset(setup(tmp_path)).load(range(40)))
-    assert len(lines) == 11
+    assert len(lines) == 21
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
