@@ -27,10 +27,9 @@ class Checked(NamedTuple):
 
 def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     """Look at every label and decode every sample, with the model's steps where one is named."""
-    values = {"scenario": "offline", "dataset": name, "data_dir": data_dir}
-    if model is not None:
-        values["model"] = model
-    config = make_config(values, list(_problems(name, data_dir, model)))
+    given = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
+    values = {key: value for key, value in given.items() if value is not None}
+    config = make_config(values, list(unknown_names(values)))
     found = load_model(model) if model else Model("none", None, Path(), None)
     dataset = open_dataset(config, found, name, found.inputs, progress=show_loading)
     labels, faults = _labels(dataset)
@@ -48,12 +47,6 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
         f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
     ]
     return Checked(lines, faults)
-
-
-def _problems(name: str, data_dir: Path | None, model: str | None) -> Iterator[str]:
-    yield from unknown_names({"dataset": name, **({"model": model} if model else {})})
-    if data_dir is not None and not data_dir.is_dir():
-        yield f"--data-dir {data_dir}: there is no such file or folder"
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:

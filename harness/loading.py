@@ -12,6 +12,7 @@ from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.hooks import check_hook
 from harness.manifest import Model, load_model
+from harness.parse import HUB
 from harness.types import (
     Backend,
     BackendSetup,
@@ -42,7 +43,9 @@ def plugin(what: str) -> Iterator[None]:
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
+    """What the options name and nobody has: plug-ins, the model, its hook, the data. Nothing is
+    imported.
+    """
     for kind in ("backend", "dataset", "metric"):
         if kind in values:
             try:
@@ -54,6 +57,9 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
             check_hook(load_model(values["model"]), values.get("hook"))
         except ConfigError as e:
             yield str(e)
+    data = values.get("data_dir")
+    if data is not None and not str(data).startswith(HUB) and not data.exists():
+        yield f"--data-dir {data}: there is no such file or folder"
 
 
 def default_dataset(model: Model) -> str:

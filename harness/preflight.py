@@ -6,7 +6,6 @@ from harness.console import say
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
 from harness.manifest import Model
-from harness.parse import HUB
 from harness.sizing import Loaded
 
 
@@ -26,9 +25,6 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
                 registry.check_name(kind, name)
         except HarnessError as e:
             problems.append(str(e))
-    data = config.data_dir
-    if data is not None and not str(data).startswith(HUB) and not data.exists():
-        problems.append(f"--data-dir {data}: there is no such file or folder")
     problems += _version_problems(config)
     if model.manifest is not None:
         found = requirements.here(entry.needs if entry is not None else None)
