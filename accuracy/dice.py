@@ -1,6 +1,6 @@
 """Dice coefficient of segmented volumes or images. As MLPerf's accuracy_kits.py."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ SMOOTH = 1e-6
 class Dice:
     """Answers and labels: arrays of classes, 0 the background; labels may be memory-mapped.
 
-    The coefficient of each class of the labels is averaged over samples, then over classes. With
-    two of them they are KiTS19's kidney and tumour, and the line is the official one.
+    The coefficient of each class of the labels is averaged over samples, then over classes. Classes
+    1 and 2 are KiTS19's kidney and tumour, and the line is the official one.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -26,12 +26,17 @@ class Dice:
             )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
-        classes = max(int(np.max(label)) for label in labels.values())
-        if classes < 1:
+        classes = sorted({int(c) for label in labels.values() for c in np.unique(label)} - {0})
+        if not classes:
             raise ValueError("the labels hold background alone: there is nothing to find")
+        if classes != list(range(1, len(classes) + 1)):
+            raise ValueError(
+                f"the labels hold the classes {', '.join(map(str, classes[:5]))}: number them 1, 2, "
+                "3 without a gap, 0 being the background"
+            )
         each = [self._of_one(payload, labels[i], classes) for i, payload in answers]
         by_class = np.mean(each, axis=0).tolist()
-        names = ("kidney", "tumor") if classes == 2 else [f"class{c + 1}" for c in range(classes)]
+        names = ("kidney", "tumor") if len(classes) == 2 else [f"class{c}" for c in classes]
         details = dict(zip(names, by_class, strict=True))
         mean = float(np.mean(by_class))
         told = "".join(f", {name} = {value:.4f}" for name, value in details.items())
@@ -44,16 +49,15 @@ class Dice:
             details=details,
         )
 
-    def _of_one(self, payload: bytes, label: Any, classes: int) -> Array:
+    def _of_one(self, payload: bytes, label: Any, classes: Sequence[int]) -> Array:
         """(classes,) coefficients; an answer of another size finds nothing."""
         wanted = np.asarray(label).ravel()
         if len(payload) != wanted.size * self._dtype.itemsize:
-            return np.zeros(classes)
+            return np.zeros(len(classes))
         found = np.frombuffer(payload, self._dtype)
-        each = range(1, classes + 1)
-        shared = np.array([np.count_nonzero((found == c) & (wanted == c)) for c in each])
+        shared = np.array([np.count_nonzero((found == c) & (wanted == c)) for c in classes])
         sizes = np.array(
-            [np.count_nonzero(found == c) + np.count_nonzero(wanted == c) for c in each]
+            [np.count_nonzero(found == c) + np.count_nonzero(wanted == c) for c in classes]
         )
         coefficients: Array = (2.0 * shared + SMOOTH) / (sizes + SMOOTH)
         return coefficients

@@ -19,6 +19,11 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
+        wrong = next((v for v in labels.values() if not isinstance(v, int | np.integer)), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{self._name} needs labels that are class numbers, there is {wrong!r}"
+            )
         total = longest = 0
         good = dict.fromkeys((1, 5), 0)
         for index, payload in answers:
@@ -27,7 +32,12 @@ class Top1:
             longest = max(longest, len(found))
             for count in good:
                 good[count] += labels[index] in found[:count]
-        if 0 < longest < self._counts:
+        if not longest:
+            raise ValueError(
+                f"no answer is a label: {self._name} needs one {self._dtype} number or several whole "
+                "ones each: postprocess with argmax or topk"
+            )
+        if longest < self._counts:
             raise ValueError(
                 f"{self._name} needs {self._counts} labels in an answer, these have {longest}: "
                 f"postprocess with topk"

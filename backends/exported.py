@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.errors import ConfigError
 
 _TARGET = re.compile(
-    r"torch\.ops(\.[A-Za-z][A-Za-z0-9_]*){2,3}|torch\.sym_[a-z_]+|math\.(trunc|ceil|floor)"
+    r"torch\.ops(?!\.aten\.from_file\b)(\.[A-Za-z][A-Za-z0-9_]*){2,3}|torch\.sym_[a-z_]+|math\.(trunc|ceil|floor)"
     r"|torch\.ops\.aten\.__i?(and|or|xor|lshift|rshift)__\.[A-Za-z]+"
     r"|_operator\.(add|sub|mul|floordiv|truediv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|getitem)"
 )
@@ -86,13 +86,33 @@ def _suspects(node: object) -> Iterator[str]:
 
 
 def _is_size(expression: str) -> bool:
-    """Arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2."""
+    """Arithmetic on symbols and numbers, e.g. Symbol('s0', integer=True)*2.
+
+    A text is a symbol's name and nothing else: sympy evaluates the texts that its functions get.
+    """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError):
         return False
     nodes = list(ast.walk(tree))
-    called = {id(n.func): n.func for n in nodes if isinstance(n, ast.Call)}
-    return all(isinstance(n, _SIZE_SYNTAX) for n in nodes) and all(
-        isinstance(f, ast.Name) and _SIZE_FUNCTION.fullmatch(f.id) for f in called.values()
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    names = {id(c.args[0]) for c in calls if _is_symbol(c)}
+    return (
+        all(isinstance(n, _SIZE_SYNTAX) for n in nodes)
+        and all(isinstance(c.func, ast.Name) and _SIZE_FUNCTION.fullmatch(c.func.id) for c in calls)
+        and all(
+            isinstance(n.value, bool | int | float) or id(n) in names
+            for n in nodes
+            if isinstance(n, ast.Constant)
+        )
+    )
+
+
+def _is_symbol(call: ast.Call) -> bool:
+    """Symbol('s0', ...): its first argument is a name, such as PyTorch makes."""
+    if not (isinstance(call.func, ast.Name) and call.func.id == "Symbol" and call.args):
+        return False
+    name = call.args[0]
+    return isinstance(name, ast.Constant) and bool(
+        isinstance(name.value, str) and re.fullmatch(r"[a-z]+[0-9]+", name.value)
     )

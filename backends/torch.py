@@ -21,6 +21,10 @@ _EXPECTED_WARNINGS = (
 )
 
 
+_FILE_OPERATORS = ("aten::from_file", "aten::save")
+"""All that TorchScript has."""
+
+
 class TorchBackend(FrameworkBackend):
     """A TorchScript file (.pt), or a program of torch.export (.pt2).
 
@@ -49,6 +53,12 @@ class TorchBackend(FrameworkBackend):
 
     def _load_script(self) -> tuple[TensorSpec, ...]:
         module = torch.jit.load(self._path, map_location=self._device).eval()
+        files = [op for op in _FILE_OPERATORS if op in str(module.inlined_graph)]
+        if files:
+            raise ConfigError(
+                f"{self._path}: it calls {files[0]}, which reads or writes files: a model file may only "
+                "compute, so this is not run"
+            )
         arguments = [a.name for a in module.forward.schema.arguments[1:]]
         declared = {spec.name: spec for spec in self._setup.inputs}
         if not declared:

@@ -16,10 +16,11 @@ from harness.errors import ConfigError
 from harness.types import Array
 from harness.units import show_bytes
 
-_RECORD = np.dtype([("size", "<i8"), ("mtime_ns", "<i8"), ("crc", "<i8")])
+_RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
 
 Stamps = npt.NDArray[Any]
-"""(n, 2) int64: size in bytes and mtime in ns of each sample's file; how a change is noticed."""
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file; how a change is noticed. Copies that keep
+the mtime (rsync -a, cp -p, tar) do not keep the ctime."""
 
 
 class RowCache:
@@ -50,7 +51,7 @@ class RowCache:
         """(n,) of the rows made from files with these stamps, -1 where there is none."""
         found = np.zeros(self._count, _RECORD)
         os.preadv(self._records, [_bytes(found)], 0)
-        same = (found["size"] == stamps[:, 0]) & (found["mtime_ns"] == stamps[:, 1])
+        same = (found["size"] == stamps[:, 0]) & (found["ctime_ns"] == stamps[:, 1])
         return np.where(same, found["crc"], -1)
 
     def need(self, rows: int) -> None:

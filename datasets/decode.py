@@ -109,13 +109,15 @@ def _other_header(data: bytes) -> Header:
 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.mode[0] in "IF":  # Pillow would cut the values off at 255
+                raise ValueError("it has more than 8 bits a pixel's channel: convert it to 8 bits")
             header = Header(*image.size, 0)
             image.verify()  # PNG: every chunk's checksum; OpenCV gives the half that is there
     except UnidentifiedImageError:
         raise ValueError(f"it is no image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise ValueError(f"refused, it could fill the memory: {e}") from None
-    except MemoryError:
+    except (MemoryError, ValueError):
         raise
     except Exception as e:  # as above
         raise ValueError(f"its header is broken: {' '.join(str(e).split())}") from e

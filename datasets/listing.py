@@ -40,7 +40,7 @@ def stamps_of(folder: Path, samples: Sequence[Sample]) -> Stamps:
             found = (folder / file).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise ConfigError(f"{folder / file} is not a file")
-            stamps[i] = found.st_size, found.st_mtime_ns
+            stamps[i] = found.st_size, found.st_ctime_ns
         except OSError as e:
             problems.append(f"{folder / file} cannot be read: {e.strerror}")
         except ConfigError as e:

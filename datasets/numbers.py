@@ -56,14 +56,19 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:
     """The shape that rows of shape `have` are given for the input; None where they do not fit.
 
-    A row fits as it is, or spread over the input's fixed shape: 784 columns make 1x28x28.
+    A row fits as it is, or with sizes of 1 put in or left out; a flat one is spread over the input's
+    fixed shape: 784 columns make 1x28x28. Anything else (channels last for channels first) would
+    only look as if it fitted.
     """
     want = spec.shape[1:]
     same = len(have) == len(want)
     if same and all(not isinstance(w, int) or w == h for h, w in zip(have, want, strict=True)):
         return have
     fixed = tuple(w for w in want if isinstance(w, int))
-    return fixed if len(fixed) == len(want) and prod(fixed) == prod(have) else None
+    if len(fixed) != len(want) or prod(fixed) != prod(have):
+        return None
+    alike = [h for h in have if h != 1] == [w for w in fixed if w != 1]
+    return fixed if len(have) == 1 or alike else None
 
 
 def shown_shape(spec: TensorSpec) -> str:

@@ -201,7 +201,7 @@ class ImageDataset(LoadedRows):
                 data = f.read(now.st_size)
         except OSError as e:
             raise BadSample(f"{path} cannot be read: {e.strerror}") from e
-        if (now.st_size, now.st_mtime_ns) != tuple(self._stamps[index].tolist()):
+        if (now.st_size, now.st_ctime_ns) != tuple(self._stamps[index].tolist()):
             raise BadSample(
                 f"{path} has changed since the run began: run again, and leave it alone"
             )

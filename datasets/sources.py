@@ -40,8 +40,10 @@ def given_folder(setup: DatasetSetup, dataset: str, wanted: str) -> Path:
 def one_file(setup: DatasetSetup, dataset: str, suffix: str) -> Path:
     """--data-dir itself, or the one file with `suffix` in it."""
     path = given_path(setup, dataset, f"a {suffix} file, or a folder with one")
-    if not path.is_dir():
+    if path.is_file():
         return path
+    if not path.is_dir():
+        raise ConfigError(f"--data-dir {path} is neither a file nor a folder: name a {suffix} file")
     found = sorted(p for p in path.iterdir() if p.suffix == suffix and p.is_file())
     if len(found) != 1:
         names = ", ".join(p.name for p in found[:5]) or "none"

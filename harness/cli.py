@@ -164,7 +164,7 @@ def _run(arguments: list[str]) -> int:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)
     values |= config_from(given, "command line", problems)
-    if not values.keys().isdisjoint(("backend", "data_dir", "dataset", "metric", "model")):
+    if not values.keys().isdisjoint(("backend", "dataset", "metric", "model")):
         from harness.loading import unknown_names
 
         problems += unknown_names(values)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.config import RunConfig, make_config
 from harness.errors import ConfigError
-from harness.loading import open_dataset, plugin, samples_held, unknown_names
+from harness.loading import missing_data, open_dataset, plugin, samples_held, unknown_names
 from harness.manifest import Model, load_model
 from harness.progress import end_loading, show_loading
 from harness.types import Dataset, HasFaults
@@ -29,7 +29,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     """Look at every label and decode every sample, with the model's steps where one is named."""
     given = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
     values = {key: value for key, value in given.items() if value is not None}
-    config = make_config(values, list(unknown_names(values)))
+    config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
     found = load_model(model) if model else Model("none", None, Path(), None)
     dataset = open_dataset(config, found, name, found.inputs, progress=show_loading)
     labels, faults = _labels(dataset)

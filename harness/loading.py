@@ -43,9 +43,7 @@ def plugin(what: str) -> Iterator[None]:
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the options name and nobody has: plug-ins, the model, its hook, the data. Nothing is
-    imported.
-    """
+    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
     for kind in ("backend", "dataset", "metric"):
         if kind in values:
             try:
@@ -57,9 +55,13 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
             check_hook(load_model(values["model"]), values.get("hook"))
         except ConfigError as e:
             yield str(e)
-    data = values.get("data_dir")
-    if data is not None and not str(data).startswith(HUB) and not data.exists():
-        yield f"--data-dir {data}: there is no such file or folder"
+
+
+def missing_data(path: Path | None) -> list[str]:
+    """The problem with a --data-dir that is not there."""
+    if path is None or str(path).startswith(HUB) or path.exists():
+        return []
+    return [f"--data-dir {path}: there is no such file or folder"]
 
 
 def default_dataset(model: Model) -> str:
@@ -126,6 +128,7 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
                 f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
                 f"the file's are {sorted(s.name for s in found)}"
             )
+        _check_declared(model, found)
         _check_batches(found)
         inputs = inputs or found
     _check_batches(inputs)
@@ -137,6 +140,31 @@ def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
                 f"file's: {', '.join(have)}"
             )
     return inputs
+
+
+def _check_declared(model: Model, found: Sequence[TensorSpec]) -> None:
+    """Frameworks differ in what they make of a wrong type: some refuse it, some cut values off."""
+    have = {spec.name: spec for spec in found}
+    problems = [
+        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {_show(shape)}, the file's "
+        f"{have[name].dtype} {_show(have[name].shape)}"
+        for name, dtype, shape in model.inputs
+        if dtype != have[name].dtype or not _alike(shape, have[name].shape)
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _alike(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+    """The batch apart: it may be fixed in the file alone."""
+    pairs = zip(a[1:], b[1:], strict=False)
+    return len(a) == len(b) and not any(
+        isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
+    )
+
+
+def _show(shape: Sequence[int | str | None]) -> str:
+    return "x".join("?" if size is None else str(size) for size in shape)
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:

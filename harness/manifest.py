@@ -216,6 +216,8 @@ def load_model(text: str) -> Model:
     if is_path(text):
         if not path.exists():
             raise ConfigError(f"--model {text}: there is no such file")
+        if not path.is_file() and not path.is_dir():
+            raise ConfigError(f"--model {text} is neither a file nor a folder")
         return Model(path.stem, None, path.parent, path.absolute())
     shipped = MODELS_DIR / f"{text}.yaml"
     if not shipped.is_file():
@@ -267,11 +269,20 @@ def _problem(error: Any) -> str:
     return f"field {field!r}: {error['msg'].removeprefix('Value error, ')}"
 
 
-class _NoAliasLoader(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):
+    """No aliases; a key that comes twice is an error, where YAML takes the last."""
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases are not allowed here")
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = next((k for i, k in enumerate(keys) if k in keys[:i]), None)
+        if twice is not None:
+            raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
+        return super().construct_mapping(node, deep)
 
 
 def load_yaml(path: Path) -> object:
@@ -279,7 +290,7 @@ def load_yaml(path: Path) -> object:
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
-        return yaml.load(path.read_text(encoding="utf-8"), _NoAliasLoader)  # noqa: S506 - is safe
+        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - is safe
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date

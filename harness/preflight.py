@@ -5,6 +5,7 @@ from harness.config import RunConfig
 from harness.console import say
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
+from harness.loading import missing_data
 from harness.manifest import Model
 from harness.sizing import Loaded
 
@@ -25,6 +26,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
                 registry.check_name(kind, name)
         except HarnessError as e:
             problems.append(str(e))
+    problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
         found = requirements.here(entry.needs if entry is not None else None)

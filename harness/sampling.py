@@ -34,8 +34,8 @@ class Compared(NamedTuple):
 
 
 def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> Compared:
-    """Folders of the two runs. dtype: of one answer's elements. tolerance: of floats, absolute
-    and relative. An AccuracyLogError when a log cannot be read.
+    """Folders of the two runs. dtype: of one answer's elements. tolerance: of floats, relative,
+    with what is small measured by the answer's median. An AccuracyLogError when a log cannot be read.
     """
     right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
     count = differing = 0
@@ -54,7 +54,9 @@ def _close(payload: bytes, wanted: bytes, dtype: str, tolerance: float) -> bool:
     if kind.kind not in "fc" or len(payload) != len(wanted) or len(payload) % kind.itemsize:
         return False
     ours, theirs = np.frombuffer(payload, kind), np.frombuffer(wanted, kind)
-    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance))
+    sizes = np.abs(theirs[theirs != 0])
+    usual = float(np.median(sizes)) if len(sizes) else 0.0
+    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))
 
 
 def _show(payload: bytes, dtype: str) -> str:

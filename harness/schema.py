@@ -1,6 +1,6 @@
 """The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -58,15 +58,27 @@ class Output(_Strict):
     postprocess: PostprocessSteps = ()
 
 
+def _check_registered(name: str) -> str:
+    """A manifest is data: what it names must not be a file or module with code."""
+    if ":" in name or name.endswith(".py") or "/" in name:
+        raise ValueError(
+            f"{name!r} is code: name it on the command line; a manifest names plug-ins"
+        )
+    return name
+
+
+Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registered)]
+
+
 class Accuracy(_Strict):
     """target: the least score that may be quoted (of errors: the most), in the metric's unit.
 
     sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
-    tolerance: by how much two floats of such rows may differ and still be the same, absolute and
-    relative.
+    tolerance: by how much two floats of such rows may differ and still be the same: relative,
+    with what is small measured by the row's median.
     """
 
-    metric: str
+    metric: Registered
     target: Annotated[float, Field(allow_inf_nan=False)]
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
@@ -96,6 +108,15 @@ def _check_slo(text: str) -> str:
     return text
 
 
+_Items = TypeVar("_Items", dict[str, ModelFile], tuple[Input, ...])
+
+
+def _check_some(items: _Items) -> _Items:
+    if not items:
+        raise ValueError("there must be at least one")
+    return items
+
+
 class Manifest(_Strict):
     """One model. files: format name -> file.
 
@@ -121,11 +142,11 @@ class Manifest(_Strict):
         "none",
     ]
     weights: Literal["trained", "random"] = "trained"
-    files: dict[str, ModelFile]
+    files: Annotated[dict[str, ModelFile], AfterValidator(_check_some)]
     requires: Requires = Requires()
-    inputs: tuple[Input, ...]
+    inputs: Annotated[tuple[Input, ...], AfterValidator(_check_some)]
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
-    dataset: str
+    dataset: Registered
     performance_count: Annotated[int, Field(ge=1)] | None = None
     accuracy: Accuracy | None = None
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None

@@ -20,6 +20,7 @@ from pydantic import (
 from harness.types import Step
 
 Size = Annotated[int, Field(ge=1, le=65_536)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Sizes = Size | tuple[Size, Size]
 """One number for both, or [height, width]."""
 
@@ -76,8 +77,8 @@ class Crop(_Options):
 class Normalise(_Options):
     """(x * scale - mean) / std in float32; mean and std by channel, or one for all."""
 
-    scale: float = 1.0
-    mean: tuple[float, ...] = (0.0,)
+    scale: Finite = 1.0
+    mean: tuple[Finite, ...] = (0.0,)
     std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
 
 
@@ -113,8 +114,14 @@ class Audio(_Options):
 
 
 class Clip(_Options):
-    low: float
-    high: float
+    low: Finite
+    high: Finite
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError("low must be less than high")
+        return self
 
 
 class Column(_Options):

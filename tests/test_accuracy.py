@@ -66,7 +66,14 @@ def test_top1_is_the_share_of_right_labels_in_percent(
     ],
     ids=["empty", "short", "long", "scores", "nan", "inf"],
 )
-@pytest.mark.parametrize("label", [0, 3, None])
-def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int | None) -> None:
-    """Also where there is no label: a failed sample must not be right by having nothing to say."""
-    assert Top1(dtype).score([Answer(0, payload)], {0: label}).value == 0.0
+@pytest.mark.parametrize("label", [0, 3])
+def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
+    right = Answer(1, np.array(4, dtype).tobytes())
+    assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
+    with pytest.raises(ValueError, match="no answer is a label: top1 needs one"):
+        Top1(dtype).score([Answer(0, payload)], {0: label})
+
+
+def test_labels_that_are_texts_are_no_zero_percent() -> None:
+    with pytest.raises(ValueError, match="labels that are class numbers, there is 'cat'"):
+        Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})

@@ -75,6 +75,7 @@ def _refusal(path: Path) -> str:
         ("torch.ops.aten.mul.Tensor", "_operator.attrgetter"),
         ("Symbol('s", "__import__('s"),
         ("Symbol('s", "().__class__.s('s"),
+        ("Symbol('s", "FloorDiv('touch', 1)+Symbol('s"),
     ],
 )
 def test_a_program_that_calls_more_than_operators_is_not_loaded(
@@ -87,6 +88,22 @@ def test_a_program_that_calls_more_than_operators_is_not_loaded(
     path = _replaced(program, tmp_path / "bad.pt2", found, put)
     assert _refusal(path).startswith(f"{path}: it holds ")
     assert "so this is not loaded" in _refusal(path)
+
+
+def test_a_script_that_writes_files_is_not_run(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    source = (
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        f"    y = torch.from_file('{made}', True, 8)\n"
+        "    return x + y.sum()\n"
+    )
+    empty = torch.jit.ScriptModule()
+    empty.define(source)
+    path = tmp_path / "writes.pt"
+    empty.save(str(path))
+    assert "aten::from_file, which reads or writes files" in _refusal(path)
+    assert not made.exists()
 
 
 def test_a_program_with_a_library_is_not_loaded(program: Path, tmp_path: Path) -> None:

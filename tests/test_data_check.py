@@ -63,7 +63,7 @@ def test_classes_of_imagenet_and_objects_of_coco(
 def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "data/a/0.jpg", 0)
     (tmp_path / "m.yaml").write_text(
-        "{name: m, version: '1', description: d, licence: x, task: image-classification, files: {},"
+        "{name: m, version: '1', description: d, licence: x, task: image-classification, files: {onnx: {path: m.onnx, sha256: null}},"
         " dataset: folder, outputs: [{name: y}], inputs: [{name: x, dtype: float32,"
         " shape: [n, 3, 16, 16], preprocess: [{resize: {size: 8}}, {layout: {order: nchw}}]}]}"
     )

@@ -128,6 +128,8 @@ def test_a_path_that_leaves_the_folder_is_refused(
             {"files": {"onnx": {"path": "m.onnx", "sha256": "ABC"}}},
             "field 'files.onnx.sha256': String should match pattern '^[0-9a-f]{64}$'",
         ),
+        ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
+        ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
         ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'table' or 'none'"),
     ],
 )  # fmt: skip
@@ -238,3 +240,17 @@ def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> 
 )
 def test_a_model_that_is_not_there_is_one_line(text: str, line: str) -> None:
     assert refusal(load_model, text) == [line]
+
+
+def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text("a: 1\nb: {target: 99, target: 1}\n")
+    (line,) = refusal(load_yaml, path)
+    assert "the key 'target' comes twice" in line
+
+
+@pytest.mark.parametrize("field", ["inputs", "files"])
+def test_a_manifest_has_inputs_and_files(field: str, content: dict[str, Any]) -> None:
+    empty: Any = [] if field == "inputs" else {}
+    (line,) = refusal(parse_manifest, {**content, field: empty}, "m.yaml")
+    assert line == f"m.yaml: field {field!r}: there must be at least one"

@@ -218,6 +218,13 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
         Dice("float32")
 
 
+@pytest.mark.parametrize(("label", "told"), [([0, 255], "255"), ([0, 1, 7], "1, 7")])
+def test_dice_wants_classes_without_gaps(label: list[int], told: str) -> None:
+    """A class that is nowhere would count as found, and lift the mean of a blind model to 1."""
+    with pytest.raises(ValueError, match=f"hold the classes {told}: number them 1, 2"):
+        scored(Dice("uint8"), {0: bytes(len(label))}, {0: np.array(label)})
+
+
 words = st.lists(st.sampled_from(["to", "day", "today", "a", "y"]), max_size=6)
 
 

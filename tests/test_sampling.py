@@ -40,7 +40,7 @@ def test_labels_must_be_equal(tmp_path: Path) -> None:
     [
         (floats(1.0, 200.0), 0),
         (floats(1.0009, 200.1), 0),
-        (floats(1.01, 200.0), 1),
+        (floats(1.5, 200.0), 1),
         (floats(1.0, 201.0), 1),
         (floats(1.0), 1),
         (floats(float("nan"), 200.0), 1),
@@ -52,6 +52,18 @@ def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_pa
     right = written(tmp_path / "a", [(7, floats(1.0, 200.0))])
     found = written(tmp_path / "p", [(7, payload)])
     assert compare(found, right, "float32", 1e-3).differing == differs
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) -> None:
+    """Ten thousand classes share a probability of 1, and differences of 1e-4 are everything."""
+    random = np.random.default_rng(3)
+    row = random.random(10_000) * scale
+    right = written(tmp_path / "a", [(0, floats(*row))])
+    same = written(tmp_path / "s", [(0, floats(*(row * 1.0005)))])
+    other = written(tmp_path / "o", [(0, floats(*random.permutation(row)))])
+    assert compare(same, right, "float32", 1e-3).differing == 0
+    assert compare(other, right, "float32", 1e-3).differing == 1
 
 
 def test_a_sample_that_the_accuracy_run_has_not_answered_differs(tmp_path: Path) -> None:

@@ -302,6 +302,8 @@ def test_a_row_fits_as_it_is_or_spread_over_a_fixed_shape() -> None:
     assert row_shape((5, 7), TensorSpec("x", "float32", ("n", None, 8))) is None
     assert row_shape((4,), TensorSpec("x", "float32", ("n", 1, 2, 2))) == (1, 2, 2)
     assert row_shape((1,), TensorSpec("x", "float32", ("n",))) == ()
+    assert row_shape((2, 3), TensorSpec("x", "float32", ("n", 1, 2, 3))) == (1, 2, 3)
+    assert row_shape((3, 4, 2), TensorSpec("x", "float32", ("n", 2, 3, 4))) is None
     assert row_shape((2,), TensorSpec("x", "float32", ("n",))) is None
 
 

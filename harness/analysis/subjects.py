@@ -14,7 +14,7 @@ from harness.config import make_config
 from harness.console import say
 from harness.errors import ConfigError, HarnessError
 from harness.light import PREFIX
-from harness.loading import default_dataset, unknown_names
+from harness.loading import default_dataset, missing_data, unknown_names
 from harness.manifest import Model, load_model
 from harness.types import Step
 
@@ -40,7 +40,8 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 def _named(values: Mapping[str, Any]) -> Subject:
     """values: of the options given. A ConfigError with all that is wrong with them."""
     values = {"scenario": "offline", **values}
-    config = make_config(values, list(unknown_names(values)))
+    problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
+    config = make_config(values, problems)
     if "model" not in values and config.dataset in _OF_IMAGE_FILES:
         name, backend = _at_hand(config.backend)
         config = replace(config, model=name, backend=backend)
