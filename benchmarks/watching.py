@@ -14,6 +14,8 @@ from harness.watch import Now
 class _Blind:
     """A watcher that takes nothing from the journal."""
 
+    after_ns = None
+
     def __init__(self, *_: object) -> None:
         pass
 

@@ -60,6 +60,8 @@ _OVERRIDDEN = {
         *("qsl_seed", "sample_index_seed", "schedule_seed"),
     ),
     "target_qps": ("queries",),
+    "no_metrics": ("metrics", "metrics_linger_ns"),
+    "metrics": ("no_metrics",),
     "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
     "dataset": ("dataset_digest",),
     "data_dir": ("dataset_digest",),

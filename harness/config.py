@@ -9,9 +9,11 @@ from harness.errors import ConfigError
 from harness.options import option, option_key, parse_values
 from harness.parse import (
     SCENARIOS,
+    Endpoint,
     Lognormal,
     Slo,
     bounded,
+    parse_endpoint,
     parse_input_shape,
     parse_key_value,
     parse_lengths,
@@ -36,6 +38,7 @@ MODES = ("performance", "accuracy", "both")
 
 MAX_SEED = 2**64 - 1
 _NO_SCENARIO = "--scenario is missing"
+_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,26 @@ class RunConfig:
         metavar="FILE",
         group="official rules",
     )
+    metrics: Endpoint | None = option(
+        "where Prometheus may scrape the run (default 127.0.0.1:9464, if that is free)",
+        parse=parse_endpoint,
+        metavar="HOST:PORT",
+        group="watching it",
+    )
+    no_metrics: bool = option(
+        "serve no metrics; metrics.prom is written all the same",
+        flag=True,
+        default=False,
+        group="watching it",
+    )
+    metrics_linger_ns: int = option(
+        "serve them this long after the end, so that the verdict is scraped, e.g. 15s",
+        name="metrics_linger",
+        parse=parse_positive_duration_ns,
+        default=0,
+        metavar="TIME",
+        group="watching it",
+    )
     qsl_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     sample_index_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     schedule_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
@@ -236,6 +259,8 @@ class RunConfig:
                 yield f"{flag} {name} is given twice: keep one"
         if self.user_conf is not None and not self.mlperf:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
+        if self.no_metrics and (self.metrics is not None or self.metrics_linger_ns):
+            yield "--no-metrics serves nothing: drop it, or --metrics and --metrics-linger"
         if self.mlperf:
             yield from self._mlperf_problems()
 
@@ -296,11 +321,13 @@ def from_plain(plain: Mapping[str, object], source: str = "setup") -> RunConfig:
 
 
 def to_plain(config: RunConfig) -> dict[str, object]:
-    """YAML values under their option names; what is not set is left out, and so is `out`."""
+    """YAML values under their option names; left out is what is not set, and what another run
+    has elsewhere: its folder, and where it is watched.
+    """
     values: dict[str, object] = {"schema_version": SCHEMA_VERSION}
     for f in fields(config):
         value = getattr(config, f.name)
-        if f.name != "out" and value is not None and value != ():
+        if f.name not in _NOT_REPEATED and value is not None and value != ():
             values[option_key(f)] = _plain(f.name, value)
     return values
 

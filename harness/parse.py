@@ -22,6 +22,24 @@ class Slo(NamedTuple):
         return f"p{self.percentile * 100:.10g}={write_duration(self.bound_ns)}"
 
 
+class Endpoint(NamedTuple):
+    """Where something listens. port: 0 is any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """'127.0.0.1:9464', '[::1]:9464'."""
+    match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
+    if match is None or int(match[3]) > 65_535:
+        raise ValueError(f"{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464")
+    return Endpoint(match[1] or match[2], int(match[3]))
+
+
 def parse_slo(text: str) -> Slo:
     match = re.fullmatch(r"p(\d+(?:\.\d+)?)=(\S+)", text.strip())
     if match is None:

@@ -6,14 +6,27 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 import json
 import shutil
 import sqlite3
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness import database, host, preflight, records, registry, resolve, results, score, table
+from harness import (
+    __version__,
+    database,
+    host,
+    preflight,
+    records,
+    registry,
+    resolve,
+    results,
+    score,
+    table,
+)
 from harness.config import RunConfig, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
+from harness.exporter import Exporter, MetricsEndpoint
 from harness.journal import Journal
 from harness.loading import default_dataset, default_metric
 from harness.logs import DETAIL, TRACE, DetailLog, read_detail
@@ -35,6 +48,7 @@ from harness.sizing import (
 )
 from harness.stages import read_completions
 from harness.supervise import START_LIMIT_S, MeasuredProcess
+from harness.tally import Tally
 from harness.types import Reason
 from harness.verdict import Evidence
 from harness.watch import Watcher
@@ -46,8 +60,10 @@ INTERRUPT_EXIT = 128
 
 def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
     """One run as configured; prints the table (or JSON) and returns the exit status."""
-    with stoppable() as stopping:
-        run = _MainJob(config, stopping, quiet=quiet)
+    with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
+        run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet)
+        if not quiet:
+            say(endpoint.notice)
         try:
             with stopping.allowed():
                 run.measure()
@@ -71,14 +87,21 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
         except BaseException:
             run.save()
             raise
-        return run.conclude(status, as_json=as_json)
+        status = run.conclude(status, as_json=as_json)
+        if status < INTERRUPT_EXIT:
+            with suppress(Stopped), stopping.allowed():
+                endpoint.linger()
+        return status
 
 
 class _MainJob:
     """The state of one run, step by step; `findings` is what result.json is made from."""
 
-    def __init__(self, config: RunConfig, stopping: Stopping, *, quiet: bool) -> None:
+    def __init__(
+        self, config: RunConfig, stopping: Stopping, exporter: Exporter, *, quiet: bool
+    ) -> None:
         self._quiet = quiet
+        self._exporter = exporter
         self._stopping = stopping
         self._model = load_model(config.model)
         self._scenario = registry.load("scenario", config.scenario)
@@ -100,6 +123,20 @@ class _MainJob:
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
+        exporter.describe_run(
+            {
+                "run": self._folder.final.name,
+                "scenario": config.scenario,
+                "backend": config.backend,
+                "model": self._model.name,
+            },
+            {
+                "version": __version__,
+                "mode": config.mode,
+                "dataset": self._dataset,
+                "device": config.device,
+            },
+        )
 
     def measure(self) -> None:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
@@ -243,11 +280,13 @@ class _MainJob:
         """LoadGen's run to its end, however it ends; what was measured is kept either way."""
         journal = process.start(plan, self._spec.instances)
         load = host.SystemLoad(process.pid)
+        watcher = Watcher(journal, plan)
+        self._exporter.begin(Tally(journal, plan, watcher.after_ns), self.findings.slo)
         ended, failure = None, None
         try:
             with Progress(plan, quiet=self._quiet) as progress:
                 ended = process.watch(
-                    Watcher(journal, plan),
+                    watcher,
                     plan,
                     hang_timeout_s(self._config, found.slowest_batch_ns),
                     self._start_limit_s,
@@ -279,6 +318,7 @@ class _MainJob:
             self.save()
         except OSError as e:
             self.not_saved(e)
+        self._exporter.end()
 
     def not_saved(self, error: OSError) -> None:
         text = f"{self._folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
@@ -328,8 +368,10 @@ class _MainJob:
         """Write the result, name the folder, add the row, print; returns the exit status."""
         folder = self._folder.path
         content = result(self.findings)
+        self._exporter.conclude(content)
         try:
             self.save(content)
+            self._exporter.write(folder)
             if not status and self.findings.unsaved is None:
                 folder = self._folder.finish()
             database.add(folder.parent, folder.name, content)

@@ -52,6 +52,11 @@ class Watcher:
                 min(plan.journal_samples, 20_000_000), plan.target_qps, plan.seeds.schedule
             )
 
+    @property
+    def after_ns(self) -> Array | None:
+        """(queries,) Server's schedule, ns after its start; None where none is recomputed."""
+        return self._after_ns
+
     def look(self) -> Now:
         issued, completed = self._journal.issued, self._journal.completed
         now_ns = monotonic_ns()

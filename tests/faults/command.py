@@ -40,6 +40,8 @@ class Ended(NamedTuple):
 def start(
     *arguments: str, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
 ) -> "subprocess.Popen[str]":
+    if arguments and arguments[0].startswith("-") and "--metrics" not in arguments:
+        arguments = (*arguments, "--no-metrics")  # another run on this machine may have the port
     return subprocess.Popen(
         [*prefix, sys.executable, "-m", "harness", *arguments],
         cwd=ROOT,

@@ -1,0 +1,317 @@
+"""Builds harness.json, the Grafana dashboard: python dashboards/build.py
+
+The JSON is committed; a test holds it equal to what this makes. Needs the extra `dashboards`.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from grafana_foundation_sdk.builders import common, dashboard, heatmap, stat, table, timeseries
+from grafana_foundation_sdk.builders import prometheus as query
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import common as kinds
+from grafana_foundation_sdk.models import dashboard as parts
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+PATH = Path(__file__).parent / "harness.json"
+SOURCE = parts.DataSourceRef(type_val="prometheus", uid="${source}")
+
+OF_RUN = 'run=~"$run"'
+TIMED = 'run=~"$run", phase="performance"'
+OTHER = 'run=~"$other", phase="performance"'
+WINDOW = "[$__rate_interval]"
+
+
+class Query(NamedTuple):
+    """One series of a panel. legend: in Grafana's {{label}} notation."""
+
+    expr: str
+    legend: str = "{{run}}"
+    form: PromQueryFormat = PromQueryFormat.TIME_SERIES
+    instant: bool = False
+
+
+def quantile(fraction: float, metric: str, wanted: str = TIMED, shift: str = "") -> str:
+    buckets = f"rate({metric}_bucket{{{wanted}}}{WINDOW}{shift})"
+    return f"histogram_quantile({fraction}, sum by (le, run) ({buckets}))"
+
+
+def rate(metric: str, wanted: str = TIMED, by: str = "run", shift: str = "") -> str:
+    return f"sum by ({by}) (rate({metric}{{{wanted}}}{WINDOW}{shift}))"
+
+
+def _with(panel: Any, about: str, width: int, height: int, queries: Sequence[Query]) -> Any:
+    panel.description(about).datasource(SOURCE).span(width).height(height)
+    for n, (expr, legend, form, instant) in enumerate(queries):
+        target = query.Dataquery().expr(expr).legend_format(legend).format(form)
+        target.ref_id(chr(ord("A") + n)).datasource(SOURCE)
+        panel.with_target(target.instant() if instant else target.range())
+    return panel
+
+
+def number(title: str, unit: str, expr: str, about: str, steps: Sequence[Any] = ()) -> Any:
+    """One large number a run, the newest value."""
+    panel = stat.Panel().title(title).unit(unit).no_value("…")
+    panel.graph_mode(kinds.BigValueGraphMode.NONE)
+    panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    if steps:
+        panel.thresholds(
+            dashboard.ThresholdsConfig().mode(parts.ThresholdsMode.ABSOLUTE).steps(list(steps))
+        )
+        panel.color_mode(kinds.BigValueColorMode.BACKGROUND)
+    return _with(panel, about, 4, 4, [Query(expr)])
+
+
+def verdict() -> Any:
+    panel = number("Verdict", "short", f"harness_run_valid{{{OF_RUN}}}", "At the end of the run")
+    said = {
+        "0": parts.ValueMappingResult(text="INVALID", color="red", index=0),
+        "1": parts.ValueMappingResult(text="VALID", color="green", index=1),
+    }
+    panel.color_mode(kinds.BigValueColorMode.BACKGROUND).no_value("running")
+    return panel.mappings([parts.ValueMap(options=said)])
+
+
+def lines(
+    title: str, unit: str, about: str, *queries: Query, width: int = 12, stacked: bool = False
+) -> Any:
+    panel = timeseries.Panel().title(title).unit(unit).axis_soft_min(0)
+    panel.show_points(kinds.VisibilityMode.NEVER).line_width(2).span_nulls(False)
+    panel.tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI))
+    panel.legend(
+        common.VizLegendOptions()
+        .display_mode(kinds.LegendDisplayMode.LIST)
+        .placement(kinds.LegendPlacement.BOTTOM)
+        .show_legend(True)
+    )
+    if stacked:
+        panel.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL)).fill_opacity(40)
+    return _with(panel, about, width, 8, queries)
+
+
+def latency_lines() -> Any:
+    metric = "harness_latency_seconds"
+    panel = lines(
+        "Latency",
+        "s",
+        "Queries answered in the last seconds, from the time they were scheduled for; the SLO dashed",
+        Query(quantile(0.5, metric), "{{run}} p50"),
+        Query(quantile(0.9, metric), "{{run}} p90"),
+        Query(quantile(0.99, metric), "{{run}} p99"),
+        Query(f"harness_slo_seconds{{{OF_RUN}}}", "SLO {{quantile}}"),
+        Query(quantile(0.99, metric, OTHER, " offset $shift"), "other {{run}} p99"),
+    )
+    panel.scale_distribution(
+        common.ScaleDistributionConfig().type(kinds.ScaleDistribution.LOG).log(10)
+    )
+    dashed = {"fill": "dash", "dash": [10, 10]}
+    return panel.override_by_regexp(
+        "^(SLO|other ).*", [parts.DynamicConfigValue("custom.lineStyle", dashed)]
+    )
+
+
+def rate_lines() -> Any:
+    panel = lines(
+        "Rate",
+        "reqps",
+        "Queries: asked (Server), issued by LoadGen, completed",
+        Query(f"harness_asked_queries_per_second{{{TIMED}}}", "{{run}} asked"),
+        Query(rate("harness_queries_issued_total"), "{{run}} issued"),
+        Query(rate("harness_queries_completed_total"), "{{run}} completed"),
+        Query(
+            rate("harness_queries_completed_total", OTHER, shift=" offset $shift"),
+            "other {{run}} completed",
+        ),
+    )
+    dashed = {"fill": "dash", "dash": [10, 10]}
+    return panel.override_by_regexp(
+        "^other .*|.* asked$", [parts.DynamicConfigValue("custom.lineStyle", dashed)]
+    )
+
+
+def latency_map() -> Any:
+    panel = heatmap.Panel().title("Latency, heat map").calculate(False)
+    panel.color(
+        heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
+    )
+    panel.y_axis(heatmap.YAxisConfig().unit("s")).cell_gap(0)
+    expr = f"sum by (le) (increase(harness_latency_seconds_bucket{{{TIMED}}}{WINDOW}))"
+    about = "How many queries took how long; all runs chosen together"
+    return _with(panel, about, 12, 8, [Query(expr, "{{le}}", PromQueryFormat.HEATMAP)])
+
+
+def stages() -> Any:
+    spent = rate("harness_stage_seconds_sum", by="stage")
+    return lines(
+        "Where the time goes",
+        "s",
+        "Mean time of a sample in each stage; they add up to its latency",
+        Query(f"{spent} / {rate('harness_stage_seconds_count', by='stage')}", "{{stage}}"),
+        stacked=True,
+    )
+
+
+def inside() -> list[Any]:
+    batches = "harness_batch_samples"
+    mean = f"{rate(f'{batches}_sum')} / {rate(f'{batches}_count')}"
+    busy = rate("harness_instance_busy_seconds_total")
+    return [
+        lines(
+            "Batch size",
+            "short",
+            "Samples a batch",
+            Query(mean, "{{run}} mean"),
+            Query(quantile(0.99, batches), "{{run}} p99"),
+            width=8,
+        ),
+        lines(
+            "Queue",
+            "short",
+            "Samples: issued and not answered; of those, waiting for an instance",
+            Query(f"harness_in_flight_samples{{{TIMED}}}", "{{run}} in flight"),
+            Query(f"harness_queue_depth_samples{{{TIMED}}}", "{{run}} waiting"),
+            width=8,
+        ),
+        lines(
+            "Busy instances",
+            "short",
+            "Mean number of instances that were answering, of how many",
+            Query(busy, "{{run}} busy"),
+            Query(f"harness_instances{{{TIMED}}}", "{{run}} of"),
+            width=8,
+        ),
+    ]
+
+
+def machine() -> list[Any]:
+    """No data where the machine has no such sensor."""
+    cpu = rate("harness_host_cpu_seconds_total", OF_RUN, by="mode")
+    return [
+        lines(
+            "Power",
+            "watt",
+            "By meter",
+            Query(f"harness_power_watts{{{OF_RUN}}}", "{{run}} {{source}}"),
+            width=8,
+        ),
+        lines(
+            "Energy a query",
+            "joule",
+            "By meter, idle power included",
+            Query(
+                f"sum by (run, source) (rate(harness_energy_joules_total{{{OF_RUN}}}{WINDOW})) "
+                f"/ on (run) group_left {rate('harness_queries_completed_total')}",
+                "{{run}} {{source}}",
+            ),
+            width=8,
+        ),
+        lines(
+            "CPU time",
+            "short",
+            "Cores by mode; steal is what the hypervisor took away",
+            Query(cpu, "{{mode}}"),
+            width=8,
+            stacked=True,
+        ),
+        lines(
+            "CPU frequency",
+            "hertz",
+            "Mean over the cores",
+            Query(f"avg by (run) (harness_host_cpu_frequency_hertz{{{OF_RUN}}})"),
+            width=8,
+        ),
+        lines(
+            "Temperature",
+            "celsius",
+            "By sensor",
+            Query(f"harness_host_temperature_celsius{{{OF_RUN}}}", "{{run}} {{sensor}}"),
+            width=8,
+        ),
+        lines(
+            "Memory available",
+            "bytes",
+            "What new work could still get",
+            Query(f"harness_host_memory_available_bytes{{{OF_RUN}}}"),
+            width=8,
+        ),
+    ]
+
+
+def summary() -> list[Any]:
+    step = parts.Threshold
+    bad = [step(value=None, color="green"), step(value=1, color="red")]
+    return [
+        verdict(),
+        number(
+            "Progress",
+            "percentunit",
+            f'max by (run) (harness_progress_ratio{{{OF_RUN}, phase="performance"}})',
+            "Of the performance run",
+        ),
+        number(
+            "Completed",
+            "reqps",
+            f"harness_achieved_queries_per_second{{{TIMED}}}",
+            "Queries a second, mean so far",
+        ),
+        number(
+            "p99 so far",
+            "s",
+            f'harness_latency_percentile_seconds{{{TIMED}, quantile="0.99"}}',
+            "Of all queries so far",
+        ),
+        number("Accuracy", "short", f"harness_accuracy{{{OF_RUN}}}", "At the end of the run"),
+        number(
+            "Failed samples",
+            "short",
+            f"sum by (run) (harness_samples_failed_total{{{OF_RUN}}})",
+            "One makes the run INVALID",
+            bad,
+        ),
+    ]
+
+
+def why() -> Any:
+    panel = table.Panel().title("Reasons and doubts").no_value("none")
+    codes = f"harness_run_reason{{{OF_RUN}}} or harness_run_doubt{{{OF_RUN}}}"
+    expr = f"max by (run, code) ({codes})"
+    about = "A reason makes the run INVALID; docs/verdict.md explains every code"
+    return _with(panel, about, 24, 5, [Query(expr, "", PromQueryFormat.TABLE, True)])
+
+
+def _chosen_runs() -> Any:
+    made = dashboard.QueryVariable("run").label("Run").datasource(SOURCE)
+    made.query({"query": "label_values(harness_run_info, run)", "refId": "run"})
+    made.multi(True).include_all(False)
+    made.refresh(parts.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    return made.sort(parts.VariableSort.ALPHABETICAL_DESC)
+
+
+def build() -> str:
+    """The dashboard as JSON."""
+    made = dashboard.Dashboard("mlperf-harness").uid("mlperf-harness").tags(["mlperf", "inference"])
+    made.time("now-5m", "now").refresh("1s").timezone("browser").editable()
+    made.timepicker(dashboard.TimePicker().refresh_intervals(["1s", "5s", "30s"]))
+    made.tooltip(parts.DashboardCursorSync.CROSSHAIR)
+    made.with_variable(
+        dashboard.DatasourceVariable("source").label("Prometheus").type("prometheus")
+    )
+    made.with_variable(_chosen_runs())
+    for name, label, default in (
+        ("other", "Lay over it the run", "none"),
+        ("shift", "that was earlier by", "0s"),
+    ):
+        made.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
+    for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:
+        made.with_panel(panel)
+    for panel in [*machine(), why()]:
+        made.with_panel(panel)
+    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(build(), encoding="utf-8")
+    sys.stdout.write(f"{PATH}\n")

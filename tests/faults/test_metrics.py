@@ -1,0 +1,49 @@
+"""Whoever watches the run, or takes its port, must not change its outcome."""
+
+import socket
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.faults.command import SERVER, SHORT, ended, result, run, start
+
+QUICK = ("--mode", "performance", "--backend", "null", *SERVER, *SHORT)
+
+
+def test_a_port_that_was_asked_for_and_is_taken_ends_the_command(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run(*QUICK, "--metrics", place, "--out", str(tmp_path / "r"))
+    assert (done.status, done.printed) == (2, "")
+    assert done.said == (
+        f"harness: --metrics {place}: Address already in use: choose another, or --no-metrics\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_storm_of_scrapes_changes_nothing(tmp_path: Path) -> None:
+    process = start(*QUICK, "--metrics", "127.0.0.1:0", "--out", str(tmp_path / "r"))
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[-1]
+    scraped = []
+
+    def storm() -> None:
+        while process.poll() is None:
+            try:
+                with urllib.request.urlopen(url, timeout=10) as answer:
+                    scraped.append(answer.read())
+            except OSError:  # the run is over
+                return
+
+    threads = [threading.Thread(target=storm) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    done = ended(process)
+    for thread in threads:
+        thread.join()
+    assert done.status == 0, done.printed
+    assert len(scraped) > 20
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700

@@ -1,0 +1,142 @@
+"""The dashboard, rules and configuration for Prometheus and Grafana: consistent, and true of real runs."""
+
+import importlib.util
+import json
+import math
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.tally import EDGES_NS
+from tests.faults.command import ROOT, result, run
+from tests.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
+from tests.support import SCENARIOS
+
+DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
+NO_DATA_HERE = {"Power", "Energy a query", "CPU time", "CPU frequency", "Temperature"} | {
+    "Memory available"
+}
+"""Panels that need a meter or a sensor, which a test machine need not have."""
+
+MAYBE = {"Reasons and doubts"}
+"""A run without any has no rows."""
+
+
+def _expressions() -> list[str]:
+    asked = [t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]]
+    rules = yaml.safe_load((DASHBOARDS / "rules.yml").read_text())
+    return asked + [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+
+
+def test_the_committed_dashboard_is_what_the_script_builds() -> None:
+    spec = importlib.util.spec_from_file_location("build_dashboard", DASHBOARDS / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.build() == script.PATH.read_text()
+
+
+def test_every_series_asked_for_is_served() -> None:
+    documented = (ROOT / "docs/metrics.md").read_text()
+    asked = set(re.findall(r"(?<!:)\bharness_\w+", " ".join(_expressions())))
+    names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
+    names -= {name for name in names if name.startswith(("harness_host_", "harness_power_"))}
+    names -= {"harness_energy_joules_total"}
+    assert {name for name in names if f"| `{name}` |" not in documented} == set()
+    assert len(names) > 15
+
+
+def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        x, y, w, h = (panel["gridPos"][k] for k in "xywh")
+        cells = {(i, j) for i in range(x, x + w) for j in range(y, y + h)}
+        assert x + w <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["description"]
+
+
+def test_the_files_that_start_it_all_name_files_that_exist() -> None:
+    compose = yaml.safe_load((DASHBOARDS / "docker-compose.yml").read_text())
+    for service in compose["services"].values():
+        for volume in service["volumes"]:
+            assert (DASHBOARDS / volume.split(":")[0]).exists(), volume
+    source = yaml.safe_load((DASHBOARDS / "provisioning/datasources/prometheus.yml").read_text())
+    scraped = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())["global"]
+    assert source["datasources"][0]["jsonData"]["timeInterval"] == scraped["scrape_interval"]
+
+
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return programs(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="module")
+def server(bin_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus(bin_folder, tmp_path_factory.mktemp("prometheus")) as started:
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"],
+)
+def test_promtool_accepts(words: str, bin_folder: Path) -> None:
+    done = subprocess.run(
+        [bin_folder / "promtool", *words.split()],
+        cwd=DASHBOARDS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
+    name = f"run-{scenario}"
+    done = run(
+        *("--scenario", scenario, "--duration", "5s", "--slo", "p99=2s", "--mode", "both"),
+        *(("--target-qps", "1000") if scenario == "server" else ()),
+        *("--metrics", f"127.0.0.1:{server.target}", "--metrics-linger", "4s"),
+        *("--out", str(tmp_path / name)),
+    )
+    assert done.status == 0, done.printed + done.said
+    empty = {p["title"] for p in DASHBOARD["panels"] if not _has_data(server, p, name)}
+    assert empty - MAYBE == NO_DATA_HERE
+    _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
+    assert server.now(f'ALERTS{{run="{name}", alertname="RunInvalid"}}') == []
+    assert server.since(f'run:harness_queries_completed:rate5s{{run="{name}"}}', 40)
+
+
+def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
+    """One finite value in a minute of one of its queries, every one of which must be valid."""
+    values = {"$run": name, "$other": "none", "$shift": "0s", "$__rate_interval": "5s"}
+    found = False
+    for target in panel["targets"]:
+        expr = target["expr"]
+        for variable, text in values.items():
+            expr = expr.replace(variable, text)
+        for series in server.since(expr, 60):
+            found |= any(math.isfinite(float(value)) for _, value in series["values"])
+    return found
+
+
+def _assert_agrees(server: Prometheus, name: str, logged_ns: dict[str, float]) -> None:
+    """Percentiles from the histogram and LoadGen's lie in the same bucket, or in the next."""
+    buckets = f'harness_latency_seconds_bucket{{run="{name}", phase="performance"}}'
+    for fraction in (0.5, 0.9, 0.99):
+        (found,) = server.now(f"histogram_quantile({fraction}, sum by (le) ({buckets}))")
+        ends_ns = [float(found["value"][1]) * 1e9, logged_ns[f"p{fraction * 100:g}"]]
+        first, second = np.searchsorted(EDGES_NS, ends_ns)
+        assert abs(int(first) - int(second)) <= 1, (fraction, ends_ns)
