@@ -120,6 +120,11 @@ def machine_doubts(
         yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
 
 
+def power_doubts(why: str) -> Iterator[Reason]:
+    """A meter was asked for, and the run has no energy."""
+    yield Reason("power-missing", f"no meter gave a reading: {why}")
+
+
 def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
     """The process was stopped, or the model stood still: the latencies show it, and so does this."""
     gap_ns = longest_gap_ns(done, scenario)

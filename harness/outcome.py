@@ -12,6 +12,7 @@ from harness.doubts import (
     model_doubts,
     padding_doubts,
     performance_doubts,
+    power_doubts,
     sample_doubts,
     stall_doubts,
     unscored_doubts,
@@ -19,6 +20,7 @@ from harness.doubts import (
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration
+from harness.power import PowerLog, report
 from harness.scenario import Scenario
 from harness.score import Scoring
 from harness.sizing import Loaded
@@ -33,7 +35,6 @@ from harness.verdict import (
     slo_reasons,
 )
 
-NO_METER = "no power meter was read: meters come with a later version"
 _LOADGEN_PERCENTILES = {
     "p50": "50.00",
     "p90": "90.00",
@@ -57,6 +58,7 @@ class Findings:
     environment: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
+    power: PowerLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -74,11 +76,12 @@ def result(found: Findings) -> dict[str, Any]:
     run = found.performance
     done = run.done if run and run.done and len(run.done) else None
     ours = _journal_latency(run, done) if run and done else None
+    power = _power(found, run, done)
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, ours)],
+        "doubts": [d._asdict() for d in _doubts(found, ours, power)],
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -91,8 +94,7 @@ def result(found: Findings) -> dict[str, Any]:
         "latency_ns": _latency(run, ours) if run else None,
         "throughput_per_s": _throughput(run, done) if run else None,
         "accuracy": _accuracy(found),
-        "power": None,
-        "power_reason": NO_METER,
+        **power,
         "stages_ns": summarise(done) if done else None,
         "queries": _queries(run, done) if run else None,
         "measured_process": _process(run) if run else None,
@@ -139,7 +141,9 @@ def _once(reasons: Sequence[Reason]) -> list[Reason]:
     return list(dict.fromkeys(reasons))
 
 
-def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]:
+def _doubts(
+    found: Findings, ours: Mapping[str, int] | None, power: Mapping[str, Any]
+) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
     run = found.performance
     if run is not None:
@@ -161,6 +165,8 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
         sha256 = found.loaded.model_sha256
         pinned = found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
+    if run is not None and found.power is not None and power["power"] is None:
+        yield from power_doubts(power["power_reason"])
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 
@@ -250,6 +256,12 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
         return {"value": None, "reason": "random weights" if random else "performance run only"}
     why = failure.text if failure else no_score
     return {"value": None, "reason": why or "the run ended before it was scored"}
+
+
+def _power(found: Findings, run: Evidence | None, done: Completions | None) -> Mapping[str, Any]:
+    values = run.log.values if run is not None and run.logged else {}
+    queries = done.issued // run.plan.samples_per_query if run and done else 0
+    return report(found.power, values, queries, len(done) if done else 0)
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ completions.npz   one row a sample
 And what the whole job leaves:
 
 findings.json     what only the moment could tell: noise, calibration, why it was stopped
+power.csv         what the meters read, if any were asked for
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from harness.errors import ConfigError
 from harness.logs import DETAIL, DetailLog, read_detail
 from harness.outcome import Findings
 from harness.plan import Calibration, LoadPlan
+from harness.power import POWER_CSV, PowerLog
 from harness.results import write_json
 from harness.sizing import Loaded
 from harness.stages import Completions
@@ -91,6 +93,7 @@ def write_findings(folder: Path, found: Findings) -> None:
             "dataset": found.dataset,
             "noise": found.noise,
             "load": found.load,
+            "power": found.power.to_json() if found.power else None,
             "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
             "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
             "stopped": found.stopped._asdict() if found.stopped else None,
@@ -110,6 +113,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "dataset": str(content["dataset"]),
             "noise": content["noise"],
             "load": content["load"],
+            "power": _read_power(content.get("power"), folder),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason(**stopped) if stopped else None,
@@ -117,3 +121,11 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
         return values, bool(content["scored"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+
+
+def write_power(folder: Path, log: PowerLog) -> None:
+    log.write(folder / POWER_CSV)
+
+
+def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
+    return PowerLog.from_files(said, folder / POWER_CSV) if said else None

@@ -97,6 +97,12 @@ METRICS = {
     "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
     "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
 }
+METERS = {
+    "rapl": Entry("harness.meters.rapl:RaplMeter", "energy counters of the processor"),
+    "command": Entry(
+        "harness.meters.command:CommandMeter", "a program that prints watts or joules"
+    ),
+}
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
     "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
@@ -108,6 +114,7 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
     "dataset": DATASETS,
     "metric": METRICS,
     "scenario": SCENARIOS,
+    "meter": METERS,
 }
 
 

@@ -6,6 +6,9 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 import json
 import shutil
 import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,9 @@ from harness.manifest import load_model
 from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
+from harness.power import PowerLog
 from harness.progress import Progress, end_loading, show_loading
+from harness.sampler import PowerSampler
 from harness.signals import Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
@@ -107,7 +112,8 @@ class _MainJob:
         probe = host.noise_floor(NOISE_PROBE_S)
         self.findings.noise = probe.to_json()
         if self._config.runs_performance:
-            self._performance()
+            with self._metered():
+                self._performance()
         if self._config.runs_accuracy:
             known = self.findings.loaded  # from a performance run
             pointless = (
@@ -117,6 +123,30 @@ class _MainJob:
                 self.findings.scoring = score.Scoring(no_score=pointless)
             else:
                 self._accuracy_run()
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        """Meters are read from before the spawn until after the exit, however the run ends."""
+        if not self._config.meter:
+            yield
+            return
+        sampler = PowerSampler(self._config.meter)
+        try:
+            with sampler:
+                sampler.idle_baseline(time.sleep)
+                yield
+        finally:
+            if self.has_measured:
+                with self._stopping.allowed(False):
+                    self._keep_power(sampler.log)
+
+    def _keep_power(self, log: PowerLog) -> None:
+        self.findings.power = log
+        try:
+            records.write_power(self._folder.path, log)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
 
     def _performance(self) -> None:
         outdir = self._folder.subfolder("performance", "run_1")
