@@ -99,6 +99,11 @@ METRICS = {
 }
 METERS = {
     "rapl": Entry("harness.meters.rapl:RaplMeter", "energy counters of the processor"),
+    "hwmon": Entry("harness.meters.hwmon:HwmonMeter", "sensors of boards, sockets and supplies"),
+    "nvml": Entry("harness.meters.nvml:NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
+    "estimate": Entry(
+        "harness.meters.estimate:EstimateMeter", "busy CPU time x watts: estimated, never measured"
+    ),
     "command": Entry(
         "harness.meters.command:CommandMeter", "a program that prints watts or joules"
     ),

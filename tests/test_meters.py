@@ -1,13 +1,19 @@
 """Each meter against what it reads: fake trees in the kernel's format, scripted programs."""
 
+import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from harness.errors import ConfigError
+from harness.meters import rapl
 from harness.meters.command import CommandMeter
+from harness.meters.estimate import EstimateMeter
+from harness.meters.hwmon import HwmonMeter
+from harness.meters.nvml import NvmlMeter
 from harness.meters.rapl import RaplMeter
 from harness.sampler import PowerSampler, availability
 from tests.power_trees import MAX_UJ, files, powercap
@@ -34,14 +40,13 @@ def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = powercap(tmp_path)
-    read_text = Path.read_text
 
-    def denied(path: Path) -> str:
-        if path.name == "energy_uj":
-            raise PermissionError(13, "Permission denied", str(path))
-        return read_text(path)
+    def denied(path: str) -> float:
+        if path.endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied", path)
+        return 1.0
 
-    monkeypatch.setattr(Path, "read_text", denied)  # tests may run as root, who may read all
+    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
     with pytest.raises(ConfigError) as told, RaplMeter(str(root)):
         pass
     assert str(told.value) == (
@@ -64,6 +69,135 @@ def test_rapl_says_what_is_wrong_with_its_folder(
         RaplMeter(str(tmp_path)),
     ):
         pass
+
+
+def hwmon(root: Path) -> Path:
+    """A board with two channels, of which one is averaged, and a socket that counts energy."""
+    files(root / "hwmon0", {"name": "coretemp", "temp1_input": 40_000})
+    files(
+        root / "hwmon1",
+        {"name": "ina3221", "power1_label": "VDD_IN", "power1_input": 5_200_000}
+        | {"power1_average": 5_000_000, "power1_cap": 9_000_000, "power2_average": 700_000},
+    )
+    files(root / "hwmon2", {"name": "amd_energy", "energy1_label": "Esocket0", "energy1_input": 7})
+    return root
+
+
+def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -> None:
+    with HwmonMeter(str(hwmon(tmp_path))) as meter:
+        sources = meter.sources()
+        found = {s.name: (v, s.unit) for s, v in zip(sources, meter.read(), strict=True)}
+    assert found == {
+        "hwmon:ina3221/VDD_IN": (5.2, "W"),
+        "hwmon:ina3221/power2": (0.7, "W"),
+        "hwmon:amd_energy/Esocket0": (7e-6, "J"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: boards"),
+        (
+            {"name": "acpi", "power1_average": "x"},
+            r"has no sensor .* that can be read \(.*power1_a",
+        ),
+    ],
+)
+def test_hwmon_without_power_says_so(content: dict[str, str], line: str, tmp_path: Path) -> None:
+    files(tmp_path / "hwmon0", content)
+    with (
+        pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
+        HwmonMeter(str(tmp_path)),
+    ):
+        pass
+
+
+class FakeNvml(ModuleType):
+    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, driver: bool = True) -> None:
+        super().__init__("pynvml")
+        self.driver, self.open = driver, 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's name, and so below
+        if not self.driver:
+            raise self.NVMLError("NVML Shared Library Not Found")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
+        if handle == 1:
+            raise self.NVMLError("Not Supported")
+        return 123_456
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+        return 70_500
+
+
+def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with NvmlMeter("") as meter:
+        found = [(s.name, s.unit, s.domain) for s in meter.sources()]
+        assert meter.read() == [123.456, 70.5]
+    assert found == [
+        ("nvml:0", "J", "GPU 0, GPU-0: the board with its memory"),
+        ("nvml:1", "W", "GPU 1, GPU-1: the board with its memory"),
+    ]
+    with NvmlMeter("1") as meter:
+        assert meter.read() == [70.5]
+    assert fake.open == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "driver", "line"),
+    [
+        ("x", True, "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
+        ("1,2", True, "meter 'nvml': there is no GPU 2, 2 are here"),
+        ("", False, "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its"),
+    ],
+)
+def test_nvml_says_what_is_in_the_way(
+    argument: str, driver: bool, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeNvml(driver)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with pytest.raises(ConfigError) as told, NvmlMeter(argument):
+        pass
+    assert str(told.value).startswith(line)
+    assert fake.open == 0
+
+
+def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -> None:
+    with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
+        ((one,), (two,)) = meter.read(), double.read()
+        (source,) = meter.sources()
+    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
+    assert source.provenance == "estimated"
+    assert source.domain.endswith("x 4 W a hardware thread; nothing was measured")
+
+
+@pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
+def test_an_estimate_needs_a_number_of_watts(argument: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
+        EstimateMeter(argument)
 
 
 def script(path: Path, text: str) -> str:

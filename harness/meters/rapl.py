@@ -1,10 +1,10 @@
 """RAPL: the energy counters of the processor, as the kernel's powercap shows them (Intel and AMD)."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from harness.errors import ConfigError
+from harness.meters.base import HoldsNothing, micro
 from harness.types import PowerMeter, PowerSource
 
 ROOT = Path("/sys/class/powercap")
@@ -19,7 +19,7 @@ _DOMAINS = {
 """By the first word of a zone's name (Documentation/power/powercap/powercap.rst)."""
 
 
-class RaplMeter:
+class RaplMeter(HoldsNothing):
     """argument: the powercap folder, where it is not /sys/class/powercap (e.g. the host's, mounted).
 
     Zones lie flat in it: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
@@ -27,18 +27,19 @@ class RaplMeter:
 
     def __init__(self, argument: str) -> None:
         self._root = Path(argument) if argument else ROOT
-        self._counters: list[Path] = []
+        self._counters: list[str] = []
         self._sources: list[PowerSource] = []
 
     def __enter__(self) -> Self:
-        self._counters = sorted(self._root.glob("*rapl*:*/energy_uj"))
-        if not self._counters:
+        zones = sorted(path.parent for path in self._root.glob("*rapl*:*/energy_uj"))
+        self._counters = [str(zone / "energy_uj") for zone in zones]
+        if not zones:
             raise ConfigError(
                 f"meter 'rapl': {self._root} has no energy counters: the kernel shows none here, as "
                 "in most virtual machines; measure on the host, or use another meter"
             )
         try:
-            self._sources = [self._source(path.parent) for path in self._counters]
+            self._sources = [self._source(zone) for zone in zones]
             self.read()
         except PermissionError as e:
             raise ConfigError(
@@ -49,20 +50,11 @@ class RaplMeter:
             raise ConfigError(f"meter 'rapl': {self._root} cannot be read: {e}") from e
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
     def sources(self) -> list[PowerSource]:
         return self._sources
 
     def read(self) -> list[float]:
-        """Opened anew each time: a counter that was taken away must not go on as a stale file."""
-        return [_microjoules(path) / 1e6 for path in self._counters]
+        return [micro(path) for path in self._counters]
 
     def _source(self, zone: Path) -> PowerSource:
         name = (zone / "name").read_text().strip()
@@ -75,12 +67,8 @@ class RaplMeter:
             name=f"{control.removeprefix('intel-')}:{name}",
             domain=domain,
             unit="J",
-            wraps_at_joules=_microjoules(zone / "max_energy_range_uj") / 1e6,
+            wraps_at_joules=micro(str(zone / "max_energy_range_uj")),
         )
-
-
-def _microjoules(path: Path) -> int:
-    return int(path.read_text())
 
 
 _: type[PowerMeter] = RaplMeter
