@@ -8,6 +8,7 @@ from harness.config import SCHEMA_VERSION, RunConfig
 from harness.doubts import (
     compared_doubts,
     drift_doubts,
+    host_doubts,
     machine_doubts,
     model_doubts,
     padding_doubts,
@@ -17,10 +18,11 @@ from harness.doubts import (
     stall_doubts,
     unscored_doubts,
 )
+from harness.hostlog import HostLog, summary
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration
-from harness.power import PowerLog, report
+from harness.power import PowerLog, report, window_ns
 from harness.scenario import Scenario
 from harness.score import Scoring
 from harness.sizing import Loaded
@@ -59,6 +61,7 @@ class Findings:
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
     power: PowerLog | None = None
+    host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -77,11 +80,12 @@ def result(found: Findings) -> dict[str, Any]:
     done = run.done if run and run.done and len(run.done) else None
     ours = _journal_latency(run, done) if run and done else None
     power = _power(found, run, done)
+    host = summary(found.host, window_ns(run.log.values)) if run and run.logged else None
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, ours, power)],
+        "doubts": [d._asdict() for d in _doubts(found, ours, power, host)],
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -97,6 +101,7 @@ def result(found: Findings) -> dict[str, Any]:
         **power,
         "stages_ns": summarise(done) if done else None,
         "queries": _queries(run, done) if run else None,
+        "host": host,
         "measured_process": _process(run) if run else None,
         "noise_floor_ns": found.noise,
         "calibration": _calibration(found.calibration),
@@ -142,7 +147,10 @@ def _once(reasons: Sequence[Reason]) -> list[Reason]:
 
 
 def _doubts(
-    found: Findings, ours: Mapping[str, int] | None, power: Mapping[str, Any]
+    found: Findings,
+    ours: Mapping[str, int] | None,
+    power: Mapping[str, Any],
+    host: Mapping[str, Any] | None,
 ) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
     run = found.performance
@@ -167,6 +175,8 @@ def _doubts(
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
     if run is not None and found.power is not None and power["power"] is None:
         yield from power_doubts(power["power_reason"])
+    if host is not None:
+        yield from host_doubts(host)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 

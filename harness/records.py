@@ -7,6 +7,7 @@ And what the whole job leaves:
 
 findings.json     what only the moment could tell: noise, calibration, why it was stopped
 power.csv         what the meters read, if any were asked for
+host.csv          the machine once a second in the performance run
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ import numpy as np
 
 from harness.clock import ClockWatch
 from harness.errors import ConfigError
+from harness.hostlog import HOST_CSV, HostLog
 from harness.logs import DETAIL, DetailLog, read_detail
 from harness.outcome import Findings
 from harness.plan import Calibration, LoadPlan
@@ -114,6 +116,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "noise": content["noise"],
             "load": content["load"],
             "power": _read_power(content.get("power"), folder),
+            "host": _read_host(folder / HOST_CSV),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason(**stopped) if stopped else None,
@@ -123,8 +126,14 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
         raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
 
 
-def write_power(folder: Path, log: PowerLog) -> None:
-    log.write(folder / POWER_CSV)
+def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
+    machine.write(folder / HOST_CSV)
+    if power is not None:
+        power.write(folder / POWER_CSV)
+
+
+def _read_host(path: Path) -> HostLog | None:
+    return HostLog.read(path) if path.is_file() else None
 
 
 def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
