@@ -6,7 +6,7 @@ Nothing heavy is imported before it is needed: `--help` takes a quarter of a sec
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -166,7 +166,7 @@ def _run(arguments: list[str]) -> int:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)
     values |= config_from(given, "command line", problems)
-    if not values.keys().isdisjoint(("backend", "dataset", "metric", "model")):
+    if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
         from harness.loading import unknown_names
 
         problems += unknown_names(values)
@@ -313,12 +313,23 @@ def _list(arguments: list[str]) -> int:
         for name, entry in registry.rows(kind):
             state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
             lines.append(f"  {name:<16}{entry.about}{state}")
+    lines += ["meters", *_meters()]
     lines.append("models")
     for name in named_models():
         manifest = load_model(name).manifest
         lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
     show("\n".join(lines))
     return 0
+
+
+def _meters() -> Iterator[str]:
+    """Which work on this machine, and why the others do not."""
+    from harness import registry, sampler
+
+    here = dict(sampler.availability())
+    for name, entry in registry.rows("meter"):
+        why = here.get(name, "")
+        yield f"  {name:<16}{entry.about}{f'  (not here: {why})' if why else ''}"
 
 
 def _runs(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from harness.parse import (
     parse_input_shape,
     parse_key_value,
     parse_lengths,
+    parse_meter,
     parse_name,
     parse_path,
     parse_positive_duration_ns,
@@ -199,6 +200,13 @@ class RunConfig:
         metavar="TIME",
         group="how to answer",
     )
+    meter: tuple[tuple[str, str], ...] = option(
+        "read power: a name from `list`, NAME=ARGUMENT, module:Class or file.py:Class (repeatable)",
+        parse=parse_meter,
+        many=True,
+        metavar="NAME",
+        group="what to read meanwhile",
+    )
     mlperf: bool = option(
         "the official rules: 600 s, official seeds, counts and bounds",
         flag=True,
@@ -261,6 +269,8 @@ class RunConfig:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.no_metrics and (self.metrics is not None or self.metrics_linger_ns):
             yield "--no-metrics serves nothing: drop it, or --metrics and --metrics-linger"
+        if self.meter and not self.runs_performance:
+            yield "--meter reads the performance run: drop it for --mode accuracy"
         if self.mlperf:
             yield from self._mlperf_problems()
 
@@ -337,6 +347,8 @@ def _plain(name: str, value: Any) -> object:
         return write_duration(value)
     if name == "input_shape":
         return [f"{key}={'x'.join(map(str, shape))}" for key, shape in value]
+    if name == "meter":
+        return [f"{meter}={argument}" if argument else meter for meter, argument in value]
     if name in ("backend_option", "lengths"):
         return [f"{key}={text}" for key, text in value]
     return str(value) if isinstance(value, Path | Slo) else value

@@ -147,6 +147,7 @@ def fingerprint() -> Mapping[str, Any]:
             "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
             "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
             or None,
+            "turbo": _turbo(),
             "memory_bytes": psutil.virtual_memory().total,
             "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
             "cgroup_cpu_cores": cgroup.cpu_limit(),
@@ -166,6 +167,12 @@ def fingerprint() -> Mapping[str, Any]:
         "variables": {k: os.environ[k] for k in THREAD_VARIABLES if k in os.environ},
         "harness": _harness_version(),
     }
+
+
+def _turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
+    """Whether cores may exceed their nominal frequency; None where the kernel does not tell."""
+    off, on = _read(cpus / "intel_pstate/no_turbo"), _read(cpus / "cpufreq/boost")
+    return off == "0" if off else on == "1" if on else None
 
 
 def _package_versions() -> Mapping[str, str]:

@@ -50,6 +50,11 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
                 registry.check_name(kind, values[kind])
             except HarnessError as e:
                 yield str(e)
+    for name, _ in values.get("meter", ()):
+        try:
+            registry.check_name("meter", name)
+        except HarnessError as e:
+            yield str(e)
     if "model" in values:
         try:
             check_hook(load_model(values["model"]), values.get("hook"))

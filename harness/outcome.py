@@ -8,17 +8,21 @@ from harness.config import SCHEMA_VERSION, RunConfig
 from harness.doubts import (
     compared_doubts,
     drift_doubts,
+    host_doubts,
     machine_doubts,
     model_doubts,
     padding_doubts,
     performance_doubts,
+    power_doubts,
     sample_doubts,
     stall_doubts,
     unscored_doubts,
 )
+from harness.hostlog import HostLog, summary
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration
+from harness.power import PowerLog, report, window_ns
 from harness.scenario import Scenario
 from harness.score import Scoring
 from harness.sizing import Loaded
@@ -33,7 +37,6 @@ from harness.verdict import (
     slo_reasons,
 )
 
-NO_METER = "no power meter was read: meters come with a later version"
 _LOADGEN_PERCENTILES = {
     "p50": "50.00",
     "p90": "90.00",
@@ -57,6 +60,8 @@ class Findings:
     environment: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
+    power: PowerLog | None = None
+    host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
     performance: Evidence | None = None
@@ -74,11 +79,13 @@ def result(found: Findings) -> dict[str, Any]:
     run = found.performance
     done = run.done if run and run.done and len(run.done) else None
     ours = _journal_latency(run, done) if run and done else None
+    power = _power(found, run, done)
+    host = summary(found.host, window_ns(run.log.values)) if run and run.logged else None
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, ours)],
+        "doubts": [d._asdict() for d in _doubts(found, ours, power, host)],
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -91,10 +98,10 @@ def result(found: Findings) -> dict[str, Any]:
         "latency_ns": _latency(run, ours) if run else None,
         "throughput_per_s": _throughput(run, done) if run else None,
         "accuracy": _accuracy(found),
-        "power": None,
-        "power_reason": NO_METER,
+        **power,
         "stages_ns": summarise(done) if done else None,
         "queries": _queries(run, done) if run else None,
+        "host": host,
         "measured_process": _process(run) if run else None,
         "noise_floor_ns": found.noise,
         "calibration": _calibration(found.calibration),
@@ -139,7 +146,12 @@ def _once(reasons: Sequence[Reason]) -> list[Reason]:
     return list(dict.fromkeys(reasons))
 
 
-def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]:
+def _doubts(
+    found: Findings,
+    ours: Mapping[str, int] | None,
+    power: Mapping[str, Any],
+    host: Mapping[str, Any] | None,
+) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
     run = found.performance
     if run is not None:
@@ -161,6 +173,10 @@ def _doubts(found: Findings, ours: Mapping[str, int] | None) -> Iterable[Reason]
         sha256 = found.loaded.model_sha256
         pinned = found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
+    if run is not None and found.power is not None and power["power"] is None:
+        yield from power_doubts(power["power_reason"])
+    if host is not None:
+        yield from host_doubts(host)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 
@@ -250,6 +266,12 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
         return {"value": None, "reason": "random weights" if random else "performance run only"}
     why = failure.text if failure else no_score
     return {"value": None, "reason": why or "the run ended before it was scored"}
+
+
+def _power(found: Findings, run: Evidence | None, done: Completions | None) -> Mapping[str, Any]:
+    values = run.log.values if run is not None and run.logged else {}
+    queries = done.issued // run.plan.samples_per_query if run and done else 0
+    return report(found.power, values, queries, len(done) if done else 0)
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

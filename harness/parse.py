@@ -165,6 +165,12 @@ def parse_key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def parse_meter(text: str) -> tuple[str, str]:
+    """'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
+    name, _, argument = text.partition("=")
+    return parse_name(name).strip(), argument.strip()
+
+
 HUB = "hf:"
 """Begins a --data-dir that is no path but a data set's name on the HuggingFace Hub."""
 

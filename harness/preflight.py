@@ -27,6 +27,11 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
         except HarnessError as e:
             problems.append(str(e))
     problems += missing_data(config.data_dir)
+    for name, _ in config.meter:
+        try:
+            registry.check_name("meter", name)
+        except HarnessError as e:
+            problems.append(str(e))
     problems += _version_problems(config)
     if model.manifest is not None:
         found = requirements.here(entry.needs if entry is not None else None)
@@ -42,8 +47,8 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
-    needed = {"backend": config.backend, "metric": metric if config.runs_accuracy else None}
-    for kind, name in needed.items():
+    needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
+    for kind, name in [*needed, *(("meter", name) for name, _ in config.meter)]:
         entry = registry.KINDS[kind].get(name or "")
         if name is not None and entry is not None and not entry.installed:
             raise registry.missing_extra(kind, name, entry)

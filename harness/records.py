@@ -6,6 +6,8 @@ completions.npz   one row a sample
 And what the whole job leaves:
 
 findings.json     what only the moment could tell: noise, calibration, why it was stopped
+power.csv         what the meters read, if any were asked for
+host.csv          the machine once a second in the performance run
 """
 
 import dataclasses
@@ -19,9 +21,11 @@ import numpy as np
 
 from harness.clock import ClockWatch
 from harness.errors import ConfigError
+from harness.hostlog import HOST_CSV, HostLog
 from harness.logs import DETAIL, DetailLog, read_detail
 from harness.outcome import Findings
 from harness.plan import Calibration, LoadPlan
+from harness.power import POWER_CSV, PowerLog
 from harness.results import write_json
 from harness.sizing import Loaded
 from harness.stages import Completions
@@ -91,6 +95,7 @@ def write_findings(folder: Path, found: Findings) -> None:
             "dataset": found.dataset,
             "noise": found.noise,
             "load": found.load,
+            "power": found.power.to_json() if found.power else None,
             "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
             "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
             "stopped": found.stopped._asdict() if found.stopped else None,
@@ -110,6 +115,8 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "dataset": str(content["dataset"]),
             "noise": content["noise"],
             "load": content["load"],
+            "power": _read_power(content.get("power"), folder),
+            "host": _read_host(folder / HOST_CSV),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason(**stopped) if stopped else None,
@@ -117,3 +124,17 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
         return values, bool(content["scored"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+
+
+def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
+    machine.write(folder / HOST_CSV)
+    if power is not None:
+        power.write(folder / POWER_CSV)
+
+
+def _read_host(path: Path) -> HostLog | None:
+    return HostLog.read(path) if path.is_file() else None
+
+
+def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
+    return PowerLog.from_files(said, folder / POWER_CSV) if said else None

@@ -97,6 +97,17 @@ METRICS = {
     "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
     "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
 }
+METERS = {
+    "rapl": Entry("harness.meters.rapl:RaplMeter", "energy counters of the processor"),
+    "hwmon": Entry("harness.meters.hwmon:HwmonMeter", "sensors of boards, sockets and supplies"),
+    "nvml": Entry("harness.meters.nvml:NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
+    "estimate": Entry(
+        "harness.meters.estimate:EstimateMeter", "busy CPU time x watts: estimated, never measured"
+    ),
+    "command": Entry(
+        "harness.meters.command:CommandMeter", "a program that prints watts or joules"
+    ),
+}
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
     "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
@@ -108,6 +119,7 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
     "dataset": DATASETS,
     "metric": METRICS,
     "scenario": SCENARIOS,
+    "meter": METERS,
 }
 
 

@@ -53,6 +53,7 @@ def config(
             (name, given.absolute() if isinstance(given, Path) else given)
             for name, given in asked.lengths
         ),
+        "meter": tuple((_absolute(name), argument) for name, argument in asked.meter),
         **spec._asdict(),
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,

@@ -6,7 +6,9 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 import json
 import shutil
 import sqlite3
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from harness.config import RunConfig, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
 from harness.exporter import Exporter, MetricsEndpoint
+from harness.hostlog import HOST_PERIOD_S, HostReader
 from harness.journal import Journal
 from harness.loading import default_dataset, default_metric
 from harness.logs import DETAIL, TRACE, DetailLog, read_detail
@@ -34,7 +37,9 @@ from harness.manifest import load_model
 from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
+from harness.power import PowerLog
 from harness.progress import Progress, end_loading, show_loading
+from harness.sampler import PowerSampler, Repeated
 from harness.signals import Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
@@ -122,6 +127,7 @@ class _MainJob:
             slo=slo,
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
+        self._host = HostReader()
         self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
         exporter.describe_run(
             {
@@ -144,7 +150,8 @@ class _MainJob:
         probe = host.noise_floor(NOISE_PROBE_S)
         self.findings.noise = probe.to_json()
         if self._config.runs_performance:
-            self._performance()
+            with self._sampled():
+                self._performance()
         if self._config.runs_accuracy:
             known = self.findings.loaded  # from a performance run
             pointless = (
@@ -155,10 +162,34 @@ class _MainJob:
             else:
                 self._accuracy_run()
 
+    @contextmanager
+    def _sampled(self) -> Iterator[None]:
+        """Machine and meters are read from before the spawn until after the exit, however it ends."""
+        meters = PowerSampler(self._config.meter) if self._config.meter else None
+        try:
+            with ExitStack() as stack:
+                if meters is not None:
+                    stack.enter_context(meters).idle_baseline(time.sleep)
+                stack.enter_context(Repeated(self._host.look, HOST_PERIOD_S, "host"))
+                yield
+        finally:
+            if self.has_measured:
+                with self._stopping.allowed(False):
+                    self._keep_samples(meters.log if meters is not None else None)
+
+    def _keep_samples(self, power: PowerLog | None) -> None:
+        self.findings.host, self.findings.power = self._host.log, power
+        try:
+            records.write_samples(self._folder.path, self._host.log, power)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
+
     def _performance(self) -> None:
         outdir = self._folder.subfolder("performance", "run_1")
         needs = self._scenario.needs_calibration(self._config)
         with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
+            self._host.pid = process.pid
             loaded, found = self._loaded(process)
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)

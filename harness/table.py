@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.plan import Calibration, LoadPlan
+from harness.power import NO_METER
 from harness.resolve import Instances
-from harness.units import show_ns, show_rate
+from harness.units import show_ns, show_rate, show_si
 
 
 def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -71,6 +72,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     accuracy = result["accuracy"]
     if accuracy:
         yield f"{'accuracy':<12}{_accuracy(accuracy)}"
+    yield from _power(result["power"], result["power_reason"])
     stages = result["stages_ns"]
     if stages:
         yield ""
@@ -79,6 +81,27 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
             share = f"{stage['share']:.1%}"
             yield f"{name:<14}{show_ns(stage['p50']):>10}{show_ns(stage['p99']):>12}{share:>9}"
         yield ""
+
+
+def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
+    """Nothing where no meter was asked for."""
+    if reason not in (None, NO_METER):
+        yield f"{'power':<12}not measured: {reason}"
+    for at, reading in enumerate(power["readings"] if power else ()):
+        idle = reading["idle_watts"]
+        told = [f"mean {show_si(reading['mean_watts'], 'W')}"]
+        told.append(f"peak {show_si(reading['peak_watts'], 'W')}")
+        told += [f"idle {show_si(idle, 'W')}"] if idle is not None else []
+        told.append(
+            f"{show_si(reading['joules'], 'J')}, {show_si(reading['joules_per_query'], 'J')} a query"
+        )
+        yield (
+            f"{'' if at else 'power':<12}{'  '.join(told)}  ({reading['source']}, "
+            f"{reading['provenance']})"
+        )
+    if power:
+        yield from (f"{'':<12}{m['source']}: no reading: {m['reason']}" for m in power["missing"])
+        yield f"{'':<12}{power['note']}"
 
 
 def _quantity(quantity: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy.typing as npt
 
@@ -233,3 +233,48 @@ class Reason(NamedTuple):
 
     code: str
     text: str
+
+
+class PowerSource(NamedTuple):
+    """One counter or sensor of a power meter.
+
+    name: unique among a meter's, e.g. `rapl:package-0`. domain: what it covers, in words.
+    unit: J where it counts joules and only grows, W where it tells the power of the moment.
+    wraps_at_joules: where a counter begins at 0 again, None where it does not.
+    provenance: measured or estimated.
+    """
+
+    name: str
+    domain: str
+    unit: Literal["J", "W"]
+    wraps_at_joules: float | None = None
+    provenance: Literal["measured", "estimated"] = "measured"
+
+
+class PowerMeter(Protocol):
+    """Reads energy or power, in the supervisor, on one thread of its own.
+
+    Built as `Meter(argument)`: what follows `NAME=` in --meter, '' where nothing does.
+    """
+
+    def __init__(self, argument: str, /) -> None: ...
+
+    def __enter__(self) -> Self:
+        """Find what there is to read. A ConfigError says what stands in the way, and the way round."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def sources(self) -> Sequence[PowerSource]:
+        """What `read` gives, once entered; never empty, never another later."""
+
+    def read(self) -> Sequence[float | None]:
+        """One number for each source, in joules or watts as its unit says; None where it has none now.
+
+        It may wait for the next one, a second at most. It raises where nothing could be read.
+        """

@@ -64,6 +64,14 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def show_si(value: float, unit: str) -> str:
+    """Three significant digits with the fitting prefix: (0.00123, 'J') -> '1.23 mJ'."""
+    for prefix, size in (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6)):
+        if abs(value) >= 0.9995 * size:
+            return f"{_three_digits(value / size)} {prefix}{unit}"
+    return f"{_three_digits(value / 1e-9)} n{unit}"
+
+
 def _three_digits(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 99.95:

@@ -16,7 +16,7 @@ from harness import registry
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
-PACKAGES = ("models", "analysis")  # the folders in harness/ that are not links
+PACKAGES = ("models", "analysis", "meters")  # the folders in harness/ that are not links
 
 COMPOSITION = {"harness.__main__", "harness.cli", "harness.run", "harness.verbs"}
 NOUNS = {

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.recheck import check
+from tests.power_trees import counting, powercap
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -34,3 +37,33 @@ def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> Non
     assert result["accuracy"]["samples"] == 500
     assert result["power"] is None
     assert not out.with_name("run.partial").exists()
+
+
+def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> None:
+    """A counter that grows at 80 W and wraps on its way; beside it a program, in the same run."""
+    out, root = tmp_path / "run", powercap(tmp_path / "powercap")
+    program = "command=sh -c 'while :; do echo 12.5 W; sleep 0.05; done'"
+    with counting(root / "intel-rapl:0/energy_uj", watts=80.0):
+        done = harness(
+            *("--scenario", "server", "--backend", "null", "--mode", "performance"),
+            *("--target-qps", "1000", "--queries", "2010", "--slo", "p99=1s", "--out", str(out)),
+            *("--meter", f"rapl={root}", "--meter", program),
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    power = json.loads((out / "result.json").read_text())["power"]
+    package, board = power["readings"]
+    assert package["source"] == "rapl:package-0"
+    assert 10 < package["mean_watts"] < 100  # the feeder of the fake counter is slower when busy
+    assert package["joules_per_query"] == pytest.approx(package["joules"] / 2010)
+    assert board["mean_watts"] == pytest.approx(12.5)
+    assert board["joules"] == pytest.approx(12.5 * power["seconds"])
+    assert [m["source"] for m in power["missing"]] == [
+        "rapl:package-0/core",
+        "rapl:package-0/dram",
+        "rapl:psys",
+    ]
+    assert "not an MLPerf Power result" in done.stdout
+    assert check(out) == []
+    path = out / "power.csv"
+    path.write_text(path.read_text().replace(",12.5", ",10.0"))
+    assert any(line.startswith("power.readings") for line in check(out))

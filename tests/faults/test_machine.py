@@ -30,6 +30,7 @@ from tests.faults.command import (
     unprivileged,
     wait_until_it_runs,
 )
+from tests.power_trees import counting, powercap
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
 TERM, HUP = (
@@ -234,6 +235,24 @@ def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path)
     done = ended(process)
     assert done.status == 4
     assert "clock-jumped" in codes(tmp_path / "r")
+
+
+def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_path: Path) -> None:
+    root = powercap(tmp_path / "powercap")
+    counter = root / "intel-rapl:0/energy_uj"
+    arguments = (*SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s")
+    with counting(counter, watts=80.0):
+        process = start(*arguments, "--meter", f"rapl={root}", "--out", f"{tmp_path}/r")
+        wait_until_it_runs(process, tmp_path / "r.partial")
+    counter.unlink()
+    done = ended(process)
+    assert done.status == 0
+    found = result(tmp_path / "r")
+    assert found["power"] is None
+    assert "rapl:package-0: its readings ended before the run, by" in found["power_reason"]
+    assert "FileNotFoundError" in found["power_reason"]
+    assert "power-missing" in doubts(tmp_path / "r")
+    assert check(tmp_path / "r") == []
 
 
 def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path) -> None:

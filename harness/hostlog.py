@@ -1,0 +1,188 @@
+"""host.csv: the machine once a second while the performance run goes on, and what that tells.
+
+A column is absent where the machine does not tell its value, as most virtual machines do of
+frequencies and temperatures. Counters are cumulative, as the kernel gives them.
+"""
+
+import csv
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness import cgroup, host
+from harness.clock import wall_ns
+
+HOST_CSV = "host.csv"
+HOST_PERIOD_S = 1.0
+"""On some processors a core must be interrupted to tell its frequency: not more often than this."""
+
+ROOT = Path("/")
+_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+FEWEST_ROWS = 9
+"""Three in each third of the run; fewer say nothing about a change."""
+
+Row = Mapping[str, float]
+
+
+@dataclass(slots=True)
+class HostLog:
+    """rows: by column; each has `wall_ns`."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns or ["wall_ns"], restval="")
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    @classmethod
+    def read(cls, path: Path) -> "HostLog":
+        """Raises OSError and ValueError."""
+        with path.open(newline="", encoding="utf-8") as file:
+            return cls(
+                [
+                    {k: int(v) if k == "wall_ns" else float(v) for k, v in row.items() if v}
+                    for row in csv.DictReader(file)
+                ]
+            )
+
+    def within(self, window_ns: tuple[int, int]) -> list[Row]:
+        begin, end = window_ns
+        return [row for row in self.rows if begin <= row["wall_ns"] <= end]
+
+
+class HostReader:
+    """Adds a row to `log` with each `look`. pid: of the measured process, once there is one.
+
+    root: where /proc and /sys are; files that the kernel shows are looked for once.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.log = HostLog()
+        self.pid: int | None = None
+        self._root = root
+        cpus = root / "sys/devices/system/cpu"
+        self._files = dict(_scaled_files(root))
+        self._throttles = sorted(cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+
+    def look(self) -> None:
+        row: dict[str, float] = {"wall_ns": wall_ns()}
+        times = psutil.cpu_times()
+        row |= {f"cpu_{mode}_s": getattr(times, mode) for mode in _CPU_MODES}
+        for column, (path, factor) in self._files.items():
+            with suppress(OSError, ValueError):  # a sensor may have nothing to say now
+                row[column] = int(path.read_text()) * factor
+        with suppress(OSError, ValueError):
+            if self._throttles:
+                row["thermal_throttles"] = sum(int(p.read_text()) for p in self._throttles)
+        row["memory_available_bytes"] = host.available_memory_bytes()
+        throttled_s = cgroup.throttled_s()
+        if throttled_s is not None:
+            row["cgroup_throttled_s"] = throttled_s
+        with suppress(OSError, ValueError, IndexError):  # it may have ended
+            row |= self._measured()
+        self.log.rows.append(row)
+
+    def _measured(self) -> Row:
+        """Of the measured process, all of its threads; {} before it is there."""
+        if self.pid is None:
+            return {}
+        folder = self._root / f"proc/{self.pid}"
+        # The program's name, in brackets, may have spaces: fields are counted from behind it.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        found: dict[str, float] = {
+            "measured_minor_faults": int(fields[7]),
+            "measured_major_faults": int(fields[9]),
+            "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            "measured_rss_bytes": int(fields[21]) * _PAGE_BYTES,
+        }
+        statuses = [(task / "status").read_text() for task in (folder / "task").iterdir()]
+        for kind, column in (("voluntary", "voluntary"), ("nonvoluntary", "involuntary")):
+            lines = [line for text in statuses for line in text.splitlines()]
+            counts = [x.split()[1] for x in lines if x.startswith(f"{kind}_ctxt_switches:")]
+            found[f"measured_{column}_switches"] = sum(map(int, counts))
+        return found
+
+
+def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
+    """Column -> its file, and what its number is multiplied with."""
+    frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
+    for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
+        yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
+    for path in sorted(root.glob("sys/class/thermal/thermal_zone*/temp")):
+        yield f"celsius_{path.parent.name}_{_text(path.with_name('type'))}", (path, 1e-3)
+    for path in sorted(root.glob("sys/class/hwmon/hwmon*/temp*_input")):
+        sensor = path.name.removesuffix("_input")
+        label = _text(path.with_name(f"{sensor}_label")) or sensor
+        chip = f"{path.parent.name}_{_text(path.with_name('name'))}"
+        yield f"celsius_{chip}_{label.replace(' ', '_')}", (path, 1e-3)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
+    """`host` of result.json, over LoadGen's window; each value None where it was not told."""
+    rows = log.within(window_ns) if log is not None and window_ns is not None else []
+    if not rows:
+        return None
+    fastest = [f for f in (_highest(row, "mhz_") for row in rows) if f is not None]
+    thirds = len(fastest) // 3 if len(fastest) >= FEWEST_ROWS else 0
+    return {
+        "rows": len(rows),
+        "cpu_shares": _cpu_shares(rows),
+        "fastest_core_mhz": {
+            "first_third": statistics.median(fastest[:thirds]) if thirds else None,
+            "last_third": statistics.median(fastest[-thirds:]) if thirds else None,
+        },
+        "hottest_celsius": max(
+            (c for c in (_highest(row, "celsius_") for row in rows) if c is not None), default=None
+        ),
+        "thermal_throttles": _grown(rows, "thermal_throttles"),
+        "cgroup_throttled_s": _grown(rows, "cgroup_throttled_s"),
+        "memory_available_bytes": _over(min, rows, "memory_available_bytes"),
+        "measured_rss_bytes": _over(max, rows, "measured_rss_bytes"),
+        "measured_minor_faults": _grown(rows, "measured_minor_faults"),
+        "measured_major_faults": _grown(rows, "measured_major_faults"),
+        "measured_voluntary_switches": _grown(rows, "measured_voluntary_switches"),
+        "measured_involuntary_switches": _grown(rows, "measured_involuntary_switches"),
+    }
+
+
+def _highest(row: Row, prefix: str) -> float | None:
+    return max((v for name, v in row.items() if name.startswith(prefix)), default=None)
+
+
+def _values(rows: Sequence[Row], column: str) -> list[float]:
+    return [row[column] for row in rows if column in row]
+
+
+def _over(pick: Callable[[list[float]], float], rows: Sequence[Row], column: str) -> float | None:
+    values = _values(rows, column)
+    return pick(values) if values else None
+
+
+def _grown(rows: Sequence[Row], column: str) -> float | None:
+    values = _values(rows, column)
+    return values[-1] - values[0] if len(values) > 1 else None
+
+
+def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
+    """By mode, of all cores' time from the first row to the last."""
+    spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
+    total = sum(spent.values())
+    return {mode: value / total for mode, value in spent.items()} if total > 0 else None

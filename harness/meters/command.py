@@ -1,0 +1,137 @@
+"""Any program that prints watts or joules: ipmitool, a PDU, a Redfish query."""
+
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Literal, Self
+
+from harness.errors import ConfigError
+from harness.types import PowerMeter, PowerSource
+
+_LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
+_FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
+
+FIRST_LIMIT_S = 10.0
+"""Until the first reading: programs that ask a device over a network are slow to begin."""
+
+READ_LIMIT_S = 1.0
+_BYTES = 65_536
+
+
+class CommandMeter:
+    """argument: the program and its arguments, in a shell's quoting; no shell runs.
+
+    A line that is a number and W, mW, kW, J, mJ or kJ is a reading, every other line is passed over;
+    joules are a counter. A program that goes on printing is read as it prints. One that ends is
+    started again, which costs the machine a process for each reading.
+    """
+
+    def __init__(self, argument: str) -> None:
+        try:
+            self._words = shlex.split(argument)
+        except ValueError as e:
+            raise ConfigError(f"--meter command={argument}: {e}") from None
+        if not self._words:
+            raise ConfigError("--meter command: name the program, --meter 'command=PROGRAM ...'")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._left = b""
+        self._unit: Literal["J", "W"] | None = None
+        self._has_read = False
+
+    def __enter__(self) -> Self:
+        try:
+            first = self._next(FIRST_LIMIT_S)
+        except OSError as e:
+            self._kill()
+            raise ConfigError(f"--meter command={shlex.join(self._words)}: {e}") from e
+        self._unit = first[1]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kill()
+
+    def sources(self) -> list[PowerSource]:
+        assert self._unit is not None
+        name = os.path.basename(self._words[0])  # noqa: PTH119 - a word, not a file of ours
+        return [PowerSource(f"command:{name}", shlex.join(self._words), self._unit)]
+
+    def read(self) -> list[float]:
+        value, unit = self._next(READ_LIMIT_S)
+        if unit != self._unit:
+            raise ValueError(f"it printed {self._unit} first and {unit} now")
+        return [value]
+
+    def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
+        """The newest reading that is there, else the next one. An OSError where none comes."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            lines = self._lines(deadline - time.monotonic())
+            for line in reversed(lines):
+                match = _LINE.fullmatch(line)
+                if match is not None:
+                    self._has_read = True
+                    unit: Literal["J", "W"] = "J" if match[3] == "J" else "W"
+                    return float(match[1]) * _FACTORS[match[2]], unit
+
+    def _lines(self, limit_s: float) -> list[str]:
+        """Whole lines as soon as there are any; [] where the program has ended and began anew."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        if not select.select([fd], [], [], max(0.0, limit_s))[0]:
+            raise TimeoutError(f"no line such as '12.3 W' or '456 J' came within {limit_s:.1f} s")
+        got = os.read(fd, _BYTES)
+        whole, newline, self._left = (self._left + got).rpartition(b"\n")
+        if not got:
+            whole, newline, self._left = self._left, b"", b""
+            self._ended()
+        return (whole + newline).decode(errors="replace").splitlines()
+
+    def _start(self) -> None:
+        self._left, self._has_read = b"", False
+        self._process = subprocess.Popen(
+            self._words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the supervisor's to handle
+        )
+
+    def _ended(self) -> None:
+        assert self._process is not None
+        process, has_read = self._process, self._has_read
+        with suppress(subprocess.TimeoutExpired):  # one that closed its output and lives on
+            process.wait(READ_LIMIT_S)
+        self._kill()
+        if not has_read:
+            raise ChildProcessError(
+                f"the program ended with status {process.returncode} and printed no line such as "
+                "'12.3 W' or '456 J'"
+            )
+
+    def _kill(self) -> None:
+        """The whole process group, for programs that are scripts."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):  # what it started may still be there
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+_: type[PowerMeter] = CommandMeter

@@ -1,0 +1,87 @@
+"""NVIDIA GPUs by NVML: the energy counter of the board, or its power where it has no counter."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from harness.errors import ConfigError, one_line
+from harness.types import PowerMeter, PowerSource
+
+
+class _Gpu(NamedTuple):
+    """read_milli: millijoules since the driver was loaded (Volta and newer), or milliwatts."""
+
+    source: PowerSource
+    read_milli: Callable[[Any], int]
+    handle: Any
+
+
+class NvmlMeter:
+    """argument: the numbers of the GPUs as nvidia-smi counts them, e.g. `0,1`; all without it."""
+
+    def __init__(self, argument: str) -> None:
+        words = argument.split(",") if argument else []
+        if not all(word.strip().isdecimal() for word in words):
+            raise ConfigError(f"--meter nvml={argument}: write GPU numbers, e.g. nvml=0,1")
+        self._asked = [int(word) for word in words]
+        self._gpus: list[_Gpu] = []
+
+    def __enter__(self) -> Self:
+        import pynvml
+
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as e:
+            raise ConfigError(
+                f"meter 'nvml': {one_line(e)}: it needs an NVIDIA GPU and its driver"
+            ) from e
+        try:
+            self._gpus = [self._gpu(number) for number in self._numbers()]
+        except pynvml.NVMLError as e:
+            pynvml.nvmlShutdown()
+            raise ConfigError(f"meter 'nvml': the GPU tells no power: {one_line(e)}") from e
+        except ConfigError:
+            pynvml.nvmlShutdown()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._nvml.nvmlShutdown()
+
+    def sources(self) -> list[PowerSource]:
+        return [gpu.source for gpu in self._gpus]
+
+    def read(self) -> list[float]:
+        return [gpu.read_milli(gpu.handle) / 1e3 for gpu in self._gpus]
+
+    def _numbers(self) -> list[int]:
+        count = int(self._nvml.nvmlDeviceGetCount())
+        missing = [n for n in self._asked if n >= count]
+        if missing or not count:
+            raise ConfigError(
+                f"meter 'nvml': there is no GPU {missing[0] if missing else 0}, {count} are here"
+            )
+        return self._asked or list(range(count))
+
+    def _gpu(self, number: int) -> _Gpu:
+        nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(number)
+        name = nvml.nvmlDeviceGetName(handle)
+        domain = f"GPU {number}, {name}: the board with its memory"
+        try:
+            nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        except nvml.NVMLError:
+            nvml.nvmlDeviceGetPowerUsage(handle)
+            source = PowerSource(f"nvml:{number}", domain, "W")
+            return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
+        source = PowerSource(f"nvml:{number}", domain, "J")
+        return _Gpu(source, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+
+
+_: type[PowerMeter] = NvmlMeter

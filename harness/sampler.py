@@ -1,0 +1,150 @@
+"""The supervisor's samplers: threads that read the machine while the measured process answers."""
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from harness import registry
+from harness.clock import wall_ns
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.loading import plugin
+from harness.power import PowerLog, unique
+from harness.types import PowerMeter, PowerSource
+
+POWER_PERIOD_S = 0.05
+"""Between two readings of a meter: 20 a second where reading takes no time."""
+
+IDLE_S = 1.0
+_IDLE_MARGIN_S = 0.2
+"""Around the idle baseline, so that every meter has been read before it begins and after it ends."""
+
+
+class Repeated:
+    """Calls `look` on a thread of its own, `period_s` after it last returned, until stopped."""
+
+    def __init__(self, look: Callable[[], None], period_s: float, name: str) -> None:
+        self._look, self._period_s = look, period_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._look()
+        while not self._stop.wait(self._period_s):
+            self._look()
+        self._look()  # once more: a window that ended just now is then bracketed
+
+
+class PowerSampler:
+    """Reads each meter on a thread of its own while entered. `log` grows meanwhile.
+
+    A reading that fails is left out and remembered in `log.faults`; the next one is tried all the
+    same, and the cut (harness/power.py) judges the gap. Nothing here ends a run.
+    """
+
+    def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
+        """specs: (name, argument) of --meter."""
+        self.log = PowerLog()
+        self._specs, self._period_s = specs, period_s
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """A ConfigError names every meter that does not work here, and why."""
+        with ExitStack() as stack:
+            meters = open_meters(self._specs, stack)
+            found = [list(meter.sources()) for meter in meters]
+            names = iter(unique([source for sources in found for source in sources]))
+            for (name, _), meter, own in zip(self._specs, meters, found, strict=True):
+                sources = [next(names) for _ in own]
+                self.log.sources += tuple(sources)
+                self.log.series |= {source.name: [] for source in sources}
+                look = self._looking(meter, sources)
+                stack.enter_context(Repeated(look, self._period_s, f"meter {name}"))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def idle_baseline(self, sleep: Callable[[float], object]) -> None:
+        """The second to come is the machine at rest: nothing of the run has been started yet."""
+        sleep(_IDLE_MARGIN_S)
+        begin_ns = wall_ns()
+        sleep(IDLE_S)
+        self.log.idle_ns = begin_ns, wall_ns()
+        sleep(_IDLE_MARGIN_S)
+
+    def _looking(self, meter: PowerMeter, sources: Sequence[PowerSource]) -> Callable[[], None]:
+        def look() -> None:
+            try:
+                values = list(zip(sources, meter.read(), strict=True))
+                at_ns = wall_ns()
+                for source, value in values:
+                    self._add(source, at_ns, value)
+            except Exception as e:  # noqa: BLE001 - a plug-in's; the gap it leaves is judged
+                self.log.faults |= {s.name: f"{type(e).__name__}: {one_line(e)}" for s in sources}
+
+        return look
+
+    def _add(self, source: PowerSource, at_ns: int, value: float | None) -> None:
+        if value is None:
+            return
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"it read {value} {source.unit}")
+        self.log.series[source.name].append((at_ns, float(value)))
+
+
+def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[PowerMeter]:
+    """Entered, in order; `stack` leaves them. All problems at once."""
+    meters: list[PowerMeter] = []
+    problems: list[str] = []
+    for name, argument in specs:
+        try:
+            with plugin(f"meter {name!r}"):
+                meters.append(stack.enter_context(registry.load("meter", name)(argument)))
+        except ConfigError as e:
+            problems.append(str(e))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return meters
+
+
+NEEDS_ARGUMENT = {
+    "command": "--meter 'command=PROGRAM ...': any program that prints watts or joules"
+}
+
+
+def availability() -> Iterator[tuple[str, str]]:
+    """Each meter of ours, and whether it works here: '' or why not. Other packages' are not run."""
+    for name, entry in registry.METERS.items():
+        if not entry.installed:
+            yield name, f"not installed: extra {entry.extra!r}"
+        elif name in NEEDS_ARGUMENT:
+            yield name, ""
+        else:
+            try:
+                with ExitStack() as stack:
+                    open_meters([(name, "")], stack)
+                yield name, ""
+            except HarnessError as e:
+                yield name, str(e).removeprefix(f"meter {name!r}: ")

@@ -1,0 +1,150 @@
+"""The machine once a second: fake trees in the kernel's format, and what is judged from them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.cgroup import throttled_s
+from harness.doubts import host_doubts
+from harness.hostlog import HostLog, HostReader, Row, summary
+from harness.outcome import result
+from harness.power import window_ns
+from harness.units import NS_PER_S
+from tests.power_trees import files
+from tests.support import evidence, golden_log
+from tests.test_outcome import findings
+
+START_NS = 1_795_232_845_107_000_000
+STATUS = "Name:\tpython\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}"
+
+
+def machine(root: Path) -> Path:
+    """Two cores with frequencies and throttle counts, a zone, a chip and a process of two threads."""
+    for number, khz in ((0, 2_400_000), (1, 3_100_000)):
+        cpu = root / f"sys/devices/system/cpu/cpu{number}"
+        files(cpu / "cpufreq", {"scaling_cur_freq": khz})
+        files(cpu / "thermal_throttle", {"core_throttle_count": 2, "package_throttle_count": 3})
+    files(root / "sys/class/thermal/thermal_zone0", {"type": "x86_pkg_temp", "temp": 61_000})
+    files(root / "sys/class/hwmon/hwmon3", {"name": "k10temp", "temp1_input": 58_500})
+    (root / "sys/class/hwmon/hwmon3/temp1_label").write_text("Tctl A\n")
+    before_faults = "S 1 7 7 0 -1 4194304"
+    files(
+        root / "proc/7",
+        {"stat": f"7 (py (x) y) {before_faults} 120 0 4 0 250 50 0 0 20 0 2 0 9 1 11"},
+    )
+    for task, switches in ((7, (5, 1)), (8, (30, 2))):
+        files(root / f"proc/7/task/{task}", {"status": STATUS.format(*switches)})
+    return root
+
+
+def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
+    reader = HostReader(machine(tmp_path))
+    reader.look()
+    reader.pid = 7
+    (tmp_path / "sys/class/thermal/thermal_zone0/temp").write_text("no number")
+    reader.look()
+    before, row = reader.log.rows
+    expected = {
+        "mhz_cpu0": 2400.0,
+        "mhz_cpu1": 3100.0,
+        "celsius_hwmon3_k10temp_Tctl_A": 58.5,
+        "thermal_throttles": 10,
+        "measured_minor_faults": 120,
+        "measured_major_faults": 4,
+        "measured_cpu_s": 300 / os.sysconf("SC_CLK_TCK"),
+        "measured_rss_bytes": 11 * os.sysconf("SC_PAGESIZE"),
+        "measured_voluntary_switches": 35,
+        "measured_involuntary_switches": 3,
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert before["celsius_thermal_zone0_x86_pkg_temp"] == 61.0
+    assert not any(name.startswith("measured") for name in before)
+    assert "celsius_thermal_zone0_x86_pkg_temp" not in row
+    assert row["cpu_user_s"] > 0
+    assert row["memory_available_bytes"] > 0
+    assert ("cgroup_throttled_s" in row) == (throttled_s() is not None)
+
+
+def test_this_process_is_read_from_the_real_proc() -> None:
+    reader = HostReader()
+    reader.pid = os.getpid()
+    reader.look()
+    (row,) = reader.log.rows
+    assert row["measured_rss_bytes"] > 10**7
+    assert row["measured_cpu_s"] > 0
+
+
+def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
+    log = HostLog([{"wall_ns": START_NS, "a": 0.1}, {"wall_ns": START_NS + 1, "b": 1 / 3}])
+    log.write(tmp_path / "host.csv")
+    assert HostLog.read(tmp_path / "host.csv") == log
+    HostLog().write(tmp_path / "host.csv")
+    assert HostLog.read(tmp_path / "host.csv") == HostLog()
+
+
+def rows(count: int, columns: Mapping[str, tuple[float, float]]) -> HostLog:
+    """A row a second; each column goes in a line from one value to the other."""
+    return HostLog(
+        [
+            {"wall_ns": START_NS + n * NS_PER_S}
+            | {name: a + (b - a) * n / (count - 1) for name, (a, b) in columns.items()}
+            for n in range(count)
+        ]
+    )
+
+
+def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[str, object]:
+    found = summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S))
+    assert found is not None
+    return found
+
+
+def test_the_summary_is_of_the_window_alone() -> None:
+    log = rows(
+        20, {"measured_minor_faults": (0, 190), "celsius_a": (30, 68), "cpu_user_s": (0, 19)}
+    )
+    found = summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S))
+    assert found is not None
+    assert (found["rows"], found["measured_minor_faults"]) == (6, 50)
+    assert found["hottest_celsius"] == 50
+    assert found["cpu_shares"]["user"] == 1.0
+    assert found["thermal_throttles"] is None
+    assert summary(log, (0, 1)) is None
+    assert summary(log, None) is None
+    assert summary(None, (0, 1)) is None
+
+
+def test_a_frequency_that_drops_is_a_doubt() -> None:
+    """The fastest core counts: cores without work clock down, and say nothing."""
+    idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
+    assert list(host_doubts(summarised(12, idle))) == []
+    dropping = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 2000.0)}
+    (doubt,) = host_doubts(summarised(12, dropping))
+    assert doubt.code == "frequency-dropped"
+    assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
+    assert list(host_doubts(summarised(8, dropping))) == []  # too short to say
+
+
+def test_a_processor_that_throttled_itself_is_a_doubt() -> None:
+    assert list(host_doubts(summarised(5, {"thermal_throttles": (40, 40)}))) == []
+    hot = {"thermal_throttles": (40.0, 47.0), "celsius_a": (60.0, 99.0)}
+    (doubt,) = host_doubts(summarised(5, hot))
+    assert doubt.code == "thermal-throttled"
+    assert "counted 7 throttle events" in doubt.text
+    assert "at up to 99 degrees" in doubt.text
+
+
+def test_the_doubts_of_the_host_are_in_the_result() -> None:
+    run = evidence("server")
+    window = window_ns(golden_log("server").values)
+    assert window is not None
+    counts: list[Row] = [
+        {"wall_ns": at, "thermal_throttles": float(n)} for n, at in enumerate(window)
+    ]
+    found = result(replace(findings("server", run), host=HostLog(counts)))
+    assert found["host"]["thermal_throttles"] == 1
+    assert "thermal-throttled" in [d["code"] for d in found["doubts"]]
+    assert found["verdict"] == "VALID"

@@ -1,0 +1,280 @@
+"""Each meter against what it reads: fake trees in the kernel's format, scripted programs."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.meters import rapl
+from harness.meters.command import CommandMeter
+from harness.meters.estimate import EstimateMeter
+from harness.meters.hwmon import HwmonMeter
+from harness.meters.nvml import NvmlMeter
+from harness.meters.rapl import RaplMeter
+from harness.sampler import PowerSampler, availability
+from tests.power_trees import MAX_UJ, files, powercap
+
+
+def test_rapl_reads_every_zone_in_joules_and_says_what_it_covers(tmp_path: Path) -> None:
+    root = powercap(tmp_path)
+    (root / "intel-rapl:0:1/energy_uj").write_text("2500000\n")
+    with RaplMeter(str(root)) as meter:
+        sources = {s.name: s for s in meter.sources()}
+        assert dict(zip(sources, meter.read(), strict=True)) == {
+            "rapl:package-0": 1.0,
+            "rapl:package-0/core": 1.0,
+            "rapl:package-0/dram": 2.5,
+            "rapl:psys": 1.0,
+        }
+    assert sources["rapl:package-0/dram"].domain == "memory of package-0"
+    assert sources["rapl:psys"].domain.startswith("whole platform")
+    assert {s.wraps_at_joules for s in sources.values()} == {MAX_UJ / 1e6}
+    assert {(s.unit, s.provenance) for s in sources.values()} == {("J", "measured")}
+
+
+def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = powercap(tmp_path)
+
+    def denied(path: str) -> float:
+        if path.endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied", path)
+        return 1.0
+
+    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
+    with pytest.raises(ConfigError) as told, RaplMeter(str(root)):
+        pass
+    assert str(told.value) == (
+        f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
+        f"opens it: sudo chmod a+r {root}/*/energy_uj"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(None, "has no energy counters"), ({"name": "package-0", "energy_uj": "x"}, "cannot be read")],
+)
+def test_rapl_says_what_is_wrong_with_its_folder(
+    content: dict[str, str] | None, line: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        files(tmp_path / "intel-rapl:0", content)
+    with (
+        pytest.raises(ConfigError, match=rf"^meter 'rapl': {tmp_path} {line}"),
+        RaplMeter(str(tmp_path)),
+    ):
+        pass
+
+
+def hwmon(root: Path) -> Path:
+    """A board with two channels, of which one is averaged, and a socket that counts energy."""
+    files(root / "hwmon0", {"name": "coretemp", "temp1_input": 40_000})
+    files(
+        root / "hwmon1",
+        {"name": "ina3221", "power1_label": "VDD_IN", "power1_input": 5_200_000}
+        | {"power1_average": 5_000_000, "power1_cap": 9_000_000, "power2_average": 700_000},
+    )
+    files(root / "hwmon2", {"name": "amd_energy", "energy1_label": "Esocket0", "energy1_input": 7})
+    return root
+
+
+def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -> None:
+    with HwmonMeter(str(hwmon(tmp_path))) as meter:
+        sources = meter.sources()
+        found = {s.name: (v, s.unit) for s, v in zip(sources, meter.read(), strict=True)}
+    assert found == {
+        "hwmon:ina3221/VDD_IN": (5.2, "W"),
+        "hwmon:ina3221/power2": (0.7, "W"),
+        "hwmon:amd_energy/Esocket0": (7e-6, "J"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: boards"),
+        (
+            {"name": "acpi", "power1_average": "x"},
+            r"has no sensor .* that can be read \(.*power1_a",
+        ),
+    ],
+)
+def test_hwmon_without_power_says_so(content: dict[str, str], line: str, tmp_path: Path) -> None:
+    files(tmp_path / "hwmon0", content)
+    with (
+        pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
+        HwmonMeter(str(tmp_path)),
+    ):
+        pass
+
+
+class FakeNvml(ModuleType):
+    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, driver: bool = True) -> None:
+        super().__init__("pynvml")
+        self.driver, self.open = driver, 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's name, and so below
+        if not self.driver:
+            raise self.NVMLError("NVML Shared Library Not Found")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
+        if handle == 1:
+            raise self.NVMLError("Not Supported")
+        return 123_456
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+        return 70_500
+
+
+def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with NvmlMeter("") as meter:
+        found = [(s.name, s.unit, s.domain) for s in meter.sources()]
+        assert meter.read() == [123.456, 70.5]
+    assert found == [
+        ("nvml:0", "J", "GPU 0, GPU-0: the board with its memory"),
+        ("nvml:1", "W", "GPU 1, GPU-1: the board with its memory"),
+    ]
+    with NvmlMeter("1") as meter:
+        assert meter.read() == [70.5]
+    assert fake.open == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "driver", "line"),
+    [
+        ("x", True, "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
+        ("1,2", True, "meter 'nvml': there is no GPU 2, 2 are here"),
+        ("", False, "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its"),
+    ],
+)
+def test_nvml_says_what_is_in_the_way(
+    argument: str, driver: bool, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeNvml(driver)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with pytest.raises(ConfigError) as told, NvmlMeter(argument):
+        pass
+    assert str(told.value).startswith(line)
+    assert fake.open == 0
+
+
+def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -> None:
+    with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
+        ((one,), (two,)) = meter.read(), double.read()
+        (source,) = meter.sources()
+    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
+    assert source.provenance == "estimated"
+    assert source.domain.endswith("x 4 W a hardware thread; nothing was measured")
+
+
+@pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
+def test_an_estimate_needs_a_number_of_watts(argument: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
+        EstimateMeter(argument)
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    return f"{sys.executable} {path}"
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit", "value"),
+    [("12.5 W", "W", 12.5), ("1.2e3 mW", "W", 1.2), ("3 kJ", "J", 3000.0), (" 7J", "J", 7.0)],
+)
+def test_a_command_that_ends_is_started_again(
+    printed: str, unit: str, value: float, tmp_path: Path
+) -> None:
+    words = script(tmp_path / "once.py", f"print('a header', '224 Watts'); print({printed!r})")
+    with CommandMeter(words) as meter:
+        (source,) = meter.sources()
+        assert (source.unit, source.provenance) == (unit, "measured")
+        assert [meter.read() for _ in range(2)] == [[value], [value]]
+
+
+def test_a_command_that_goes_on_is_read_as_it_prints(tmp_path: Path) -> None:
+    words = script(
+        tmp_path / "loop.py",
+        "import time\nfor n in range(10**6):\n    print(n, 'J', flush=True); time.sleep(0.01)",
+    )
+    with CommandMeter(words) as meter:
+        (first,), (second,) = meter.read(), meter.read()
+        assert 0 < first < second
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("raise SystemExit(3)", "the program ended with status 3 and printed no line such as"),
+        ("print('224 Watts')", "the program ended with status 0 and printed no line such as"),
+    ],
+)
+def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
+    words = script(tmp_path / "bad.py", text)
+    with pytest.raises(ConfigError) as told, CommandMeter(words):
+        pass
+    assert str(told.value).startswith(f"--meter command={words}: {line}")
+
+
+@pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
+def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--meter command"), CommandMeter(argument):
+        pass
+
+
+def test_the_sampler_reads_ten_times_a_second_and_survives_a_meter_that_goes_away(
+    tmp_path: Path,
+) -> None:
+    root = powercap(tmp_path)
+    with PowerSampler([("rapl", str(root))]) as sampler:
+        sampler.idle_baseline(time.sleep)
+        counts = [len(s) for s in sampler.log.series.values()]
+        (root / "intel-rapl:0/energy_uj").unlink()
+        while not sampler.log.faults:
+            time.sleep(0.01)
+    assert sampler.log.idle_ns is not None
+    assert min(counts) >= 10
+    assert sampler.log.faults["rapl:psys"].startswith("FileNotFoundError")
+
+
+def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
+    specs = [("rapl", str(tmp_path)), ("command", "/nosuch/program")]
+    with pytest.raises(ConfigError) as told, PowerSampler(specs):
+        pass
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+        "meter 'rapl'",
+        "--meter command=/nosuch/program",
+    ]
+
+
+def test_list_says_of_each_meter_whether_it_works_here() -> None:
+    told = dict(availability())
+    assert told["command"] == ""
+    assert "rapl" in told
