@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,
-            "runs": _runs,
+            "runs": verbs.runs,
         }
         return known[_verb(given)](given)
     except HarnessError as e:
@@ -314,27 +314,4 @@ def _list(arguments: list[str]) -> int:
         manifest = load_model(name).manifest
         lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
     show("\n".join(lines))
-    return 0
-
-
-def _runs(arguments: list[str]) -> int:
-    parser = Parser(prog="python -m harness runs", description="The runs made here, newest first.")
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
-    options = parser.parse_args(arguments)
-    if options.limit < 1:
-        raise ConfigError(f"--limit {options.limit}: it must be at least 1")
-    import sqlite3
-
-    from harness import database, table
-
-    path = database.path_in(Path(options.results))
-    try:
-        rows = database.newest_first(Path(options.results), options.limit)
-    except sqlite3.Error as e:
-        raise ConfigError(f"{path} cannot be read: {e}: remove it, runs make a new one") from None
-    if not rows:
-        say(f"no runs in {options.results}: make one, or pass --results DIR")
-        return 0
-    show("\n".join(table.run_lines(rows)))
     return 0

@@ -24,6 +24,9 @@ BUSY_NOISE: Mapping[str, float] = {"rate": 0.30, "body": 1.0, "tail": 4.0}
 nobody measured it; busy: where a run doubts its machine. docs/compare.md has the measurements.
 """
 
+MEASURED_NOISE = 0.02
+"""Of all kinds, where runs of one side tell how they differ: runs in a row do not show it all."""
+
 _MACHINE_DOUBTS = frozenset(("noisy-machine", "steal", "throttled", "busy-machine", "drift"))
 
 _HEADLINES = {
@@ -39,8 +42,8 @@ class Change(NamedTuple):
     """One number on both sides. before, after: geometric means over the side's runs.
 
     change, low, high: shares of `before`, e.g. 0.05 for 5 % more; [low, high] is the interval,
-    None where nothing tells it. noise: the share that a change must exceed as a whole to be one;
-    0 where runs of one side measured it, which is then in the interval. verdict: None where the
+    None where nothing tells it. noise: the share that the whole interval must exceed; where runs
+    of one side tell how they differ, that is in the interval already. verdict: None where the
     sides must not be ranked.
     """
 
@@ -94,7 +97,7 @@ def compare(
     assumed = dict(BUSY_NOISE if busy else CALM_NOISE)
     told = f"assumed, of a {'busy' if busy else 'calm'} machine: one run a side"
     if several:
-        assumed, told = dict.fromkeys(assumed, 0.0), "measured: several runs a side"
+        assumed, told = dict.fromkeys(assumed, MEASURED_NOISE), "measured: several runs a side"
     if noise is not None:
         assumed, told = dict.fromkeys(assumed, noise), "as given"
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
