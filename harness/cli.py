@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from harness import __version__
+from harness import __version__, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
 from harness.options import flag_name, option_key, visible_fields
+from harness.verbs import Parser
 
 EXAMPLES = """\
 examples:
@@ -28,10 +29,10 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, data, pitfalls, list, runs; each has its own --help
+  run (the default), check, compare, rerun, data, pitfalls, list, runs; each has its own --help
 """
 
-VERBS = ("run", "check", "data", "pitfalls", "list", "runs")
+VERBS = ("run", "check", "compare", "rerun", "data", "pitfalls", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -79,25 +80,22 @@ _OVERRIDDEN = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status; only a HarnessError is caught, one line a problem."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _fill_standard_streams()
     try:
-        verbs = {
+        known = {
             "run": _run,
             "check": _check,
+            "compare": verbs.compare,
+            "rerun": verbs.rerun,
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,
-            "runs": _runs,
+            "runs": verbs.runs,
         }
-        return verbs[_verb(given)](given)
+        return known[_verb(given)](given)
     except HarnessError as e:
         say(str(e))
         return e.exit_status
@@ -129,7 +127,7 @@ def _verb(given: list[str]) -> str:
 
 
 def run_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m harness",
         description="Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
         epilog=EXAMPLES,
@@ -240,7 +238,7 @@ def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _check(arguments: list[str]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m harness check",
         description="Derive a run's verdict again from its files, and compare it with result.json.",
     )
@@ -255,7 +253,7 @@ def _check(arguments: list[str]) -> int:
 
 
 def _data(arguments: list[str]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m harness data",
         description="Look at a dataset before a long run: labels, digest, every sample decoded.",
     )
@@ -274,7 +272,7 @@ def _data(arguments: list[str]) -> int:
 
 
 def _pitfalls(arguments: list[str]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m harness pitfalls",
         description="What each mistake in preparing the input costs: every change of a declared "
         "step, of precision and of framework alone against the model as declared. Without --model "
@@ -302,7 +300,7 @@ def _pitfalls(arguments: list[str]) -> int:
 
 
 def _list(arguments: list[str]) -> int:
-    parser = _Parser(prog="python -m harness list", description="What can be named.")
+    parser = Parser(prog="python -m harness list", description="What can be named.")
     parser.parse_args(arguments)
     from harness import registry
     from harness.manifest import load_model, named_models
@@ -330,26 +328,3 @@ def _meters() -> Iterator[str]:
     for name, entry in registry.rows("meter"):
         why = here.get(name, "")
         yield f"  {name:<16}{entry.about}{f'  (not here: {why})' if why else ''}"
-
-
-def _runs(arguments: list[str]) -> int:
-    parser = _Parser(prog="python -m harness runs", description="The runs made here, newest first.")
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="default: 20")
-    options = parser.parse_args(arguments)
-    if options.limit < 1:
-        raise ConfigError(f"--limit {options.limit}: it must be at least 1")
-    import sqlite3
-
-    from harness import database, table
-
-    path = database.path_in(Path(options.results))
-    try:
-        rows = database.newest_first(Path(options.results), options.limit)
-    except sqlite3.Error as e:
-        raise ConfigError(f"{path} cannot be read: {e}: remove it, runs make a new one") from None
-    if not rows:
-        say(f"no runs in {options.results}: make one, or pass --results DIR")
-        return 0
-    show("\n".join(table.run_lines(rows)))
-    return 0

@@ -1,49 +1,50 @@
 """results/runs.sqlite: one row a run, so that runs can be listed without opening folders."""
 
+import csv
+import io
+import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    folder TEXT PRIMARY KEY,
-    started TEXT NOT NULL,
-    scenario TEXT NOT NULL,
-    backend TEXT NOT NULL,
-    model TEXT NOT NULL,
-    dataset TEXT NOT NULL,
-    mode TEXT NOT NULL,
-    verdict TEXT NOT NULL,
-    reasons TEXT NOT NULL,
-    headline_value REAL,
-    headline_unit TEXT,
-    p50_ns INTEGER,
-    p99_ns INTEGER,
-    completed_per_s REAL,
-    accuracy REAL,
-    harness_commit TEXT
-)
-"""
-COLUMNS = (
-    "folder",
-    "started",
-    "scenario",
-    "backend",
-    "model",
-    "dataset",
-    "mode",
-    "verdict",
-    "reasons",
-    "headline_value",
-    "headline_unit",
-    "p50_ns",
-    "p99_ns",
-    "completed_per_s",
-    "accuracy",
-    "harness_commit",
-)
+SCHEMA = 2
+"""In the file's user_version. 1, which wrote 0 there, had no host and no metric."""
+
+_TYPES = {
+    "folder": "TEXT PRIMARY KEY",
+    "started": "TEXT NOT NULL",
+    "scenario": "TEXT NOT NULL",
+    "backend": "TEXT NOT NULL",
+    "model": "TEXT NOT NULL",
+    "dataset": "TEXT NOT NULL",
+    "mode": "TEXT NOT NULL",
+    "verdict": "TEXT NOT NULL",
+    "reasons": "TEXT NOT NULL",
+    "headline_value": "REAL",
+    "headline_unit": "TEXT",
+    "p50_ns": "INTEGER",
+    "p99_ns": "INTEGER",
+    "completed_per_s": "REAL",
+    "accuracy": "REAL",
+    "harness_commit": "TEXT",
+    "host": "TEXT",
+    "metric": "TEXT",
+}
+COLUMNS = tuple(_TYPES)
+_ADDED = ("host", "metric")
+"""By schema 2; older rows have none."""
+
+_CONDITIONS = {
+    "model": "model GLOB ?",
+    "backend": "backend GLOB ?",
+    "host": "host GLOB ?",
+    "scenario": "scenario = ?",
+    "verdict": "verdict = ?",
+    "since": "started >= ?",
+}
+_LOCKED_S = 5
 
 
 def path_in(results: Path) -> Path:
@@ -52,11 +53,21 @@ def path_in(results: Path) -> Path:
 
 def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
     """Raises sqlite3.Error; the run's own folder does not depend on it."""
+    with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
+        db.execute("BEGIN IMMEDIATE")  # two first runs at once: one makes the table
+        _migrate(db)
+        names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
+        query = f"INSERT OR REPLACE INTO runs ({names}) VALUES ({marks})"  # noqa: S608 - our own names
+        db.execute(query, _row(folder, result))
+
+
+def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
     latency = result.get("latency_ns") or {}
     headline = result.get("headline") or {}
     accuracy = result.get("accuracy") or {}
     throughput = result.get("throughput_per_s") or {}
-    row = (
+    environment = result["environment"]
+    return (
         folder,
         result["started"],
         result["scenario"],
@@ -72,19 +83,66 @@ def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
         latency.get("p99"),
         throughput.get("completed"),
         accuracy.get("value"),
-        (result["environment"].get("harness") or {}).get("commit"),
+        (environment.get("harness") or {}).get("commit"),
+        (environment.get("machine") or {}).get("host"),
+        accuracy.get("metric"),
     )
-    with closing(sqlite3.connect(path_in(results), timeout=5)) as db, db:
-        db.execute(_SCHEMA)
-        marks = ", ".join("?" * len(COLUMNS))
-        db.execute(f"INSERT OR REPLACE INTO runs VALUES ({marks})", row)  # noqa: S608 - marks only
 
 
-def newest_first(results: Path, limit: int) -> list[dict[str, Any]]:
-    """[] where there is no database yet."""
+def _migrate(db: sqlite3.Connection) -> None:
+    """To SCHEMA, from no table at all or an older one."""
+    have = _columns(db)
+    if not have:
+        wanted = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+        db.execute(f"CREATE TABLE runs ({wanted})")
+    for name in _ADDED:
+        if have and name not in have:
+            db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_TYPES[name]}")
+    db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def _columns(db: sqlite3.Connection) -> set[str]:
+    """Of the table there is; a DatabaseError where a newer harness made it."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA:
+        raise sqlite3.DatabaseError(
+            f"it has schema {version}, this harness knows {SCHEMA}: update the harness"
+        )
+    return {row[1] for row in db.execute("PRAGMA table_info(runs)")}
+
+
+def newest_first(
+    results: Path, limit: int | None = None, **conditions: str
+) -> list[dict[str, Any]]:
+    """[] where there is no database yet. The file is not changed, whatever its schema.
+
+    conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC).
+    Each row also says whether its folder was `removed`. Raises sqlite3.Error.
+    """
     if not path_in(results).is_file():
         return []
-    with closing(sqlite3.connect(path_in(results), timeout=5)) as db:
+    with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db:
         db.row_factory = sqlite3.Row
-        query = "SELECT * FROM runs ORDER BY started DESC, folder DESC LIMIT ?"
-        return [dict(row) for row in db.execute(query, (limit,))]
+        have = _columns(db)
+        if not have:
+            return []
+        columns = ", ".join(n if n in have or n not in _ADDED else f"NULL AS {n}" for n in COLUMNS)
+        where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
+        query = (
+            f"SELECT * FROM (SELECT {columns} FROM runs) WHERE {where} "  # noqa: S608 - our own names
+            "ORDER BY started DESC, folder DESC LIMIT ?"
+        )
+        values = (*conditions.values(), -1 if limit is None else limit)
+        rows = [dict(row) for row in db.execute(query, values)]
+    return [{**row, "removed": not (results / row["folder"]).is_dir()} for row in rows]
+
+
+def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
+    """kind: csv, with a header and '' for what was not measured; or json, with null."""
+    if kind == "json":
+        return json.dumps(rows, indent=2)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, (*COLUMNS, "removed"), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")

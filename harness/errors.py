@@ -5,6 +5,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 +-- PluginUnavailable    3   a plug-in cannot be imported here, or raises in load or warm-up
 +-- RunInvalid           4   the run finished and its numbers must not be quoted
 +-- RunDied              5   the measured process died or hung
++-- Regression           6   a comparison found what --fail-on forbids
 
 Anything else that reaches the top is our own bug and keeps its traceback.
 """
@@ -34,6 +35,10 @@ class RunDied(HarnessError):
 
 class RunHung(RunDied):
     """No completion although samples were due; the measured process was killed."""
+
+
+class Regression(HarnessError):
+    exit_status = 6
 
 
 def one_line(error: BaseException | str) -> str:

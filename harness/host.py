@@ -140,6 +140,7 @@ def fingerprint() -> Mapping[str, Any]:
     """environment.json: machine, system, versions, settings that change speed."""
     return {
         "machine": {
+            "host": platform.node() or None,
             "cpu": _cpu_model(),
             "architecture": platform.machine(),
             "cores_online": os.cpu_count(),

@@ -257,6 +257,7 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
             "unit": score.unit,
             "samples": score.samples,
             "target": target,
+            "lower_is_better": score.lower_is_better,
             "details": dict(score.details),
             "compared": compared._asdict() if compared else None,
             "source": "LoadGen mlperf_log_accuracy.json",

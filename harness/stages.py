@@ -8,6 +8,7 @@ Per sample the six stages sum to the end-to-end latency.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,6 +28,8 @@ _EDGES = (
     "postprocessed_ns",
     "completed_ns",
 )
+STAGE_EDGES = dict(zip(STAGES, pairwise(_EDGES), strict=True))
+"""stage -> the columns it begins and ends at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
     summary: dict[str, Mapping[str, float]] = {}
-    for stage, begin, end in zip(STAGES, _EDGES[:-1], _EDGES[1:], strict=True):
+    for stage, (begin, end) in STAGE_EDGES.items():
         spent = done.columns[end] - done.columns[begin]
         ordered = np.sort(spent)
         summary[stage] = {

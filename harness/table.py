@@ -42,7 +42,7 @@ def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """`python -m harness runs`: one line a run."""
+    """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
     width = max(len(r["folder"]) for r in rows)
     yield f"{'folder':<{width}}  {'verdict':<8}{'headline':>22}{'p99':>11}{'accuracy':>10}  reasons"
     for row in rows:
@@ -50,9 +50,10 @@ def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         headline = _quantity({"value": value, "unit": unit}) if value is not None else "-"
         p99 = show_ns(row["p99_ns"]) if row["p99_ns"] is not None else "-"
         accuracy = f"{row['accuracy']:.2f}" if row["accuracy"] is not None else "-"
+        gone = "(removed) " if row["removed"] else ""
         yield (
             f"{row['folder']:<{width}}  {row['verdict']:<8}{headline:>22}{p99:>11}{accuracy:>10}"
-            f"  {row['reasons']}".rstrip()
+            f"  {gone}{row['reasons']}".rstrip()
         )
 
 

@@ -273,6 +273,8 @@ def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
     reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
     failed = _result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
     database.add(tmp_path, "second.partial", failed)
+    for name in ("first", "second.partial"):
+        (tmp_path / name).mkdir()
     assert main(["runs", "--results", str(tmp_path)]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows == [

@@ -54,7 +54,7 @@ def test_every_series_asked_for_is_served() -> None:
 
 
 def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         x, y, w, h = (panel["gridPos"][k] for k in "xywh")
         cells = {(i, j) for i in range(x, x + w) for j in range(y, y + h)}

@@ -1,0 +1,185 @@
+"""A finished run as its folder holds it, and the numbers that it gave."""
+
+import glob
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness import records, results
+from harness.analysis import spread
+from harness.errors import ConfigError
+from harness.manifest import load_yaml
+from harness.stages import STAGE_EDGES, STAGES, Completions, query_latency_ns
+from harness.types import Array
+
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
+_TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
+_NEEDED = (
+    *("verdict", "reasons", "doubts", "scenario", "mode", "backend", "model", "dataset"),
+    *("latency_ns", "throughput_per_s", "accuracy", "stages_ns"),
+)
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class Number(NamedTuple):
+    """One number of a run.
+
+    kind: what noise is to be expected: `rate`, `body`, `tail` or `exact`. draws: (DRAWS,) of
+    spread.py, None where only the number itself is known.
+    """
+
+    value: float
+    unit: str
+    kind: str
+    draws: Array | None = None
+    higher_is_better: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun:
+    """result, environment, config: the content of these files. name: the folder's."""
+
+    name: str
+    folder: Path
+    result: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    config: Mapping[str, Any]
+    numbers: Mapping[str, Number]
+
+
+def side(text: str) -> list[FinishedRun]:
+    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`)."""
+    return [read(folder) for folder in _folders(text)]
+
+
+def read(folder: Path) -> FinishedRun:
+    """A ConfigError names the file that is missing, or is not what a run writes."""
+    result = _json(folder / results.RESULT)
+    config = folder / results.CONFIG
+    if not config.is_file():
+        raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
+    plain = load_yaml(config)
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{config} is not a configuration")
+    if lacking := [name for name in _NEEDED if name not in result]:
+        raise ConfigError(
+            f"{folder / results.RESULT} has no {', '.join(lacking)}: `check` says more"
+        )
+    evidence = records.read(folder / "performance" / "run_1", "")
+    try:
+        done = evidence.done if evidence else None
+        samples_per_query = evidence.plan.samples_per_query if evidence else 1
+        return FinishedRun(
+            name=folder.resolve().name,
+            folder=folder,
+            result=result,
+            environment=_json(folder / results.ENVIRONMENT),
+            config=plain,
+            numbers=dict(_numbers(result, done, samples_per_query)),
+        )
+    except _UNREADABLE as e:
+        raise ConfigError(
+            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: `check` says more"
+        ) from e
+
+
+def _folders(text: str) -> Iterator[Path]:
+    """Each once, however often and by whatever link it is named."""
+    seen = set()
+    for part in [text] if Path(text).is_dir() else text.split(","):
+        literal = Path(part).is_dir() or glob.escape(part) == part
+        found = [Path(part)] if literal else sorted(map(Path, glob.glob(part)))  # noqa: PTH207 - absolute patterns
+        made = [p for p in found if literal or _is_finished(p)]
+        if not made:
+            raise ConfigError(f"{part!r} matches no finished run: see `runs`")
+        for folder in made:
+            if folder.resolve() not in seen:
+                seen.add(folder.resolve())
+                yield folder
+
+
+def _is_finished(folder: Path) -> bool:
+    """A link is another name of one of them: `latest`."""
+    named = folder.is_symlink() or folder.name.endswith(".partial")
+    return (folder / results.RESULT).is_file() and not named
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{path} is not JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not what a run writes")
+    return content
+
+
+def _numbers(
+    result: Mapping[str, Any], done: Completions | None, samples_per_query: int
+) -> Iterator[tuple[str, Number]]:
+    """Of Offline no latencies and no queueing: they only say how much was asked for at once."""
+    offline = result["scenario"] == "offline"
+    if done is not None and len(done):
+        rate = (result["throughput_per_s"] or {}).get("completed")
+        if rate:
+            draws = spread.drawn_rate(
+                done.columns["completed_ns"], int(done.columns["scheduled_ns"].min())
+            )
+            yield "throughput", Number(rate, "samples/s", "rate", draws, higher_is_better=True)
+        if not offline and result["latency_ns"]:
+            yield from _latencies(result["latency_ns"], done, samples_per_query)
+        yield from _stages(result["stages_ns"], done, STAGES[2:] if offline else STAGES)
+    yield from _plain(result)
+
+
+def _latencies(
+    said: Mapping[str, Any], done: Completions, samples_per_query: int
+) -> Iterator[tuple[str, Number]]:
+    """said: LoadGen's, of queries; how far they spread is told by the journal."""
+    latency_ns = query_latency_ns(done, samples_per_query)
+    if not len(latency_ns):
+        return
+    completed_ns = done.columns["completed_ns"][: len(latency_ns) * samples_per_query]
+    block = spread.blocks(completed_ns.reshape(-1, samples_per_query).max(axis=1))
+    drawn = spread.drawn_percentiles(latency_ns, block, PERCENTILES)
+    for name, draws in drawn.items():
+        if said.get(name) is not None:
+            kind = "tail" if name in _TAIL else "body"
+            yield name, Number(float(said[name]), "ns", kind, draws)
+
+
+def _stages(
+    said: Mapping[str, Any], done: Completions, stages: Sequence[str]
+) -> Iterator[tuple[str, Number]]:
+    block = spread.blocks(done.columns["completed_ns"])
+    wanted = {name: PERCENTILES[name] for name in ("p50", "p99")}
+    for stage in stages:
+        begin, end = STAGE_EDGES[stage]
+        spent_ns = done.columns[end] - done.columns[begin]
+        drawn = spread.drawn_percentiles(spent_ns, block, wanted)
+        for name in wanted:
+            kind = "tail" if name in _TAIL else "body"
+            yield f"{stage}.{name}", Number(float(said[stage][name]), "ns", kind, drawn[name])
+
+
+def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
+    """Numbers without an interval of their own."""
+    process = result.get("measured_process")
+    if process:
+        yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns", "body")
+    headline = result.get("headline")
+    if headline and headline["unit"] == "ns":  # early stopping's estimate; others stand above
+        yield "headline", Number(float(headline["value"]), "ns", "tail")
+    accuracy = result.get("accuracy")
+    if accuracy and accuracy["value"] is not None:
+        higher = not accuracy.get("lower_is_better", False)
+        value, unit = accuracy["value"], accuracy["unit"]
+        yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
+    power = result.get("power") or {}
+    for name in ("joules_per_query", "joules_per_sample"):
+        if isinstance(power.get(name), int | float):
+            yield name, Number(float(power[name]), "J", "body")
