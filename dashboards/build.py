@@ -302,7 +302,7 @@ def build() -> str:
     made.with_variable(_chosen_runs())
     for name, label, default in (
         ("other", "Lay over it the run", "none"),
-        ("shift", "that was earlier by", "0s"),
+        ("shift", "that was earlier by", "1h"),
     ):
         made.with_variable(dashboard.TextBoxVariable(name).label(label).default_value(default))
     for panel in [*summary(), rate_lines(), latency_lines(), latency_map(), stages(), *inside()]:

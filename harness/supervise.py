@@ -163,6 +163,8 @@ class MeasuredProcess:
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
+                    with suppress(TimeoutError):  # it may have spoken, and ended, just now
+                        return self._channel.receive(0)
                     return None
                 if left <= 0:
                     raise

@@ -1,11 +1,15 @@
 """Messages between the two processes, and what a dead one looks like."""
 
 import socket
+import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from harness.channel import Channel
+from harness.supervise import MeasuredProcess
 
 
 @pytest.fixture
@@ -39,3 +43,23 @@ def test_nothing_within_the_time_is_a_timeout(pair: tuple[Channel, Channel]) -> 
     ours, _theirs = pair
     with pytest.raises(TimeoutError):
         ours.receive(0.01)
+
+
+class _SpeaksAsItEnds:
+    """No message while the supervisor waits; one by the time it has found the process dead."""
+
+    def __init__(self) -> None:
+        self._answers: list[dict[str, object] | None] = [None, {"event": "ended"}]
+
+    def receive(self, _limit_s: float) -> dict[str, object]:
+        answer = self._answers.pop(0)
+        if answer is None:
+            raise TimeoutError
+        return answer
+
+
+def test_what_a_process_said_last_is_heard_although_it_has_ended() -> None:
+    process = MeasuredProcess.__new__(MeasuredProcess)
+    process._channel = cast(Channel, _SpeaksAsItEnds())
+    process._process = cast("subprocess.Popen[bytes]", SimpleNamespace(poll=lambda: 0))
+    assert process._receive(10.0) == {"event": "ended"}
