@@ -37,7 +37,6 @@ from harness.manifest import load_model
 from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
-from harness.power import PowerLog
 from harness.progress import Progress, end_loading, show_loading
 from harness.sampler import PowerSampler, Repeated
 from harness.signals import Stopped, Stopping, stoppable
@@ -128,6 +127,7 @@ class _MainJob:
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         self._host = HostReader()
+        self._power = PowerSampler(config.meter) if config.meter else None
         self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
         exporter.describe_run(
             {
@@ -165,19 +165,19 @@ class _MainJob:
     @contextmanager
     def _sampled(self) -> Iterator[None]:
         """Machine and meters are read from before the spawn until after the exit, however it ends."""
-        meters = PowerSampler(self._config.meter) if self._config.meter else None
         try:
             with ExitStack() as stack:
-                if meters is not None:
-                    stack.enter_context(meters).idle_baseline(time.sleep)
+                if self._power is not None:
+                    stack.enter_context(self._power).idle_baseline(time.sleep)
                 stack.enter_context(Repeated(self._host.look, HOST_PERIOD_S, "host"))
                 yield
         finally:
             if self.has_measured:
                 with self._stopping.allowed(False):
-                    self._keep_samples(meters.log if meters is not None else None)
+                    self._keep_samples()
 
-    def _keep_samples(self, power: PowerLog | None) -> None:
+    def _keep_samples(self) -> None:
+        power = self._power.log if self._power is not None else None
         self.findings.host, self.findings.power = self._host.log, power
         try:
             records.write_samples(self._folder.path, self._host.log, power)

@@ -22,6 +22,10 @@ _IDLE_MARGIN_S = 0.2
 """Around the idle baseline, so that every meter has been read before it begins and after it ends."""
 
 
+END_LIMIT_S = 5.0
+"""For the last reading of each; then its thread is left behind, and ends with the supervisor."""
+
+
 class Repeated:
     """Calls `look` on a thread of its own, `period_s` after it last returned, until stopped."""
 
@@ -41,7 +45,7 @@ class Repeated:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join()
+        self._thread.join(END_LIMIT_S)  # a device that does not answer must not keep the run
 
     def _run(self) -> None:
         self._look()
@@ -129,9 +133,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Powe
     return meters
 
 
-NEEDS_ARGUMENT = {
-    "command": "--meter 'command=PROGRAM ...': any program that prints watts or joules"
-}
+_NEEDS_ARGUMENT = {"command"}
 
 
 def availability() -> Iterator[tuple[str, str]]:
@@ -139,7 +141,7 @@ def availability() -> Iterator[tuple[str, str]]:
     for name, entry in registry.METERS.items():
         if not entry.installed:
             yield name, f"not installed: extra {entry.extra!r}"
-        elif name in NEEDS_ARGUMENT:
+        elif name in _NEEDS_ARGUMENT:
             yield name, ""
         else:
             try:

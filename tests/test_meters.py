@@ -8,13 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from harness.errors import ConfigError
+from harness import sampler as sampler_module
+from harness.errors import ConfigError, PluginUnavailable
 from harness.meters import rapl
 from harness.meters.command import CommandMeter
 from harness.meters.estimate import EstimateMeter
 from harness.meters.hwmon import HwmonMeter
 from harness.meters.nvml import NvmlMeter
 from harness.meters.rapl import RaplMeter
+from harness.power import PowerLog
 from harness.sampler import PowerSampler, availability
 from tests.power_trees import MAX_UJ, files, powercap
 
@@ -278,3 +280,65 @@ def test_list_says_of_each_meter_whether_it_works_here() -> None:
     told = dict(availability())
     assert told["command"] == ""
     assert "rapl" in told
+
+
+PLUG_IN = """
+import threading
+from harness.types import PowerSource
+
+class Odd:
+    def __init__(self, argument):
+        self.argument, self.reads = argument, 0
+    def __enter__(self):
+        if self.argument == "raises":
+            raise RuntimeError("no device")
+        return self
+    def __exit__(self, *exc):
+        pass
+    def sources(self):
+        return [PowerSource("odd:a", "a", "W"), PowerSource("odd:b", "b", "W")]
+    def read(self):
+        self.reads += 1
+        if self.argument == "blocks" and self.reads > 2:
+            threading.Event().wait()
+        return {"short": [1.0], "nan": [1.0, float("nan")]}.get(self.argument, [1.0, None])
+"""
+
+
+def sampled(tmp_path: Path, argument: str, sleep_s: float = 0.2) -> PowerLog:
+    (tmp_path / "odd.py").write_text(PLUG_IN)
+    with PowerSampler([(f"{tmp_path}/odd.py:Odd", argument)]) as sampler:
+        time.sleep(sleep_s)
+    return sampler.log
+
+
+@pytest.mark.parametrize(
+    ("argument", "counted", "fault"),
+    [
+        ("", (True, False), None),
+        ("short", (False, False), "ValueError: zip() argument 2 is shorter"),
+        ("nan", (True, False), "ValueError: it read nan W"),
+    ],
+)
+def test_a_meter_of_the_users_own_may_be_odd(
+    argument: str, counted: tuple[bool, bool], fault: str | None, tmp_path: Path
+) -> None:
+    log = sampled(tmp_path, argument)
+    assert (bool(log.series["odd:a"]), bool(log.series["odd:b"])) == counted
+    if fault is None:
+        assert log.faults == {}
+    else:
+        assert log.faults["odd:b"].startswith(fault)
+
+
+def test_a_meter_that_raises_as_it_is_opened_is_a_plug_in_at_fault(tmp_path: Path) -> None:
+    with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no device$"):
+        sampled(tmp_path, "raises")
+
+
+def test_a_meter_that_blocks_does_not_keep_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "END_LIMIT_S", 0.1)
+    log = sampled(tmp_path, "blocks", sleep_s=0.3)
+    assert len(log.series["odd:a"]) == 2
