@@ -113,7 +113,6 @@ class _MainJob:
         self._metric = config.metric or default_metric(self._model)
         self._config = config
         preflight.check(config, self._model, self._dataset, self._metric)
-        preflight.obtain_model(config, self._model)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         self._folder = results.new_folder(
             config.out, config.scenario, config.backend, self._model.name
@@ -146,6 +145,7 @@ class _MainJob:
 
     def measure(self) -> None:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
+        preflight.obtain_model(self._config, self._model)
         self.save()
         probe = host.noise_floor(NOISE_PROBE_S)
         self.findings.noise = probe.to_json()
