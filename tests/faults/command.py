@@ -27,6 +27,12 @@ SOON = ("--hang-timeout", "6s")
 """For what blocks; shorter, and a busy machine's start would count as blocked."""
 
 
+def only_all(*values: Any) -> list[Any]:
+    """Rows that `./test.sh --all` runs and `./test.sh` does not: one of their kind does there."""
+    several = [v if isinstance(v, tuple) else (v,) for v in values]
+    return [pytest.param(*v, marks=pytest.mark.slow) for v in several]
+
+
 class Ended(NamedTuple):
     status: int
     printed: str

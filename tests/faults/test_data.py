@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.faults.command import DATA, ROOT, SERVER, SHORT, SOON, codes, result, run, start
+from tests.faults.command import (
+    DATA,
+    ROOT,
+    SERVER,
+    SHORT,
+    SOON,
+    codes,
+    only_all,
+    result,
+    run,
+    start,
+)
 from tests.pictures import write
 from tests.test_images import jpeg_bomb
 
@@ -96,6 +107,7 @@ def test_a_metric_that_raises_is_no_score(metric: str, why: str, tmp_path: Path)
     assert result(tmp_path / "r")["accuracy"]["reason"] == f"scoring with {metric!r} {why}"
 
 
+@pytest.mark.slow
 def test_data_or_a_model_that_changed_since_is_refused(tmp_path: Path) -> None:
     assert run(*NULL, "--mode", "performance", "--out", f"{tmp_path}/first").status == 0
     config = yaml.safe_load((tmp_path / "first/config.yaml").read_text())
@@ -229,7 +241,7 @@ def test_a_run_killed_while_it_fills_the_cache_costs_only_work(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "metric",
-    [*(pytest.param(m, marks=pytest.mark.slow) for m in ("GivesNan", "GivesNothing")), "Leaves"],
+    ["Leaves", *only_all("GivesNan", "GivesNothing")],
 )
 def test_a_metric_that_gives_no_score_loses_no_number(metric: str, tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:{metric}"))

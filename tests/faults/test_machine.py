@@ -24,6 +24,7 @@ from tests.faults.command import (
     doubts,
     ended,
     gone,
+    only_all,
     result,
     run,
     start,
@@ -33,9 +34,7 @@ from tests.faults.command import (
 from tests.power_trees import counting, powercap
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
-TERM, HUP = (
-    pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGHUP)
-)
+TERM, HUP = only_all(signal.SIGTERM, signal.SIGHUP)
 SIGNALS = [signal.SIGINT, TERM, HUP]
 
 
@@ -64,6 +63,7 @@ def test_ctrl_c_twice_still_saves(tmp_path: Path) -> None:
     assert codes(tmp_path / "r.partial") == ["interrupted"]
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
     """Right after LoadGen's end, where reading a large journal and its logs takes a moment."""
     process = start(
@@ -84,7 +84,7 @@ def test_a_signal_while_the_run_is_saved_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "stream",
-    [*(pytest.param(s, marks=pytest.mark.slow) for s in ("stdout", "stderr")), "both"],
+    ["both", *only_all("stdout", "stderr")],
 )
 def test_a_closed_stream_changes_nothing(stream: str, tmp_path: Path) -> None:
     close = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[stream]
@@ -120,7 +120,7 @@ def test_a_signal_before_the_run_leaves_a_folder_that_says_so(
     assert codes(tmp_path / "r.partial") == ["interrupted"]
 
 
-@pytest.mark.parametrize("where", ["load", "warm-up", "run"])
+@pytest.mark.parametrize("where", ["run", *only_all("load", "warm-up")])
 def test_the_measured_process_dies_with_its_supervisor(where: str, tmp_path: Path) -> None:
     backend = {"load": "BlocksInLoad", "warm-up": "BlocksInWarmUp", "run": "Faulty"}[where]
     process = start(*LONG, "--backend", f"{FAULTY}:{backend}", "--out", str(tmp_path / "r"))
@@ -138,8 +138,8 @@ def test_the_measured_process_dies_with_its_supervisor(where: str, tmp_path: Pat
     assert codes(tmp_path / "r.partial") == ["did-not-finish"]
 
 
-@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGKILL])
-@pytest.mark.parametrize("where", ["warm-up", "scoring"])
+@pytest.mark.parametrize("number", [*SIGNALS, *only_all(signal.SIGKILL)])
+@pytest.mark.parametrize("where", ["warm-up", *only_all("scoring")])
 def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
     where: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_signal_in_warm_up_or_scoring_leaves_a_folder_that_says_so(
         assert result(folder)["latency_ns"]["p99"] > 0
 
 
-@pytest.mark.parametrize("backend", ["BlocksInLoad", "BlocksInWarmUp"])
+@pytest.mark.parametrize("backend", ["BlocksInLoad", *only_all("BlocksInWarmUp")])
 @pytest.mark.parametrize("number", [signal.SIGKILL, TERM])
 def test_killing_the_measured_process_before_its_run_is_told(
     number: signal.Signals, backend: str, tmp_path: Path
@@ -196,6 +196,7 @@ def test_killing_the_measured_process_is_told(number: signal.Signals, tmp_path: 
     assert codes(tmp_path / "r.partial") == ["died"]
 
 
+@pytest.mark.slow
 def test_a_stopped_and_continued_process_is_flagged(tmp_path: Path) -> None:
     process = start(*SERVER, "--target-qps", "500", "--duration", "8s", "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
@@ -219,6 +220,7 @@ def test_a_process_stopped_for_good_is_hung(tmp_path: Path) -> None:
     assert gone([measured])
 
 
+@pytest.mark.slow
 def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
@@ -255,6 +257,7 @@ def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_pat
     assert check(tmp_path / "r") == []
 
 
+@pytest.mark.slow
 def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path) -> None:
     process = start(*SERVER, "--target-qps", "1000", "--duration", "3s", "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
