@@ -80,7 +80,8 @@ class Exporter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
-            yield from list(self._families())
+            families = list(self._families())
+        return iter(families)  # they are text without the lock
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:

@@ -1,9 +1,11 @@
 """The dashboard, rules and configuration for Prometheus and Grafana: consistent, and true of real runs."""
 
+import copy
 import importlib.util
 import json
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from harness.tally import EDGES_NS
+from tests import grafana_schema
 from tests.faults.command import ROOT, result, run
 from tests.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
 from tests.support import SCENARIOS
@@ -72,6 +75,42 @@ def test_the_files_that_start_it_all_name_files_that_exist() -> None:
     source = yaml.safe_load((DASHBOARDS / "provisioning/datasources/prometheus.yml").read_text())
     scraped = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())["global"]
     assert source["datasources"][0]["jsonData"]["timeInterval"] == scraped["scrape_interval"]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the TypeScript compiler and Grafana's types."""
+    folder = tmp_path_factory.mktemp("typescript")
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm")
+    words = ["npm", "install", "--silent", "--no-audit", "--no-fund", *grafana_schema.PACKAGES]
+    if subprocess.run(words, cwd=folder, check=False).returncode:
+        pytest.skip("Grafana's types cannot be fetched")
+    return folder
+
+
+def _type_errors(dashboard: dict[str, Any], folder: Path) -> list[str]:
+    text = grafana_schema.typescript(dashboard, folder / "node_modules")
+    (folder / "made.ts").write_text(text)
+    options = "--noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext"
+    done = subprocess.run(
+        ["node_modules/.bin/tsc", *options.split(), "--target", "es2020", "made.ts"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return re.findall(r"^made.ts.*error.*", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_dashboard_fits_grafanas_own_types(compiler: Path) -> None:
+    assert _type_errors(DASHBOARD, compiler) == []
+    wrong = copy.deepcopy(DASHBOARD)
+    wrong["panels"][6]["options"]["legend"]["displayMode"] = "nosuch"
+    wrong["panels"][6]["fieldConfig"]["defaults"]["custom"]["nosuch"] = 1
+    wrong["refresh"] = 1
+    assert len(_type_errors(wrong, compiler)) == 3
 
 
 @pytest.fixture(scope="module")

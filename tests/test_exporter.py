@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.config import RunConfig
+from harness.config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.exporter import PAGE_LASTS_S, Exporter, MetricsEndpoint
-from harness.parse import Endpoint, Slo
+from harness.parse import Endpoint, Slo, parse_endpoint
 from harness.tally import EDGES_NS, Histogram, Tally
 from harness.watch import Watcher
 from tests.faults.command import ROOT, result, start
@@ -247,6 +247,41 @@ def test_a_taken_port_that_was_asked_for_is_refused_and_the_default_one_only_tol
                 f"no metrics at {endpoint}: Address already in use: "
                 "--metrics HOST:PORT serves them elsewhere"
             )
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("127.0.0.1:9464", Endpoint("127.0.0.1", 9464)),
+        ("localhost:0", Endpoint("localhost", 0)),
+        ("[::1]:9464", Endpoint("::1", 9464)),
+    ],
+)
+def test_places_to_listen(text: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+    assert str(endpoint) == text
+
+
+@pytest.mark.parametrize("text", ["9464", ":9464", "localhost", "::1:9464", "a:65536", "a:-1"])
+def test_what_is_no_place_to_listen(text: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=f"^{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464$",
+    ):
+        parse_endpoint(text)
+
+
+def test_where_a_run_was_watched_is_not_repeated() -> None:
+    watched = config(metrics=FREE, metrics_linger_ns=10**9)
+    assert to_plain(watched) == to_plain(config(no_metrics=True)) == to_plain(config())
+
+
+def test_none_and_some_contradict_each_other() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^--no-metrics serves nothing: drop it, or --metrics and --metrics-linger$",
+    ):
+        config(no_metrics=True, metrics=FREE)
 
 
 def test_the_port_is_free_again_at_the_end() -> None:

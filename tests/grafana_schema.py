@@ -1,0 +1,41 @@
+"""A dashboard as TypeScript that compiles only if it fits Grafana's own types."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("@grafana/schema@11.6.0", "typescript@5.7.3")
+_PANELS = {
+    "timeseries": "timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen",
+    "stat": "stat/panelcfg/x/StatPanelCfg_types.gen",
+    "heatmap": "heatmap/panelcfg/x/HeatmapPanelCfg_types.gen",
+    "table": "table/panelcfg/x/TablePanelCfg_types.gen",
+}
+_HAS_FIELDS = ("timeseries", "heatmap", "table")
+
+# JSON holds the values of enums, which TypeScript takes for other types than the enums.
+_HEAD = """
+import type { Dashboard } from '@grafana/schema';
+type Plain<T> = T extends string ? `${T}` : T extends number | boolean ? T
+  : T extends (infer U)[] ? Plain<U>[] : T extends object ? { [K in keyof T]: Plain<T[K]> } : T;
+"""
+
+
+def typescript(dashboard: dict[str, Any], modules: Path) -> str:
+    """modules: the node_modules folder that PACKAGES are in."""
+    raw = modules / "@grafana/schema/dist/esm/raw/composable"
+    text = [_HEAD]
+    for kind, path in _PANELS.items():
+        text.append(f"import type * as {kind} from {json.dumps(str(raw / path))};")
+    text.append(f"export const whole: Plain<Dashboard> = {json.dumps(dashboard)};")
+    for n, panel in enumerate(dashboard["panels"]):
+        kind = panel["type"]
+        options = json.dumps(panel.get("options", {}))
+        text.append(f"export const o{n}: Plain<Partial<{kind}.Options>> = {options};")
+        custom = panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
+        if kind in _HAS_FIELDS:
+            fields = json.dumps(custom)
+            text.append(f"export const f{n}: Plain<Partial<{kind}.FieldConfig>> = {fields};")
+        else:
+            assert not custom
+    return "\n".join(text) + "\n"
