@@ -327,4 +327,4 @@ def _meters() -> Iterator[str]:
     here = dict(sampler.availability())
     for name, entry in registry.rows("meter"):
         why = here.get(name, "")
-        yield f"  {name:<16}{entry.about}{f'  (not here: {why})' if why else ''}"
+        yield f"  {name:<16}{entry.about}{f'  ({why})' if why else ''}"

@@ -37,6 +37,7 @@ from harness.verdict import (
     slo_reasons,
 )
 
+NOT_STORED = "the run ended before what its meters read was stored"
 _LOADGEN_PERCENTILES = {
     "p50": "50.00",
     "p90": "90.00",
@@ -270,6 +271,8 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
 
 
 def _power(found: Findings, run: Evidence | None, done: Completions | None) -> Mapping[str, Any]:
+    if found.power is None and found.config.meter:
+        return {"power": None, "power_reason": NOT_STORED}
     values = run.log.values if run is not None and run.logged else {}
     queries = done.issued // run.plan.samples_per_query if run and done else 0
     return report(found.power, values, queries, len(done) if done else 0)

@@ -149,4 +149,4 @@ def availability() -> Iterator[tuple[str, str]]:
                     open_meters([(name, "")], stack)
                 yield name, ""
             except HarnessError as e:
-                yield name, str(e).removeprefix(f"meter {name!r}: ")
+                yield name, f"not here: {str(e).removeprefix(f'meter {name!r}: ')}"

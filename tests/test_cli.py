@@ -239,6 +239,28 @@ def test_list_says_what_is_not_installed(
     assert line.endswith("(not installed: extra 'ort')")
 
 
+def test_list_says_which_meters_work_here_and_why_the_others_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("harness.meters.rapl.ROOT", tmp_path)
+    main(["list"])
+    printed = capsys.readouterr().out.splitlines()
+    lines = {line.split()[0]: line for line in printed if line.startswith("  ")}
+    assert f"(not here: {tmp_path} has no energy counters" in lines["rapl"]
+    assert lines["estimate"].endswith("estimated, never measured")
+    assert lines["command"].endswith("a program that prints watts or joules")
+
+
+def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--scenario", "server", "--meter", "rappl", "--meter", "nosuch.py:Meter"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: no meter named 'rappl': did you mean 'rapl'?",
+        "harness: meter 'nosuch.py:Meter': there is no file nosuch.py",
+    ]
+
+
 def test_runs_without_a_database_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs"]) == 0
     printed, said = capsys.readouterr()

@@ -27,6 +27,7 @@ from harness.parse import (
     bounded,
     parse_input_shape,
     parse_key_value,
+    parse_meter,
     parse_on_off,
     parse_path,
     parse_positive_duration_ns,
@@ -61,6 +62,9 @@ Parser = Callable[[str], Any]
         (parse_input_shape, "x=1", ("x", (1,))),
         (parse_key_value, "a = b=c ", ("a", "b=c")),
         (parse_key_value, "a=", ("a", "")),
+        (parse_meter, "rapl", ("rapl", "")),
+        (parse_meter, "rapl=/host/sys", ("rapl", "/host/sys")),
+        (parse_meter, "command=pdu --id=3", ("command", "pdu --id=3")),
         (parse_on_off, "on", True),
         (parse_on_off, "off", False),
     ],
@@ -155,8 +159,9 @@ def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
     assert problems == ["x: max_batch: 65536 must lie between 1 and 65,535"]
 
 
-def _one_instance_in_streams(values: dict[str, Any]) -> dict[str, Any]:
-    return {**values, "instances": None} if "stream" in values["scenario"] else values
+def _without_contradictions(values: dict[str, Any]) -> dict[str, Any]:
+    one = {"instances": None} if "stream" in values["scenario"] else {}
+    return {**values, **one, **({"meter": ()} if values["mode"] == "accuracy" else {})}
 
 
 def _config(**values: Any) -> RunConfig:
@@ -208,9 +213,10 @@ configs = st.fixed_dictionaries(
         "backend_option": st.lists(
             st.tuples(names, texts), max_size=3, unique_by=lambda item: item[0]
         ).map(tuple),
+        "meter": st.lists(st.tuples(names, texts), max_size=3).map(tuple),
     },
     optional=maybe,
-).map(lambda values: _config(**_one_instance_in_streams(values)))
+).map(lambda values: _config(**_without_contradictions(values)))
 server_configs = st.builds(lambda qps: _config(target_qps=qps), st.floats(1 / 600, 1e9))
 
 
@@ -251,6 +257,10 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         (
             {"samples_per_query": 8},
             "--samples-per-query belongs to --scenario multi-stream: drop it for server",
+        ),
+        (
+            {"meter": (("rapl", ""),), "mode": "accuracy"},
+            "--meter reads the performance run: drop it for --mode accuracy",
         ),
         (
             {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},

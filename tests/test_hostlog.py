@@ -9,6 +9,7 @@ import pytest
 
 from harness.cgroup import throttled_s
 from harness.doubts import host_doubts
+from harness.host import _turbo
 from harness.hostlog import HostLog, HostReader, Row, summary
 from harness.outcome import result
 from harness.power import window_ns
@@ -148,3 +149,21 @@ def test_the_doubts_of_the_host_are_in_the_result() -> None:
     assert found["host"]["thermal_throttles"] == 1
     assert "thermal-throttled" in [d["code"] for d in found["doubts"]]
     assert found["verdict"] == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "turbo"),
+    [
+        ("intel_pstate/no_turbo", "0", True),
+        ("intel_pstate/no_turbo", "1", False),
+        ("cpufreq/boost", "1", True),
+        ("cpufreq/boost", "0", False),
+        ("cpufreq/other", "1", None),
+    ],
+)
+def test_turbo_is_told_as_the_driver_tells_it(
+    name: str, text: str, turbo: bool | None, tmp_path: Path
+) -> None:
+    folder, _, file = name.partition("/")
+    files(tmp_path / folder, {file: text})
+    assert _turbo(tmp_path) is turbo

@@ -59,7 +59,13 @@ def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [(None, "has no energy counters"), ({"name": "package-0", "energy_uj": "x"}, "cannot be read")],
+    [
+        (None, "has no energy counters: most"),
+        (
+            {"name": "package-0", "energy_uj": "x"},
+            r"has no energy counters that can be read \(.*: inv",
+        ),
+    ],
 )
 def test_rapl_says_what_is_wrong_with_its_folder(
     content: dict[str, str] | None, line: str, tmp_path: Path
@@ -71,6 +77,13 @@ def test_rapl_says_what_is_wrong_with_its_folder(
         RaplMeter(str(tmp_path)),
     ):
         pass
+
+
+def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
+    root = powercap(tmp_path)
+    files(root / "intel-rapl-mmio:0", {"name": "package-0", "energy_uj": "", "enabled": 1})
+    with RaplMeter(str(root)) as meter:
+        assert len(meter.sources()) == len(meter.read()) == 4
 
 
 def hwmon(root: Path) -> Path:

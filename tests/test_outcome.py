@@ -8,7 +8,7 @@ import pytest
 from harness import registry
 from harness.config import RunConfig
 from harness.manifest import load_model
-from harness.outcome import Findings, result
+from harness.outcome import NOT_STORED, Findings, result
 from harness.parse import parse_slo
 from harness.plan import Calibration
 from harness.score import Scoring
@@ -102,3 +102,10 @@ def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str])
     found = findings("server", evidence("server"))
     found.config = replace(found.config, **config)
     assert result(found)["not_for_submission"] == notes
+
+
+def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
+    found = findings("server", evidence("server"))
+    assert result(found)["power_reason"].startswith("no meter was asked for")
+    asked = replace(found, config=replace(found.config, meter=(("rapl", ""),)))
+    assert result(asked)["power_reason"] == NOT_STORED

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.power import Energy, NoReading, PowerLog, cut, report, unique, window_ns
+from harness import table
+from harness.outcome import result
+from harness.power import NOT_OFFICIAL, Energy, NoReading, PowerLog, cut, report, unique, window_ns
 from harness.types import PowerSource
 from harness.units import NS_PER_MS, NS_PER_S
-from tests.support import golden_log
+from tests.support import evidence, golden_log
+from tests.test_outcome import findings
 
 START_NS = 1_795_232_845_107_000_000
 COUNTER = PowerSource("rapl:package-0", "package", "J")
@@ -208,3 +211,28 @@ def test_a_report_without_a_window_or_a_reading_says_why() -> None:
 def test_sources_of_two_meters_that_share_a_name_are_told_apart() -> None:
     names = [s.name for s in unique([POWER, COUNTER, POWER, POWER])]
     assert names == ["hwmon:board", "rapl:package-0", "hwmon:board#2", "hwmon:board#3"]
+
+
+def test_the_table_names_source_provenance_and_what_is_missing() -> None:
+    power = {
+        "readings": [
+            {"source": "estimate:cpu", "provenance": "estimated", "mean_watts": 8.0}
+            | {"peak_watts": 9.0, "idle_watts": None, "joules": 16.0, "joules_per_query": 0.008}
+        ],
+        "missing": [{"source": "rapl:psys", "reason": "it gave no reading"}],
+        "note": NOT_OFFICIAL,
+    }
+    told = [
+        "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
+        "            rapl:psys: no reading: it gave no reading",
+        f"            {NOT_OFFICIAL}",
+    ]
+    run = findings("server", evidence("server"))
+
+    def table_of(**changed: object) -> list[str]:
+        return list(table.lines({**result(run), **changed}, Path("r")))
+
+    shown = table_of(power=power, power_reason=None)
+    assert [line for line in shown if line in told] == told
+    assert not [line for line in table_of() if line.startswith("power")]
+    assert "power       not measured: it is gone" in table_of(power_reason="it is gone")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.recheck import check
 from tests.power_trees import counting, powercap
 
@@ -67,3 +68,6 @@ def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> 
     path = out / "power.csv"
     path.write_text(path.read_text().replace(",12.5", ",10.0"))
     assert any(line.startswith("power.readings") for line in check(out))
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"power\.csv"):
+        check(out)

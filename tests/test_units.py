@@ -12,6 +12,7 @@ from harness.units import (
     show_bytes,
     show_ns,
     show_rate,
+    show_si,
     write_duration,
 )
 
@@ -111,3 +112,17 @@ def test_bytes_are_shown_in_decimal_units(count: float, text: str) -> None:
 def test_shown_bytes_have_three_digits(count: int) -> None:
     number, _unit = show_bytes(count).split()
     assert _digits(number) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00123, "1.23 mJ"),
+        (45.3, "45.3 J"),
+        (31e3, "31.0 kJ"),
+        (7e-6, "7.00 uJ"),
+        (5e-9, "5.00 nJ"),
+    ],
+)
+def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
+    assert show_si(value, "J") == text

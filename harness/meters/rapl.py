@@ -31,23 +31,25 @@ class RaplMeter(HoldsNothing):
         self._sources: list[PowerSource] = []
 
     def __enter__(self) -> Self:
-        zones = sorted(path.parent for path in self._root.glob("*rapl*:*/energy_uj"))
-        self._counters = [str(zone / "energy_uj") for zone in zones]
-        if not zones:
+        """Zones that the kernel shows and cannot read (some of intel-rapl-mmio) are left out."""
+        told = ""
+        for counter in sorted(self._root.glob("*rapl*:*/energy_uj")):
+            try:
+                micro(str(counter))
+                self._sources.append(self._source(counter.parent))
+                self._counters.append(str(counter))
+            except PermissionError as e:
+                raise ConfigError(
+                    f"meter 'rapl': {e.filename} is for root only; until the next boot, this opens "
+                    f"it: sudo chmod a+r {self._root}/*/energy_uj"
+                ) from e
+            except (OSError, ValueError) as e:
+                told = f" that can be read ({counter}: {e})"
+        if not self._counters:
             raise ConfigError(
-                f"meter 'rapl': {self._root} has no energy counters: the kernel shows none here, as "
-                "in most virtual machines; measure on the host, or use another meter"
+                f"meter 'rapl': {self._root} has no energy counters{told}: most virtual machines "
+                "show none; measure on the host, or use another meter"
             )
-        try:
-            self._sources = [self._source(zone) for zone in zones]
-            self.read()
-        except PermissionError as e:
-            raise ConfigError(
-                f"meter 'rapl': {e.filename} is for root only; until the next boot, this opens it: "
-                f"sudo chmod a+r {self._root}/*/energy_uj"
-            ) from e
-        except (OSError, ValueError) as e:
-            raise ConfigError(f"meter 'rapl': {self._root} cannot be read: {e}") from e
         return self
 
     def sources(self) -> list[PowerSource]:

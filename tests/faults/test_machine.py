@@ -258,6 +258,20 @@ def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_pat
 
 
 @pytest.mark.slow
+def test_what_was_read_until_a_signal_is_kept(tmp_path: Path) -> None:
+    process = start(*LONG, "--meter", "estimate", "--out", str(tmp_path / "r"))
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    process.send_signal(signal.SIGINT)
+    assert ended(process).status == 130
+    assert codes(tmp_path / "r.partial") == ["interrupted"]
+    for name in ("power.csv", "host.csv"):
+        assert len((tmp_path / "r.partial" / name).read_text().splitlines()) > 2
+    told = result(tmp_path / "r.partial")
+    assert told["power"] is None
+    assert told["power_reason"] == "LoadGen's log tells no begin and end of the run"
+
+
+@pytest.mark.slow
 def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path) -> None:
     process = start(*SERVER, "--target-qps", "1000", "--duration", "3s", "--out", f"{tmp_path}/r")
     wait_until_it_runs(process, tmp_path / "r.partial")
