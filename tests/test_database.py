@@ -99,8 +99,10 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
     words = "runs --scenario no --since soon --verdict good --format xml --limit 0"
     assert main(words.split()) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "harness: --scenario: no scenario named 'no': choose from "
-        + "single-stream, multi-stream, server, offline",
+        (
+            "harness: --scenario: no scenario named 'no': choose from single-stream, multi-stream, "
+            "server, offline"
+        ),
         "harness: --since soon: write a date, e.g. 2026-11-21",
         "harness: --verdict good: write valid or invalid",
         "harness: --format xml: choose from table, csv, json",
