@@ -29,10 +29,10 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, compare, rerun, data, pitfalls, list, runs; each has its own --help
+  run (the default), check, compare, rerun, report, data, pitfalls, list, runs; each has its own --help
 """
 
-VERBS = ("run", "check", "compare", "rerun", "data", "pitfalls", "list", "runs")
+VERBS = ("run", "check", "compare", "rerun", "report", "data", "pitfalls", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
+            "report": verbs.report,
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,

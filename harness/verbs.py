@@ -1,4 +1,4 @@
-"""The verbs that look at finished runs: compare, rerun, runs."""
+"""The verbs that look at finished runs: compare, rerun, runs, report."""
 
 import argparse
 import json
@@ -128,6 +128,23 @@ def _free(before: Path) -> Path:
         if not out.exists() and not out.with_name(out.name + ".partial").exists():
             return out
     raise ConfigError(f"{before}-rerun and 99 more exist: pass --out")
+
+
+def report(arguments: list[str]) -> int:
+    parser = Parser(
+        prog="python -m harness report",
+        description="A page with plots of a finished run, or of several on one page, from files.",
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
+    parser.add_argument("--out", metavar="FILE", help="default: report.html in the run's folder")
+    parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
+    options = parser.parse_args(arguments)
+    from harness.analysis.report import write
+
+    folders = [Path(run) for run in options.runs]
+    out = Path(options.out) if options.out else None
+    show(str(write(folders, out, standalone=options.standalone)))
+    return 0
 
 
 SHOWN_RUNS = 20

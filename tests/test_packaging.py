@@ -94,6 +94,7 @@ def test_wheel_holds_models_and_data(wheel: Path, tree: Path) -> None:
     folders = [p for folder in models.glob("digits_*/") for p in folder.rglob("*") if p.is_file()]
     assert folders
     wanted += [f"harness/models/{p.relative_to(models).as_posix()}" for p in folders]
+    wanted += [f"harness/analysis/report_page.{kind}" for kind in ("css", "js")]
     assert set(wanted) <= set(names)
 
 

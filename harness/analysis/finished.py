@@ -16,10 +16,13 @@ from harness.types import Array
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
 _TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
-_NEEDED = (
-    *("verdict", "reasons", "doubts", "scenario", "mode", "backend", "model", "dataset"),
-    *("latency_ns", "throughput_per_s", "accuracy", "stages_ns"),
-)
+_NEEDED: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("verdict", "scenario", "mode", "backend", "model", "dataset"), (str,)),
+    **dict.fromkeys(("reasons", "doubts"), (list,)),
+    **dict.fromkeys(
+        ("latency_ns", "throughput_per_s", "accuracy", "stages_ns"), (dict, type(None))
+    ),
+}
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -63,10 +66,7 @@ def read(folder: Path) -> FinishedRun:
     plain = load_yaml(config)
     if not isinstance(plain, dict):
         raise ConfigError(f"{config} is not a configuration")
-    if lacking := [name for name in _NEEDED if name not in result]:
-        raise ConfigError(
-            f"{folder / results.RESULT} has no {', '.join(lacking)}: `check` says more"
-        )
+    _check(result, folder / results.RESULT)
     evidence = records.read(folder / "performance" / "run_1", "")
     try:
         done = evidence.done if evidence else None
@@ -83,6 +83,19 @@ def read(folder: Path) -> FinishedRun:
         raise ConfigError(
             f"{folder}: its files do not fit together: {type(e).__name__}: {e}: `check` says more"
         ) from e
+
+
+def _check(result: Mapping[str, Any], path: Path) -> None:
+    wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
+    for name in ("reasons", "doubts"):
+        if name not in wrong and not all(_is_reason(one) for one in result[name]):
+            wrong.append(name)
+    if wrong:
+        raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
+
+
+def _is_reason(one: object) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))
 
 
 def _folders(text: str) -> Iterator[Path]:
@@ -177,7 +190,7 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
     accuracy = result.get("accuracy")
     if accuracy and accuracy["value"] is not None:
         higher = not accuracy.get("lower_is_better", False)
-        value, unit = accuracy["value"], accuracy["unit"]
+        value, unit = float(accuracy["value"]), str(accuracy["unit"])
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
     power = result.get("power") or {}
     for name in ("joules_per_query", "joules_per_sample"):

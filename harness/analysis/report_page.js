@@ -1,0 +1,33 @@
+"use strict";
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+
+function themed(layout, printing) {
+  const isDark = dark.matches && !printing;
+  const text = isDark ? "#e6eaee" : "#1d2329";
+  const grid = isDark ? "#343c44" : "#d9dfe4";
+  const axis = (given) => ({
+    gridcolor: grid, zerolinecolor: grid, automargin: true, ...given,
+    title: { text: given && given.title },
+  });
+  const made = {
+    ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 12 },
+    margin: { l: 55, r: 20, t: 30, b: 45 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+  };
+  for (const name of ["xaxis", "yaxis", "yaxis2"]) {
+    if (layout[name]) made[name] = axis(layout[name]);
+  }
+  return made;
+}
+
+function draw(printing) {
+  figures.forEach((figure, i) => {
+    const place = document.getElementById(`plot-${i}`);
+    Plotly.react(place, figure.data, themed(figure.layout, printing), { responsive: true, displayModeBar: false });
+  });
+}
+
+draw(false);
+dark.addEventListener("change", () => draw(false));
+window.addEventListener("beforeprint", () => draw(true));
+window.addEventListener("afterprint", () => draw(false));
