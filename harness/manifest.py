@@ -123,7 +123,7 @@ class Model:
         for name in formats:
             if name in self.manifest.files:
                 return self.manifest.files[name]
-        have = ", ".join(self.manifest.files)
+        have = ", ".join(self.manifest.files) or "none"
         raise ConfigError(
             f"model {self.name!r} has no file in a format this backend reads "
             f"({', '.join(formats)}): it has {have}"

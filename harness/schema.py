@@ -1,6 +1,6 @@
 """The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -108,17 +108,14 @@ def _check_slo(text: str) -> str:
     return text
 
 
-_Items = TypeVar("_Items", dict[str, ModelFile], tuple[Input, ...])
-
-
-def _check_some(items: _Items) -> _Items:
-    if not items:
+def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    if not inputs:
         raise ValueError("there must be at least one")
-    return items
+    return inputs
 
 
 class Manifest(_Strict):
-    """One model. files: format name -> file.
+    """One model. files: format name -> file; none for a backend that reads none.
 
     weights: random where nothing was trained: then there is no accuracy, and no submission.
     performance_count: samples a performance run holds in memory.
@@ -142,7 +139,7 @@ class Manifest(_Strict):
         "none",
     ]
     weights: Literal["trained", "random"] = "trained"
-    files: Annotated[dict[str, ModelFile], AfterValidator(_check_some)]
+    files: dict[str, ModelFile]
     requires: Requires = Requires()
     inputs: Annotated[tuple[Input, ...], AfterValidator(_check_some)]
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)]

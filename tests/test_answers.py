@@ -23,6 +23,7 @@ from tests.table_data import COUNT, SIDE, heads, logits, placed
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(__file__).parent / "table_data.py"
+BOXES, NUMBERS = (("--dataset", f"{DATA}:{name}") for name in ("Boxes", "Numbers"))
 MANIFEST = """
 name: table
 version: "1"
@@ -32,12 +33,12 @@ task: none
 files: {{onnx: {{path: table.onnx, sha256: {sha256}}}}}
 inputs: [{{name: number, dtype: int64, shape: [batch, 1]}}]
 outputs: [{{name: y, postprocess: [{steps}]}}]
-dataset: {dataset}
+dataset: synthetic
 accuracy: {{metric: {metric}, target: {target}}}
 """
 
 
-def model(folder: Path, table: Any, dataset: str, steps: str, metric: str, target: float) -> str:
+def model(folder: Path, table: Any, steps: str, metric: str, target: float) -> str:
     """An ONNX file that answers the number i with the i-th row, and its manifest."""
     graph = helper.make_graph(
         [
@@ -56,9 +57,7 @@ def model(folder: Path, table: Any, dataset: str, steps: str, metric: str, targe
     onnx.save(made, str(folder / "table.onnx"))
     sha256 = hashlib.sha256((folder / "table.onnx").read_bytes()).hexdigest()
     manifest = folder / "table.yaml"
-    text = MANIFEST.format(
-        sha256=sha256, steps=steps, dataset=f"{DATA}:{dataset}", metric=metric, target=target
-    )
+    text = MANIFEST.format(sha256=sha256, steps=steps, metric=metric, target=target)
     manifest.write_text(text)
     return str(manifest)
 
@@ -86,8 +85,8 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
 def test_detections_of_a_model_become_its_mean_average_precision(tmp_path: Path) -> None:
     """Half of the categories are found, on every image: 50 %. LoadGen pads the last query."""
     pytest.importorskip("pycocotools")
-    manifest = model(tmp_path, heads(), "Boxes", "boxes", "map", 49.5)
-    result, answers = run(tmp_path, "--scenario", "multi-stream", "--model", manifest)
+    manifest = model(tmp_path, heads(), "boxes", "map", 49.5)
+    result, answers = run(tmp_path, "--scenario", "multi-stream", "--model", manifest, *BOXES)
     assert result["accuracy"]["value"] == pytest.approx(50)
     assert result["accuracy"]["details"]["map75"] == pytest.approx(50)
     assert (tmp_path / "run/accuracy/accuracy.txt").read_text() == "mAP=50.000%\n"
@@ -100,8 +99,8 @@ def test_detections_of_a_model_become_its_mean_average_precision(tmp_path: Path)
 
 def test_the_best_five_labels_of_a_model(tmp_path: Path) -> None:
     steps = "softmax, topk: {k: 5}"
-    manifest = model(tmp_path, logits(), "Numbers", steps, "top5", 99.9)
-    result, answers = run(tmp_path, "--scenario", "offline", "--model", manifest)
+    manifest = model(tmp_path, logits(), steps, "top5", 99.9)
+    result, answers = run(tmp_path, "--scenario", "offline", "--model", manifest, *NUMBERS)
     assert result["accuracy"]["value"] == 100
     assert result["accuracy"]["details"] == {"top1": 50}
     best = np.argsort(-logits(), axis=1)[:, :5]
@@ -116,9 +115,9 @@ def test_a_hooks_answers_of_different_lengths_reach_the_log(tmp_path: Path) -> N
         "    return [row[: 1 + i % 10] for row, i in zip(order, indices)]\n"
     )
     steps = "hook: {file: best.py, function: best}"
-    manifest = model(tmp_path, logits(), "Numbers", steps, "top1", 49.5)
+    manifest = model(tmp_path, logits(), steps, "top1", 49.5)
     hook = ("--hook", str(tmp_path / "best.py"))
-    result, answers = run(tmp_path, "--scenario", "server", "--model", manifest, *hook)
+    result, answers = run(tmp_path, "--scenario", "server", "--model", manifest, *NUMBERS, *hook)
     assert result["accuracy"]["value"] == 50
     best = np.argsort(-logits(), axis=1)
     assert answers == {i: best[i, : 1 + i % 10].tobytes() for i in range(COUNT)}

@@ -15,9 +15,8 @@ PERFORMANCE = ("--mode", "performance", "--backend", "null")
 
 
 def text(folder: Path, code: str) -> str:
-    """Of the one doubt with that code, which the table must have shown, too."""
-    (found,) = (d["text"] for d in result(folder)["doubts"] if d["code"] == code)
-    return str(found)
+    """Of the first doubt with that code."""
+    return next(str(d["text"]) for d in result(folder)["doubts"] if d["code"] == code)
 
 
 def test_a_busy_machine_is_told(tmp_path: Path) -> None:
