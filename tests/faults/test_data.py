@@ -36,6 +36,7 @@ def test_a_good_plug_in_dataset_is_valid(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["accuracy"]["samples"] == 40
 
 
+@pytest.mark.slow
 def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Path) -> None:
     done = run(*dataset("Small", tmp_path / "r", "--performance-count", "20000"))
     assert done.status == 0, done.said + done.printed
@@ -92,6 +93,7 @@ def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["latency_ns"]["p99"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "why"),
     [
@@ -137,6 +139,7 @@ def test_a_pickle_in_place_of_a_model_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_a_dataset_without_labels_has_no_score(tmp_path: Path) -> None:
     done = run(*dataset("Unlabelled", tmp_path / "r"))
     assert done.status == 0, done.said + done.printed
@@ -152,6 +155,7 @@ def test_samples_may_be_loaded_in_several_sets(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["accuracy"]["samples"] == 40
 
 
+@pytest.mark.slow
 def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
@@ -159,6 +163,7 @@ def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
     assert text == "the manifest has a target, top1 98.5, scored was 'x'"
 
 
+@pytest.mark.slow
 def test_a_dataset_that_blocks_in_load_does_not_hang_the_run(tmp_path: Path) -> None:
     done = run(*dataset("BlocksInLoad", tmp_path / "r", *SOON))
     assert done.status == 3

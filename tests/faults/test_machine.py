@@ -95,6 +95,7 @@ def test_a_closed_stream_changes_nothing(stream: str, tmp_path: Path) -> None:
     assert result(tmp_path / "r")["verdict"] == "VALID"
 
 
+@pytest.mark.slow
 def test_files_called_like_plug_ins_are_not_taken_for_them(tmp_path: Path) -> None:
     for name in ("ort", "digits", "synthetic"):
         (tmp_path / name).touch()

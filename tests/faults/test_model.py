@@ -24,6 +24,7 @@ def test_a_failed_batch_makes_the_run_invalid(backend: str, tmp_path: Path) -> N
     assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
 
 
+@pytest.mark.slow
 def test_raising_in_the_accuracy_run_only_is_enough(tmp_path: Path) -> None:
     done = run_faulty("RaisesAfterwards", tmp_path / "r", "--backend-option", f"mark={tmp_path}/m")
     assert done.status == 4, done.said
@@ -97,6 +98,7 @@ def test_what_does_no_harm_is_let_be(backend: str, tmp_path: Path) -> None:
     assert done.status == 0, done.said
 
 
+@pytest.mark.slow
 def test_a_stall_shows_in_the_tail(tmp_path: Path) -> None:
     """Queries that arrive while the model stalls wait: the latency must not hide it."""
     done = run_faulty("StallsOnce", tmp_path / "r", *PERFORMANCE)
