@@ -44,15 +44,11 @@ def plugin(what: str) -> Iterator[None]:
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
     """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
-    for kind in ("backend", "dataset", "metric"):
-        if kind in values:
-            try:
-                registry.check_name(kind, values[kind])
-            except HarnessError as e:
-                yield str(e)
-    for name, _ in values.get("meter", ()):
+    named = [(kind, values.get(kind)) for kind in ("backend", "dataset", "metric")]
+    for kind, name in [*named, *(("meter", name) for name, _ in values.get("meter", ()))]:
         try:
-            registry.check_name("meter", name)
+            if name is not None:
+                registry.check_name(kind, name)
         except HarnessError as e:
             yield str(e)
     if "model" in values:

@@ -3,9 +3,9 @@
 from harness import registry, requirements, userconf
 from harness.config import RunConfig
 from harness.console import say
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
-from harness.loading import missing_data
+from harness.loading import missing_data, unknown_names
 from harness.manifest import Model
 from harness.sizing import Loaded
 
@@ -19,19 +19,8 @@ def model_key(model: Model) -> str:
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
     """What can be known before anything is started; all problems at once."""
     entry = registry.BACKENDS.get(config.backend)
-    problems: list[str] = []
-    for kind, name in (("backend", config.backend), ("dataset", dataset), ("metric", metric)):
-        try:
-            if name is not None:
-                registry.check_name(kind, name)
-        except HarnessError as e:
-            problems.append(str(e))
-    problems += missing_data(config.data_dir)
-    for name, _ in config.meter:
-        try:
-            registry.check_name("meter", name)
-        except HarnessError as e:
-            problems.append(str(e))
+    names = {"backend": config.backend, "dataset": dataset, "metric": metric, "meter": config.meter}
+    problems = [*unknown_names(names), *missing_data(config.data_dir)]
     problems += _version_problems(config)
     if model.manifest is not None:
         found = requirements.here(entry.needs if entry is not None else None)

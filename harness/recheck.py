@@ -30,7 +30,7 @@ _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 
 def check(folder: Path) -> list[str]:
     """What in result.json is not what the files say, one line each; [] when they agree."""
-    said = _read_json(folder / results.RESULT)
+    said = results.read_json(folder / results.RESULT)
     if not (folder / results.CONFIG).is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
     config = from_plain(_mapping(folder / results.CONFIG), str(folder / results.CONFIG))
@@ -124,7 +124,7 @@ def _without_folders(value: Any) -> Any:
 def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) -> Iterator[str]:
     """Files that say again what is known from others."""
     if found.performance is not None or found.accuracy is not None:
-        machine = _read_json(folder / results.ENVIRONMENT)
+        machine = results.read_json(folder / results.ENVIRONMENT)
         for key, value in said.get("environment", {}).items():
             yield from _compare(f"environment.{key}", value, machine.get(key))
         if not said.get("environment"):
@@ -146,18 +146,6 @@ def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:
             yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
     elif said != derived:
         yield f"{path}: result.json says {said!r}, the files give {derived!r}"
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a result")
-    return content
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

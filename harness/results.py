@@ -86,6 +86,19 @@ def _plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
 
 
+def read_json(path: Path) -> Mapping[str, Any]:
+    """One of a run's files; a ConfigError says what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{path} is not JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not what a run writes")
+    return content
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replaces the file in one step, so that a reader never sees half of it."""
     text = json.dumps(content, indent=2, allow_nan=False, default=str) + "\n"

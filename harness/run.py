@@ -3,9 +3,7 @@
 preflight -> result folder -> noise floor -> performance process -> accuracy process -> verdict
 """
 
-import json
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,10 +13,8 @@ from typing import Any
 
 from harness import (
     __version__,
-    database,
     host,
     preflight,
-    records,
     registry,
     resolve,
     results,
@@ -26,15 +22,16 @@ from harness import (
     table,
 )
 from harness.config import RunConfig, to_plain
-from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, RunDied, RunHung, RunInvalid
+from harness.console import say
+from harness.errors import HarnessError, RunDied, RunHung, RunInvalid
 from harness.exporter import Exporter, MetricsEndpoint
 from harness.hostlog import HOST_PERIOD_S, HostReader
 from harness.journal import Journal
+from harness.keeping import RunKeeper
 from harness.loading import default_dataset, default_metric
 from harness.logs import DETAIL, TRACE, DetailLog, read_detail
 from harness.manifest import load_model
-from harness.outcome import Findings, result
+from harness.outcome import Findings
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
 from harness.progress import Progress, end_loading, show_loading
@@ -66,6 +63,7 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
     """One run as configured; prints the table (or JSON) and returns the exit status."""
     with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
         run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet)
+        kept = run.kept
         if not quiet:
             say(endpoint.notice)
         try:
@@ -73,25 +71,25 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
                 run.measure()
             status = 0
         except Stopped as e:
-            run.findings.stopped = e.reason
+            kept.findings.stopped = e.reason
             status = INTERRUPT_EXIT + e.signum
         except RunDied as e:
             say(str(e))
             status = e.exit_status
         except HarnessError as e:
-            if not run.has_measured:
-                run.give_up(e)
+            if not kept.has_measured:
+                kept.give_up(e)
                 raise
             say(str(e))
-            run.findings.stopped = Reason("accuracy-failed", str(e))
+            kept.findings.stopped = Reason("accuracy-failed", str(e))
             status = RunInvalid.exit_status
         except OSError as e:  # the result folder: gone, full or not ours to write
-            run.not_saved(e)
+            kept.not_saved(e)
             status = RunInvalid.exit_status
         except BaseException:
-            run.save()
+            kept.save()
             raise
-        status = run.conclude(status, as_json=as_json)
+        status = kept.conclude(status, as_json=as_json)
         if status < INTERRUPT_EXIT:
             with suppress(Stopped), stopping.allowed():
                 endpoint.linger()
@@ -99,7 +97,7 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
 
 
 class _MainJob:
-    """The state of one run, step by step; `findings` is what result.json is made from."""
+    """One run, step by step; `findings` is what result.json is made from."""
 
     def __init__(
         self, config: RunConfig, stopping: Stopping, exporter: Exporter, *, quiet: bool
@@ -114,9 +112,7 @@ class _MainJob:
         self._config = config
         preflight.check(config, self._model, self._dataset, self._metric)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
-        self._folder = results.new_folder(
-            config.out, config.scenario, config.backend, self._model.name
-        )
+        folder = results.new_folder(config.out, config.scenario, config.backend, self._model.name)
         self.findings = Findings(
             config=config,
             model=self._model,
@@ -125,12 +121,13 @@ class _MainJob:
             slo=slo,
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
+        self.kept = RunKeeper(folder, self.findings, exporter)
         self._host = HostReader()
         self._power = PowerSampler(config.meter) if config.meter else None
         self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
         exporter.describe_run(
             {
-                "run": self._folder.final.name,
+                "run": folder.final.name,
                 "scenario": config.scenario,
                 "backend": config.backend,
                 "model": self._model.name,
@@ -146,7 +143,7 @@ class _MainJob:
     def measure(self) -> None:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
         preflight.obtain_model(self._config, self._model)
-        self.save()
+        self.kept.save()
         probe = host.noise_floor(NOISE_PROBE_S)
         self.findings.noise = probe.to_json()
         if self._config.runs_performance:
@@ -172,21 +169,13 @@ class _MainJob:
                 stack.enter_context(Repeated(self._host.look, HOST_PERIOD_S, "host"))
                 yield
         finally:
-            if self.has_measured:
+            if self.kept.has_measured:
                 with self._stopping.allowed(False):
-                    self._keep_samples()
-
-    def _keep_samples(self) -> None:
-        power = self._power.log if self._power is not None else None
-        self.findings.host, self.findings.power = self._host.log, power
-        try:
-            records.write_samples(self._folder.path, self._host.log, power)
-            self.save()
-        except OSError as e:
-            self.not_saved(e)
+                    power = self._power.log if self._power is not None else None
+                    self.kept.keep_samples(self._host.log, power)
 
     def _performance(self) -> None:
-        outdir = self._folder.subfolder("performance", "run_1")
+        outdir = self.kept.folder.subfolder("performance", "run_1")
         needs = self._scenario.needs_calibration(self._config)
         with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
             self._host.pid = process.pid
@@ -200,7 +189,7 @@ class _MainJob:
         self._raise_if_died(evidence)
 
     def _accuracy_run(self) -> None:
-        outdir = self._folder.subfolder("accuracy")
+        outdir = self.kept.folder.subfolder("accuracy")
         with self._spawn("accuracy", outdir, 0.0) as process:
             loaded, found = self._loaded(process)
             plan = self._plan(loaded, found, outdir, accuracy=True)
@@ -210,7 +199,7 @@ class _MainJob:
         self._raise_if_died(evidence)
         if evidence.ended is not None:
             dtype = evidence.ended["answer_dtype"]
-            folder, run = self._folder.path, self.findings.performance
+            folder, run = self.kept.folder.path, self.findings.performance
             scoring = score.judge(
                 *(folder, self._config, loaded, self._dataset, self._metric, dtype),
                 compared=run is not None and run.plan.logged_answers > 0,
@@ -237,7 +226,7 @@ class _MainJob:
             "dataset": self._dataset,
             "spec": self._spec._asdict(),
         }
-        return MeasuredProcess(setup, self._folder.path / f"{name}.log")
+        return MeasuredProcess(setup, self.kept.folder.path / f"{name}.log")
 
     @property
     def _start_limit_s(self) -> float:
@@ -301,9 +290,9 @@ class _MainJob:
 
     def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
         resolved = resolve.config(self._config, plan, loaded, self._spec, self._dataset)
-        results.write_yaml(self._folder.path / results.CONFIG, to_plain(resolved))
+        results.write_yaml(self.kept.folder.path / results.CONFIG, to_plain(resolved))
         environment = resolve.environment(self.findings.environment, plan, loaded)
-        results.write_json(self._folder.path / results.ENVIRONMENT, environment)
+        results.write_json(self.kept.folder.path / results.ENVIRONMENT, environment)
 
     def _watch(
         self, process: MeasuredProcess, plan: LoadPlan, found: Calibration, outdir: Path
@@ -329,31 +318,14 @@ class _MainJob:
             failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))
         except Stopped as e:
             process.kill()
-            self._keep(self._evidence(process, journal, plan, outdir, None, e.reason), outdir)
+            self.kept.keep(self._evidence(process, journal, plan, outdir, None, e.reason), outdir)
             raise
         with self._stopping.allowed(False):
             if not plan.accuracy:
                 self.findings.load = load.since()
             evidence = self._evidence(process, journal, plan, outdir, ended, failure)
-            self._keep(evidence, outdir)
+            self.kept.keep(evidence, outdir)
         return evidence
-
-    def _keep(self, evidence: Evidence, outdir: Path) -> None:
-        """On disk before anything else is done with it; where that fails, the table still shows it."""
-        if evidence.plan.accuracy:
-            self.findings.accuracy = evidence
-        else:
-            self.findings.performance = evidence
-        try:
-            records.write(outdir, evidence)
-            self.save()
-        except OSError as e:
-            self.not_saved(e)
-        self._exporter.end()
-
-    def not_saved(self, error: OSError) -> None:
-        text = f"{self._folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
-        self.findings.unsaved = Reason("not-saved", text)
 
     def _evidence(
         self,
@@ -377,44 +349,3 @@ class _MainJob:
             failure=failure,
             clock=process.clock,
         )
-
-    @property
-    def has_measured(self) -> bool:
-        return self.findings.performance is not None or self.findings.accuracy is not None
-
-    def save(self, content: dict[str, Any] | None = None) -> None:
-        """As far as the run has come. content: of result.json, if it is known already."""
-        records.write_findings(self._folder.path, self.findings)
-        results.write_json(self._folder.path / results.RESULT, content or result(self.findings))
-
-    def give_up(self, error: HarnessError) -> None:
-        """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
-        if isinstance(error, ConfigError):
-            shutil.rmtree(self._folder.path, ignore_errors=True)
-        else:
-            self.findings.stopped = Reason("did-not-start", str(error))
-            self.save()
-
-    def conclude(self, status: int, *, as_json: bool) -> int:
-        """Write the result, name the folder, add the row, print; returns the exit status."""
-        folder = self._folder.path
-        content = result(self.findings)
-        self._exporter.conclude(content)
-        try:
-            self.save(content)
-            self._exporter.write(folder)
-            if not status and self.findings.unsaved is None:
-                folder = self._folder.finish()
-            database.add(folder.parent, folder.name, content)
-        except sqlite3.Error as e:
-            say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
-        except OSError as e:
-            self.not_saved(e)
-            content = result(self.findings)
-        if self.findings.unsaved is not None:
-            say(self.findings.unsaved.text)
-        text = json.dumps(content, indent=2, default=str) if as_json else None
-        show(text or "\n".join(table.lines(content, folder)))
-        if status:
-            return status
-        return 0 if content["verdict"] == "VALID" else 4

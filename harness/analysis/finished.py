@@ -1,7 +1,6 @@
 """A finished run as its folder holds it, and the numbers that it gave."""
 
 import glob
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +58,7 @@ def side(text: str) -> list[FinishedRun]:
 
 def read(folder: Path) -> FinishedRun:
     """A ConfigError names the file that is missing, or is not what a run writes."""
-    result = _json(folder / results.RESULT)
+    result = results.read_json(folder / results.RESULT)
     config = folder / results.CONFIG
     if not config.is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
@@ -75,7 +74,7 @@ def read(folder: Path) -> FinishedRun:
             name=folder.resolve().name,
             folder=folder,
             result=result,
-            environment=_json(folder / results.ENVIRONMENT),
+            environment=results.read_json(folder / results.ENVIRONMENT),
             config=plain,
             numbers=dict(_numbers(result, done, samples_per_query)),
         )
@@ -117,18 +116,6 @@ def _is_finished(folder: Path) -> bool:
     """A link is another name of one of them: `latest`."""
     named = folder.is_symlink() or folder.name.endswith(".partial")
     return (folder / results.RESULT).is_file() and not named
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not what a run writes")
-    return content
 
 
 def _numbers(

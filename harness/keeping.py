@@ -1,0 +1,93 @@
+"""What a run leaves: its folder as far as it has come, the row in runs.sqlite, the table."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from harness import database, records, results, table
+from harness.console import say, show
+from harness.errors import ConfigError, HarnessError
+from harness.exporter import Exporter
+from harness.hostlog import HostLog
+from harness.outcome import Findings, result
+from harness.power import PowerLog
+from harness.results import ResultFolder
+from harness.types import Reason
+from harness.verdict import Evidence
+
+
+class RunKeeper:
+    """Saves `findings` after every step; a folder that cannot be written makes the run INVALID."""
+
+    def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter) -> None:
+        self.folder = folder
+        self.findings = findings
+        self._exporter = exporter
+
+    @property
+    def has_measured(self) -> bool:
+        return self.findings.performance is not None or self.findings.accuracy is not None
+
+    def save(self, content: dict[str, Any] | None = None) -> None:
+        """As far as the run has come. content: of result.json, if it is known already."""
+        records.write_findings(self.folder.path, self.findings)
+        results.write_json(self.folder.path / results.RESULT, content or result(self.findings))
+
+    def keep(self, evidence: Evidence, outdir: Path) -> None:
+        """On disk before anything else is done with it; where that fails, the table still shows it."""
+        if evidence.plan.accuracy:
+            self.findings.accuracy = evidence
+        else:
+            self.findings.performance = evidence
+        try:
+            records.write(outdir, evidence)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
+        self._exporter.end()
+
+    def keep_samples(self, host_log: HostLog, power: PowerLog | None) -> None:
+        self.findings.host, self.findings.power = host_log, power
+        try:
+            records.write_samples(self.folder.path, host_log, power)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
+
+    def not_saved(self, error: OSError) -> None:
+        text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
+        self.findings.unsaved = Reason("not-saved", text)
+
+    def give_up(self, error: HarnessError) -> None:
+        """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
+        if isinstance(error, ConfigError):
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+        else:
+            self.findings.stopped = Reason("did-not-start", str(error))
+            self.save()
+
+    def conclude(self, status: int, *, as_json: bool) -> int:
+        """Write the result, name the folder, add the row, print; returns the exit status."""
+        folder = self.folder.path
+        content = result(self.findings)
+        self._exporter.conclude(content)
+        try:
+            self.save(content)
+            self._exporter.write(folder)
+            if not status and self.findings.unsaved is None:
+                folder = self.folder.finish()
+            database.add(folder.parent, folder.name, content)
+        except sqlite3.Error as e:
+            say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
+        except OSError as e:
+            self.not_saved(e)
+            content = result(self.findings)
+        if self.findings.unsaved is not None:
+            say(self.findings.unsaved.text)
+        text = json.dumps(content, indent=2, default=str) if as_json else None
+        show(text or "\n".join(table.lines(content, folder)))
+        if status:
+            return status
+        return 0 if content["verdict"] == "VALID" else 4
