@@ -189,7 +189,7 @@ def inside() -> list[Any]:
 
 def machine() -> list[Any]:
     """No data where the machine has no such sensor."""
-    cpu = rate("harness_host_cpu_seconds_total", OF_RUN, by="mode")
+    cpu = f"avg by (mode) (rate(harness_host_cpu_seconds_total{{{OF_RUN}}}{WINDOW}))"
     return [
         lines(
             "Power",
@@ -212,7 +212,7 @@ def machine() -> list[Any]:
         lines(
             "CPU time",
             "short",
-            "Cores by mode; steal is what the hypervisor took away",
+            "Cores by mode; steal is what the hypervisor took away; the mean of the runs chosen",
             Query(cpu, "{{mode}}"),
             width=8,
             stacked=True,

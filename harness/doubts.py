@@ -1,7 +1,6 @@
 """What makes a VALID run hard to believe: a closed list, each with its numbers. Pure."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -34,9 +33,6 @@ STALL_BATCHES = 20
 """A gap without completions that neither a slow batch nor the scheduler explains."""
 
 SHORT_NS = NS_PER_S
-
-FREQUENCY_SHARE = 0.10
-"""Of the fastest core's, lost from the first third of the run to the last."""
 
 PADDING_SHARE = 0.10
 """Of the rows that a model with a fixed batch computed."""
@@ -127,25 +123,6 @@ def machine_doubts(
 def power_doubts(why: str) -> Iterator[Reason]:
     """A meter was asked for, and the run has no energy."""
     yield Reason("power-missing", f"no meter gave a reading: {why}")
-
-
-def host_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
-    """host: the summary of host.csv over the run."""
-    first, last = host["fastest_core_mhz"].values()
-    if first is not None and last < (1 - FREQUENCY_SHARE) * first:
-        yield Reason(
-            "frequency-dropped",
-            f"the fastest core ran at {first:,.0f} MHz in the first third of the run and at "
-            f"{last:,.0f} in the last: let the machine settle with a longer run, or fix its frequency",
-        )
-    if host["thermal_throttles"]:
-        hottest = host["hottest_celsius"]
-        told = f", at up to {hottest:.0f} degrees Celsius" if hottest is not None else ""
-        yield Reason(
-            "thermal-throttled",
-            f"the processor counted {host['thermal_throttles']:,.0f} throttle events because it was too "
-            f"hot{told}: cool it, or quote only runs long enough to be throttled throughout",
-        )
 
 
 def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:

@@ -34,7 +34,7 @@ CLIENT_LIMIT_S = 2.0
 """For a client to say what it wants and to take it; the others wait meanwhile."""
 
 PAUSE_S = 0.02
-"""After each page: all clients together get at most 50 a second."""
+"""After each client, whatever it wanted: all of them together are 50 a second at most."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
 """Further families at each page, e.g. of a power meter. Called with the run's labels, on any
@@ -145,7 +145,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
-        time.sleep(PAUSE_S)
 
     def log_message(self, *_: object) -> None:
         """A scrape a second is no news."""
@@ -197,6 +196,7 @@ class MetricsEndpoint:
     def _serve(self) -> None:
         while self._server is not None and not self._closing.is_set():
             self._server.handle_request()
+            self._closing.wait(PAUSE_S)
 
     def linger(self) -> None:
         """Stays up as long as --metrics-linger says, for the last scrape to see the verdict."""

@@ -148,7 +148,7 @@ def fingerprint() -> Mapping[str, Any]:
             "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
             "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
             or None,
-            "turbo": _turbo(),
+            "turbo": turbo(),
             "memory_bytes": psutil.virtual_memory().total,
             "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
             "cgroup_cpu_cores": cgroup.cpu_limit(),
@@ -170,7 +170,7 @@ def fingerprint() -> Mapping[str, Any]:
     }
 
 
-def _turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
+def turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
     """Whether cores may exceed their nominal frequency; None where the kernel does not tell."""
     off, on = _read(cpus / "intel_pstate/no_turbo"), _read(cpus / "cpufreq/boost")
     return off == "0" if off else on == "1" if on else None

@@ -7,6 +7,7 @@ frequencies and temperatures. Counters are cumulative, as the kernel gives them.
 import csv
 import os
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
+"""How columns begin that nothing but an administrator, or a daemon, changes."""
+
 FEWEST_ROWS = 9
 """Three in each third of the run; fewer say nothing about a change."""
 
@@ -71,9 +75,10 @@ class HostReader:
         self.log = HostLog()
         self.pid: int | None = None
         self._root = root
-        cpus = root / "sys/devices/system/cpu"
+        self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
-        self._throttles = sorted(cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+        self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+        self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
 
     def look(self) -> None:
         row: dict[str, float] = {"wall_ns": wall_ns()}
@@ -89,9 +94,25 @@ class HostReader:
         throttled_s = cgroup.throttled_s()
         if throttled_s is not None:
             row["cgroup_throttled_s"] = throttled_s
+        row |= self._settings()
         with suppress(OSError, ValueError, IndexError):  # it may have ended
             row |= self._measured()
         self.log.rows.append(row)
+
+    def _settings(self) -> Row:
+        """How many cores each governor has; the rest 1 or 0; the quota in cores."""
+        named = Counter(_text(path) for path in self._governors)
+        found: dict[str, float] = {f"governor_{name}": n for name, n in named.items() if name}
+        others: dict[str, str | float | None] = {
+            "smt_active": _text(self._cpus / "smt/active"),
+            "turbo": host.turbo(self._cpus),
+            "cgroup_cpu_cores": cgroup.cpu_limit(),
+        }
+        for name, value in others.items():
+            with suppress(ValueError):  # '' where there is no such file
+                if value is not None:
+                    found[name] = float(value)
+        return found
 
     def _measured(self) -> Row:
         """Of the measured process, all of its threads; {} before it is there."""
@@ -160,7 +181,26 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
         "measured_major_faults": _grown(rows, "measured_major_faults"),
         "measured_voluntary_switches": _grown(rows, "measured_voluntary_switches"),
         "measured_involuntary_switches": _grown(rows, "measured_involuntary_switches"),
+        "measured_cpu_s": _grown(rows, "measured_cpu_s"),
+        "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
+        "settings_changed": _changed(rows),
     }
+
+
+def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
+    """Settings that were not the same in all rows: the lowest and the highest value of each."""
+    found = {}
+    for name in dict.fromkeys(n for row in rows for n in row if n.startswith(_SETTINGS)):
+        values = [v for v in (_setting(row, name) for row in rows) if v is not None]
+        if min(values) < max(values):
+            found[name] = [min(values), max(values)]
+    return found
+
+
+def _setting(row: Row, name: str) -> float | None:
+    """None where it is not told. A governor that no core has any more has no column: that is 0."""
+    governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
+    return row.get(name, 0.0 if governed else None)
 
 
 def _highest(row: Row, prefix: str) -> float | None:

@@ -8,7 +8,6 @@ from harness.config import SCHEMA_VERSION, RunConfig
 from harness.doubts import (
     compared_doubts,
     drift_doubts,
-    host_doubts,
     machine_doubts,
     model_doubts,
     padding_doubts,
@@ -18,6 +17,7 @@ from harness.doubts import (
     stall_doubts,
     unscored_doubts,
 )
+from harness.host_doubts import host_doubts
 from harness.hostlog import HostLog, summary
 from harness.manifest import Model
 from harness.parse import Slo
@@ -177,7 +177,8 @@ def _doubts(
     if run is not None and found.power is not None and power["power"] is None:
         yield from power_doubts(power["power_reason"])
     if host is not None:
-        yield from host_doubts(host)
+        samples = len(run.done) if run is not None and run.done is not None else 0
+        yield from host_doubts(host, found.config.scenario, samples)
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 

@@ -6,7 +6,7 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,12 @@ from harness.config import RunConfig, to_plain
 from harness.console import say
 from harness.errors import HarnessError, RunDied, RunHung, RunInvalid
 from harness.exporter import Exporter, MetricsEndpoint
-from harness.hostlog import HOST_PERIOD_S, HostReader
+from harness.hostlog import HOST_PERIOD_S, HostLog, HostReader
 from harness.journal import Journal
 from harness.keeping import RunKeeper
 from harness.loading import default_dataset, default_metric
 from harness.logs import DETAIL, TRACE, DetailLog, read_detail
+from harness.machine_series import HostSeries, PowerSeries
 from harness.manifest import load_model
 from harness.outcome import Findings
 from harness.parse import Slo
@@ -125,6 +126,9 @@ class _MainJob:
         self._host = HostReader()
         self._power = PowerSampler(config.meter) if config.meter else None
         self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
+        exporter.sources.append(HostSeries(self._host.log))
+        if self._power is not None:
+            exporter.sources.append(PowerSeries(self._power.log))
         exporter.describe_run(
             {
                 "run": folder.final.name,
@@ -146,6 +150,10 @@ class _MainJob:
         self.kept.save()
         probe = host.noise_floor(NOISE_PROBE_S)
         self.findings.noise = probe.to_json()
+        with Repeated(self._host.look, HOST_PERIOD_S, "host"):
+            self._runs()
+
+    def _runs(self) -> None:
         if self._config.runs_performance:
             with self._sampled():
                 self._performance()
@@ -161,24 +169,23 @@ class _MainJob:
 
     @contextmanager
     def _sampled(self) -> Iterator[None]:
-        """Machine and meters are read from before the spawn until after the exit, however it ends."""
+        """Meters are read from before the spawn until after the exit, however it ends."""
         try:
-            with ExitStack() as stack:
-                if self._power is not None:
-                    stack.enter_context(self._power).idle_baseline(time.sleep)
-                stack.enter_context(Repeated(self._host.look, HOST_PERIOD_S, "host"))
+            with self._power or nullcontext() as power:
+                if power is not None:
+                    power.idle_baseline(time.sleep)
                 yield
         finally:
             if self.kept.has_measured:
                 with self._stopping.allowed(False):
-                    power = self._power.log if self._power is not None else None
-                    self.kept.keep_samples(self._host.log, power)
+                    read = self._power.log if self._power is not None else None
+                    so_far = HostLog(self._host.log.rows.copy())  # it is read on
+                    self.kept.keep_samples(so_far, read)
 
     def _performance(self) -> None:
         outdir = self.kept.folder.subfolder("performance", "run_1")
         needs = self._scenario.needs_calibration(self._config)
         with self._spawn("performance", outdir, CALIBRATE_S if needs else 0.0) as process:
-            self._host.pid = process.pid
             loaded, found = self._loaded(process)
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)
@@ -235,6 +242,7 @@ class _MainJob:
 
     def _loaded(self, process: MeasuredProcess) -> tuple[Loaded, Calibration]:
         limit_s = self._start_limit_s
+        self._host.pid = process.pid
         if not self.findings.environment:
             self.findings.environment = host.fingerprint()  # while the model loads
         message = process.expect("loaded", limit_s, self._show_loading)

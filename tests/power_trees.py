@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MAX_UJ = 262_143_328_850
+STATUS = "Name:\tpython\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}"
 
 
 def files(folder: Path, content: Mapping[str, object]) -> Path:
@@ -25,6 +26,30 @@ def powercap(root: Path) -> Path:
         ("intel-rapl:1", "psys"),
     ):
         files(root / zone, {"name": name, "energy_uj": 1_000_000, "max_energy_range_uj": MAX_UJ})
+    return root
+
+
+def machine(root: Path) -> Path:
+    """Two cores with frequencies, governors and throttle counts, a zone, a chip that also tells
+    power, and a process of two threads.
+    """
+    cpus = root / "sys/devices/system/cpu"
+    for number, khz, governor in ((0, 2_400_000, "performance"), (1, 3_100_000, "powersave")):
+        cpu = cpus / f"cpu{number}"
+        files(cpu / "cpufreq", {"scaling_cur_freq": khz, "scaling_governor": governor})
+        files(cpu / "thermal_throttle", {"core_throttle_count": 2, "package_throttle_count": 3})
+    files(cpus / "smt", {"active": 1})
+    files(cpus / "intel_pstate", {"no_turbo": 1})
+    files(root / "sys/class/thermal/thermal_zone0", {"type": "x86_pkg_temp", "temp": 61_000})
+    chip = {"name": "k10temp", "temp1_input": 58_500, "temp1_label": "Tctl A"}
+    files(root / "sys/class/hwmon/hwmon3", {**chip, "power1_input": 35_000_000})
+    before_faults = "S 1 7 7 0 -1 4194304"
+    files(
+        root / "proc/7",
+        {"stat": f"7 (py (x) y) {before_faults} 120 0 4 0 250 50 0 0 20 0 2 0 9 1 11"},
+    )
+    for task, switches in ((7, (5, 1)), (8, (30, 2))):
+        files(root / f"proc/7/task/{task}", {"status": STATUS.format(*switches)})
     return root
 
 

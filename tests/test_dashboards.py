@@ -7,7 +7,8 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ import yaml
 
 from harness.tally import EDGES_NS
 from tests import grafana_schema
-from tests.faults.command import ROOT, result, run
+from tests.faults.command import ROOT, Ended, result, run
+from tests.power_trees import counting, machine, powercap
 from tests.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
 from tests.support import SCENARIOS
 
 DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
-NO_DATA_HERE = {"Power", "Energy a query", "CPU time", "CPU frequency", "Temperature"} | {
-    "Memory available"
-}
-"""Panels that need a meter or a sensor, which a test machine need not have."""
+NO_DATA_HERE = {"Power", "Energy a query", "CPU frequency", "Temperature"}
+"""Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
 
 MAYBE = {"Reasons and doubts"}
 """A run without any has no rows."""
@@ -50,8 +50,6 @@ def test_every_series_asked_for_is_served() -> None:
     documented = (ROOT / "docs/metrics.md").read_text()
     asked = set(re.findall(r"(?<!:)\bharness_\w+", " ".join(_expressions())))
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
-    names -= {name for name in names if name.startswith(("harness_host_", "harness_power_"))}
-    names -= {"harness_energy_joules_total"}
     assert {name for name in names if f"| `{name}` |" not in documented} == set()
     assert len(names) > 15
 
@@ -143,19 +141,52 @@ def test_promtool_accepts(words: str, bin_folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
+    """On a machine with meters and sensors: the kernel's files are fake, all that reads them is not."""
     name = f"run-{scenario}"
-    done = run(
+    zones, root = powercap(tmp_path / "powercap"), machine(tmp_path / "machine")
+    shutil.rmtree(root / "proc")
+    (root / "proc").symlink_to("/proc")
+    with counting(zones / "intel-rapl:0/energy_uj", watts=80.0):
+        done = _watched(
+            *(server, tmp_path / name, scenario),
+            *("--meter", f"rapl={zones}", "--meter", f"hwmon={root}/sys/class/hwmon"),
+            prefix=(sys.executable, "-m", "tests.on_machine", str(root)),
+        )
+    assert done.status == 0, done.printed + done.said
+    assert _empty(server, name) - MAYBE == set()
+    _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
+    joules = f'harness_energy_joules_total{{run="{name}", source="rapl:package-0"}}'
+    (counted,) = server.now(f"max_over_time({joules}[2m])")
+    (reading,) = (
+        r for r in result(tmp_path / name)["power"]["readings"] if r["source"] == "rapl:package-0"
+    )
+    assert float(counted["value"][1]) >= reading["joules"], "idle time and loading are in it, too"
+    assert server.since(f'ALERTS{{run="{name}", alertname="RunInvalid"}}', 60) == []
+    assert server.since(f'run:harness_queries_completed:rate5s{{run="{name}"}}', 40)
+
+
+@pytest.mark.slow
+def test_without_meters_their_panels_alone_are_empty(server: Prometheus, tmp_path: Path) -> None:
+    done = _watched(server, tmp_path / "run-bare", "offline")
+    assert done.status == 0, done.printed + done.said
+    empty = _empty(server, "run-bare") - MAYBE
+    assert {"Power", "Energy a query"} <= empty <= NO_DATA_HERE
+
+
+def _watched(
+    server: Prometheus, out: Path, scenario: str, *more: str, prefix: Sequence[str] = ()
+) -> Ended:
+    return run(
         *("--scenario", scenario, "--duration", "5s", "--slo", "p99=1min", "--mode", "both"),
         *(("--target-qps", "1000") if scenario == "server" else ()),
         *("--metrics", f"127.0.0.1:{server.target}", "--metrics-linger", "4s"),
-        *("--out", str(tmp_path / name)),
+        *("--out", str(out), *more),
+        prefix=prefix,
     )
-    assert done.status == 0, done.printed + done.said
-    empty = {p["title"] for p in DASHBOARD["panels"] if not _has_data(server, p, name)}
-    assert empty - MAYBE == NO_DATA_HERE
-    _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
-    assert server.since(f'ALERTS{{run="{name}", alertname="RunInvalid"}}', 60) == []
-    assert server.since(f'run:harness_queries_completed:rate5s{{run="{name}"}}', 40)
+
+
+def _empty(server: Prometheus, name: str) -> set[str]:
+    return {p["title"] for p in DASHBOARD["panels"] if not _has_data(server, p, name)}
 
 
 def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:

@@ -7,38 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from harness import host
 from harness.cgroup import throttled_s
-from harness.doubts import host_doubts
-from harness.host import _turbo
+from harness.host_doubts import host_doubts
 from harness.hostlog import HostLog, HostReader, Row, summary
 from harness.outcome import result
 from harness.power import window_ns
+from harness.types import Reason
 from harness.units import NS_PER_S
-from tests.power_trees import files
+from tests.power_trees import files, machine
 from tests.support import evidence, golden_log
 from tests.test_outcome import findings
 
 START_NS = 1_795_232_845_107_000_000
-STATUS = "Name:\tpython\nvoluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}"
-
-
-def machine(root: Path) -> Path:
-    """Two cores with frequencies and throttle counts, a zone, a chip and a process of two threads."""
-    for number, khz in ((0, 2_400_000), (1, 3_100_000)):
-        cpu = root / f"sys/devices/system/cpu/cpu{number}"
-        files(cpu / "cpufreq", {"scaling_cur_freq": khz})
-        files(cpu / "thermal_throttle", {"core_throttle_count": 2, "package_throttle_count": 3})
-    files(root / "sys/class/thermal/thermal_zone0", {"type": "x86_pkg_temp", "temp": 61_000})
-    files(root / "sys/class/hwmon/hwmon3", {"name": "k10temp", "temp1_input": 58_500})
-    (root / "sys/class/hwmon/hwmon3/temp1_label").write_text("Tctl A\n")
-    before_faults = "S 1 7 7 0 -1 4194304"
-    files(
-        root / "proc/7",
-        {"stat": f"7 (py (x) y) {before_faults} 120 0 4 0 250 50 0 0 20 0 2 0 9 1 11"},
-    )
-    for task, switches in ((7, (5, 1)), (8, (30, 2))):
-        files(root / f"proc/7/task/{task}", {"status": STATUS.format(*switches)})
-    return root
 
 
 def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
@@ -53,6 +34,10 @@ def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
         "mhz_cpu1": 3100.0,
         "celsius_hwmon3_k10temp_Tctl_A": 58.5,
         "thermal_throttles": 10,
+        "governor_performance": 1,
+        "governor_powersave": 1,
+        "smt_active": 1,
+        "turbo": 0,
         "measured_minor_faults": 120,
         "measured_major_faults": 4,
         "measured_cpu_s": 300 / os.sysconf("SC_CLK_TCK"),
@@ -67,6 +52,39 @@ def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
     assert row["cpu_user_s"] > 0
     assert row["memory_available_bytes"] > 0
     assert ("cgroup_throttled_s" in row) == (throttled_s() is not None)
+
+
+def test_settings_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.cgroup.cpu_limit", iter([2.0, 1.5, 1.5]).__next__)
+    reader = HostReader(machine(tmp_path))
+    reader.look()
+    cpus = tmp_path / "sys/devices/system/cpu"
+    (cpus / "cpu0/cpufreq/scaling_governor").write_text("powersave\n")
+    (cpus / "intel_pstate/no_turbo").write_text("0\n")
+    (cpus / "smt/active").write_text("perhaps\n")
+    reader.look()
+    assert not any(name.startswith("smt") for name in reader.log.rows[-1])
+    (cpus / "smt/active").write_text("1\n")
+    reader.look()
+    found = summary(reader.log, (0, 2**63))
+    assert found is not None
+    assert found["settings"] == {
+        "governor_powersave": 2,
+        "smt_active": 1,
+        "turbo": 1,
+        "cgroup_cpu_cores": 1.5,
+    }
+    assert found["settings_changed"] == {
+        "governor_performance": [0, 1],
+        "governor_powersave": [1, 2],
+        "turbo": [0, 1],
+        "cgroup_cpu_cores": [1.5, 2.0],
+    }
+    doubts = {d.code: d.text for d in host_doubts(found, "server", 1000)}
+    assert set(doubts) == {"governor", "settings-changed"}
+    assert "'powersave' may lower the clock of 2 of 2 cores" in doubts["governor"]
+    assert "governor_performance between 0 and 1, governor_" in doubts["settings-changed"]
+    assert [d.code for d in host_doubts(found, "offline", 1000)] == ["settings-changed"]
 
 
 def test_this_process_is_read_from_the_real_proc() -> None:
@@ -118,24 +136,40 @@ def test_the_summary_is_of_the_window_alone() -> None:
     assert summary(None, (0, 1)) is None
 
 
+def doubts(count: int, columns: Mapping[str, tuple[float, float]]) -> list[Reason]:
+    return list(host_doubts(summarised(count, columns), "server", 1000))
+
+
 def test_a_frequency_that_drops_is_a_doubt() -> None:
     """The fastest core counts: cores without work clock down, and say nothing."""
     idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
-    assert list(host_doubts(summarised(12, idle))) == []
+    assert doubts(12, idle) == []
     dropping = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 2000.0)}
-    (doubt,) = host_doubts(summarised(12, dropping))
+    (doubt,) = doubts(12, dropping)
     assert doubt.code == "frequency-dropped"
     assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
-    assert list(host_doubts(summarised(8, dropping))) == []  # too short to say
+    assert doubts(8, dropping) == []  # too short to say
 
 
 def test_a_processor_that_throttled_itself_is_a_doubt() -> None:
-    assert list(host_doubts(summarised(5, {"thermal_throttles": (40, 40)}))) == []
+    assert doubts(5, {"thermal_throttles": (40, 40)}) == []
     hot = {"thermal_throttles": (40.0, 47.0), "celsius_a": (60.0, 99.0)}
-    (doubt,) = host_doubts(summarised(5, hot))
+    (doubt,) = doubts(5, hot)
     assert doubt.code == "thermal-throttled"
     assert "counted 7 throttle events" in doubt.text
     assert "at up to 99 degrees" in doubt.text
+
+
+@pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
+def test_pages_that_come_from_the_disk_are_a_doubt(faults: int, codes: list[str]) -> None:
+    """More than one in a hundred of the thousand samples."""
+    columns = {
+        "measured_major_faults": (50.0, 50.0 + faults),
+        "memory_available_bytes": (9e9, 2e9),
+    }
+    found = doubts(5, columns)
+    assert [d.code for d in found] == codes
+    assert all("11 times" in d.text and "with 2.00 GB of memory left" in d.text for d in found)
 
 
 def test_the_doubts_of_the_host_are_in_the_result() -> None:
@@ -166,4 +200,4 @@ def test_turbo_is_told_as_the_driver_tells_it(
 ) -> None:
     folder, _, file = name.partition("/")
     files(tmp_path / folder, {file: text})
-    assert _turbo(tmp_path) is turbo
+    assert host.turbo(tmp_path) is turbo
