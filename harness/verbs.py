@@ -28,12 +28,27 @@ def compare(arguments: list[str]) -> int:
     )
     parser.add_argument("sides", nargs="+", metavar="SIDE", help="e.g. results/a 'results/b-*'")
     _add_gate(parser)
+    parser.add_argument(
+        "--price",
+        metavar="PRICES",
+        help="what an hour of each side's machine costs, in any one currency, e.g. 1.20/h,0.85/h",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     if len(options.sides) < 2:
         raise ConfigError("compare needs two sides: name another run")
     limits, noise = _gate(options)
-    return _compared(options.sides, limits, noise, as_json=options.json)
+    prices = _prices(options.price, len(options.sides))
+    return _compared(options.sides, limits, noise, prices, as_json=options.json)
+
+
+def _prices(text: str | None, sides: int) -> list[float | None]:
+    from harness.analysis.compare_report import parse_prices
+
+    try:
+        return [None] * sides if text is None else [*parse_prices(text, sides)]
+    except ValueError as e:
+        raise ConfigError(f"--price: {e}") from None
 
 
 def _add_gate(parser: Parser) -> None:
@@ -74,13 +89,18 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
 
 
 def _compared(
-    sides: Sequence[str], limits: "Sequence[Limit]", noise: float | None, *, as_json: bool
+    sides: Sequence[str],
+    limits: "Sequence[Limit]",
+    noise: float | None,
+    prices: Sequence[float | None],
+    *,
+    as_json: bool,
 ) -> int:
     from harness.analysis import compare_report
     from harness.analysis.compare import compare as compared
     from harness.analysis.finished import side
 
-    first, *others = [side(text) for text in sides]
+    first, *others = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     found = []
     for other in others:
         comparison = compared(first, other, noise)
@@ -117,7 +137,7 @@ def rerun(arguments: list[str]) -> int:
     if not out.is_dir():
         return status  # it was stopped or died, and said so
     show("")
-    return _compared([str(before), str(out)], limits, noise, as_json=False)
+    return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
 
 
 def _free(before: Path) -> Path:
@@ -139,11 +159,11 @@ def report(arguments: list[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="default: report.html in the run's folder")
     parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
     options = parser.parse_args(arguments)
-    from harness.analysis.report import write
+    from harness.analysis.report import report as made
 
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
-    show(str(write(folders, out, standalone=options.standalone)))
+    show(str(made(folders, out, standalone=options.standalone)))
     return 0
 
 
