@@ -1,13 +1,12 @@
-"""The verbs that look at finished runs: compare, rerun, runs, report."""
+"""The verbs that look at finished runs: compare, rerun, report."""
 
 import argparse
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.console import say, show
+from harness.console import show
 from harness.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,92 +164,3 @@ def report(arguments: list[str]) -> int:
     out = Path(options.out) if options.out else None
     show(str(made(folders, out, standalone=options.standalone)))
     return 0
-
-
-SHOWN_RUNS = 20
-"""In a table; exports have all."""
-
-
-def runs(arguments: list[str]) -> int:
-    parser = Parser(
-        prog="python -m harness runs",
-        description="The runs made here, newest first. MODEL, NAME and HOST may be patterns (r*).",
-    )
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--model", metavar="MODEL", help="only of this model")
-    parser.add_argument("--backend", metavar="NAME", help="only on this backend")
-    parser.add_argument("--scenario", metavar="NAME", help="only in this scenario")
-    parser.add_argument("--host", metavar="HOST", help="only on this machine")
-    parser.add_argument("--since", metavar="DATE", help="only begun then or later, e.g. 2026-11-21")
-    parser.add_argument("--verdict", metavar="VERDICT", help="valid or invalid")
-    parser.add_argument(
-        "--format", default="table", metavar="FORMAT", help="table (default), csv or json"
-    )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"default: {SHOWN_RUNS} in a table, else all"
-    )
-    options = parser.parse_args(arguments)
-    chosen = _chosen(options)
-    import sqlite3
-
-    from harness import database, table
-
-    results = Path(options.results)
-    limit = options.limit or (SHOWN_RUNS if options.format == "table" else None)
-    try:
-        rows = database.newest_first(results, limit, **chosen)
-    except sqlite3.Error as e:
-        raise ConfigError(_unreadable(database.path_in(results), str(e))) from None
-    if options.format != "table":
-        show(database.export(rows, options.format))
-    elif rows:
-        show("\n".join(table.run_lines(rows)))
-    elif chosen:
-        say(f"no such run in {options.results}: `runs` without a filter lists all")
-    else:
-        say(f"no runs in {options.results}: make one, or pass --results DIR")
-    return 0
-
-
-def _unreadable(path: Path, told: str) -> str:
-    hint = "remove it, runs make a new one"
-    if "locked" in told:
-        hint = "another process writes there: try again"
-    return f"{path} cannot be read: {told}" + ("" if "update" in told else f": {hint}")
-
-
-def _chosen(options: argparse.Namespace) -> dict[str, str]:
-    """What database.newest_first is to filter by; every problem at once."""
-    from harness.parse import parse_scenario
-
-    names = ("model", "backend", "scenario", "host", "since", "verdict")
-    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
-    problems = []
-    if "scenario" in given:
-        try:
-            given["scenario"] = parse_scenario(given["scenario"])
-        except ValueError as e:
-            problems.append(f"--scenario: {e}")
-    if "since" in given:
-        try:
-            given["since"] = _as_utc(given["since"])
-        except ValueError:
-            problems.append(f"--since {given['since']}: write a date, e.g. 2026-11-21")
-    if "verdict" in given:
-        given["verdict"] = given["verdict"].upper()
-        if given["verdict"] not in ("VALID", "INVALID"):
-            problems.append(f"--verdict {options.verdict}: write valid or invalid")
-    if options.format not in ("table", "csv", "json"):
-        problems.append(f"--format {options.format}: choose from table, csv, json")
-    if options.limit is not None and options.limit < 1:
-        problems.append(f"--limit {options.limit}: it must be at least 1")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return given
-
-
-def _as_utc(text: str) -> str:
-    """As the database has it; a time without a zone is UTC, as in the folders' names."""
-    at = datetime.fromisoformat(text)
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    return at.isoformat(timespec="milliseconds")
