@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from harness import table
 from harness.outcome import result
-from harness.power import NOT_OFFICIAL, Energy, NoReading, PowerLog, cut, report, unique, window_ns
+from harness.power import Energy, NoReading, PowerLog, cut, unique, window_ns
+from harness.power_report import NOT_OFFICIAL, report
 from harness.types import PowerSource
 from harness.units import NS_PER_MS, NS_PER_S
 from tests.support import evidence, golden_log
