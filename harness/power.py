@@ -24,6 +24,9 @@ END_NS = 200 * NS_PER_MS
 GAP_NS = NS_PER_S
 """Between two readings, at most; also about the span that the peak is a mean of."""
 
+MOST_JOULES = 1e4
+"""No counter that wraps, of a processor or a board, counts more in GAP_NS: it was set back."""
+
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
 
@@ -134,6 +137,8 @@ def cut(
         if back.any() and source.wraps_at_joules is None:
             return NoReading("the counter went back, and it does not say where it wraps")
         steps[back] += source.wraps_at_joules or 0.0
+        if (steps[back] > MOST_JOULES).any():
+            return NoReading("the counter was set back, and not because it was full")
     else:
         seconds, value = _with_ends(seconds, value, (end_ns - begin_ns) / 1e9)
         steps = (value[1:] + value[:-1]) / 2 * np.diff(seconds)
