@@ -21,7 +21,8 @@ from harness.verdict import Evidence
 class RunKeeper:
     """Saves `findings` after every step; a folder that cannot be written makes the run INVALID."""
 
-    def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter) -> None:
+    def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter | None) -> None:
+        """exporter: None where the run has its metrics.prom already."""
         self.folder = folder
         self.findings = findings
         self._exporter = exporter
@@ -47,7 +48,8 @@ class RunKeeper:
             self.save()
         except OSError as e:
             self.not_saved(e)
-        self._exporter.end()
+        if self._exporter is not None:
+            self._exporter.end()
 
     def keep_samples(self, host_log: HostLog, power: PowerLog | None) -> None:
         self.findings.host, self.findings.power = host_log, power
@@ -73,10 +75,12 @@ class RunKeeper:
         """Write the result, name the folder, add the row, print; returns the exit status."""
         folder = self.folder.path
         content = result(self.findings)
-        self._exporter.conclude(content)
+        if self._exporter is not None:
+            self._exporter.conclude(content)
         try:
             self.save(content)
-            self._exporter.write(folder)
+            if self._exporter is not None:
+                self._exporter.write(folder)
             if not status and self.findings.unsaved is None:
                 self._left = folder = self.folder.finish()
             database.add(folder.parent, folder.name, content)

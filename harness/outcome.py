@@ -22,10 +22,12 @@ from harness.hostlog import HostLog, summary
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration
-from harness.power import PowerLog, report, window_ns
+from harness.power import PowerLog, window_ns
+from harness.power_report import report
 from harness.scenario import Scenario
 from harness.score import Scoring
 from harness.sizing import Loaded
+from harness.spl import SOURCE, PtdaemonLog
 from harness.stages import Completions, percentiles, query_latency_ns, summarise
 from harness.types import Reason
 from harness.verdict import (
@@ -62,6 +64,7 @@ class Findings:
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
     power: PowerLog | None = None
+    ptdaemon: PtdaemonLog | None = None
     host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
@@ -174,7 +177,8 @@ def _doubts(
         sha256 = found.loaded.model_sha256
         pinned = found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
-    if run is not None and found.power is not None and power["power"] is None:
+    metered = found.power is not None or found.ptdaemon is not None
+    if run is not None and metered and power["power"] is None:
         yield from power_doubts(power["power_reason"])
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
@@ -272,11 +276,16 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
 
 
 def _power(found: Findings, run: Evidence | None, done: Completions | None) -> Mapping[str, Any]:
-    if found.power is None and found.config.meter:
+    asked = {name for name, _ in found.config.meter}
+    official = {SOURCE.name} & asked
+    if (official and found.ptdaemon is None) or (asked - official and found.power is None):
         return {"power": None, "power_reason": NOT_STORED}
     values = run.log.values if run is not None and run.logged else {}
     queries = done.issued // run.plan.samples_per_query if run and done else 0
-    return report(found.power, values, queries, len(done) if done else 0)
+    return report(
+        *(found.power, values, queries, len(done) if done else 0, found.ptdaemon),
+        under_rules=found.config.mlperf,
+    )
 
 
 def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:

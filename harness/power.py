@@ -17,14 +17,15 @@ from harness.types import Array, PowerSource
 from harness.units import NS_PER_MS, NS_PER_S, show_ns
 
 POWER_CSV = "power.csv"
-NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"
-NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
 
 END_NS = 200 * NS_PER_MS
 """A reading must lie as near to each end of the window."""
 
 GAP_NS = NS_PER_S
 """Between two readings, at most; also about the span that the peak is a mean of."""
+
+MOST_JOULES = 1e4
+"""No counter that wraps, of a processor or a board, counts more in GAP_NS: it was set back."""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
@@ -102,13 +103,14 @@ class PowerLog:
 def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
     """LoadGen's power_begin and power_end, wall clock, exact to 1 ms; None where it logged none."""
     try:
-        begin, end = (_utc_ns(log[key]) for key in ("power_begin", "power_end"))
+        begin, end = (utc_ns(log[key]) for key in ("power_begin", "power_end"))
     except (KeyError, TypeError, ValueError):
         return None
     return (begin, end) if begin < end else None
 
 
-def _utc_ns(text: str) -> int:
+def utc_ns(text: str) -> int:
+    """As LoadGen and PTDaemon write it, '11-21-2026 03:47:25.453', in UTC."""
     at = datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=UTC)
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
@@ -131,8 +133,8 @@ def cut(
     seconds = (at - begin_ns) / 1e9
     if source.unit == "J":
         joules = counted(source, value)
-        if joules is None:
-            return NoReading("the counter went back, and it does not say where it wraps")
+        if isinstance(joules, NoReading):
+            return joules
         steps = np.diff(joules)
     else:
         seconds, value = _with_ends(seconds, value, (end_ns - begin_ns) / 1e9)
@@ -141,13 +143,15 @@ def cut(
     return _energy(seconds, total, (end_ns - begin_ns) / 1e9, last - first + 1)
 
 
-def counted(source: PowerSource, joules: Array) -> Array | None:
-    """A counter's readings as if it never began at 0 again; None where it went back otherwise."""
+def counted(source: PowerSource, joules: Array) -> Array | NoReading:
+    """A counter's readings as if it never began at 0 again."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:
-        return None
+        return NoReading("the counter went back, and it does not say where it wraps")
     steps[back] += source.wraps_at_joules or 0.0
+    if (steps[back] > MOST_JOULES).any():
+        return NoReading("the counter was set back, and not because it was full")
     total: Array = np.concatenate([[0.0], np.cumsum(steps)])
     return total
 
@@ -194,52 +198,6 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
     begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)
     peak = float((until(begins + span_s) - until(begins)).max() / span_s)
     return Energy(joules, joules / length_s, peak, readings)
-
-
-def report(
-    log: PowerLog | None, loadgen: Mapping[str, Any], queries: int, samples: int
-) -> dict[str, Any]:
-    """`power` and `power_reason` of result.json. loadgen: values of the performance run's log, {}
-    where they cannot be taken. queries, samples: answered in the run.
-    """
-    if log is None:
-        return {"power": None, "power_reason": NO_METER}
-    window = window_ns(loadgen)
-    if window is None or not queries:
-        return {"power": None, "power_reason": "LoadGen's log tells no begin and end of the run"}
-    readings, missing = [], []
-    for source in log.sources:
-        found = log.energy(source, window)
-        if isinstance(found, NoReading):
-            missing.append({"source": source.name, "reason": found.reason})
-        else:
-            readings.append(_reading(log, source, found, queries, samples))
-    if not readings:
-        told = "; ".join(f"{m['source']}: {m['reason']}" for m in missing)
-        return {"power": None, "power_reason": told or "the meters have nothing to read"}
-    power = {
-        "readings": readings,
-        "missing": missing,
-        "seconds": (window[1] - window[0]) / 1e9,
-        "window": "LoadGen's power_begin to power_end",
-        "note": NOT_OFFICIAL,
-    }
-    return {"power": power, "power_reason": None}
-
-
-def _reading(
-    log: PowerLog, source: PowerSource, found: Energy, queries: int, samples: int
-) -> Mapping[str, Any]:
-    idle = log.energy(source, log.idle_ns) if log.idle_ns is not None else None
-    return {
-        "source": source.name,
-        "domain": source.domain,
-        "provenance": source.provenance,
-        **found._asdict(),
-        "idle_watts": idle.mean_watts if isinstance(idle, Energy) else None,
-        "joules_per_query": found.joules / queries,
-        "joules_per_sample": found.joules / samples,
-    }
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:

@@ -33,9 +33,9 @@ def check(folder: Path) -> list[str]:
     said = results.read_json(folder / results.RESULT)
     if not (folder / results.CONFIG).is_file():
         raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
-    config = from_plain(_mapping(folder / results.CONFIG), str(folder / results.CONFIG))
+    config = configuration(folder)
     try:
-        found = _findings(folder, config)
+        found = findings(folder, config)
         derived = json.loads(json.dumps(result(found), default=str))
         run = found.performance or found.accuracy
         changed = list(_config_differences(config, found, run)) if run else []
@@ -55,7 +55,14 @@ def check(folder: Path) -> list[str]:
     return [*_differences(said, derived), *changed]
 
 
-def _findings(folder: Path, config: RunConfig) -> Findings:
+def configuration(folder: Path) -> RunConfig:
+    """config.yaml of a run's folder."""
+    path = folder / results.CONFIG
+    return from_plain(_mapping(path), str(path))
+
+
+def findings(folder: Path, config: RunConfig) -> Findings:
+    """What a run of this configuration found out, from the files in its folder."""
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)

@@ -28,6 +28,7 @@ from harness.plan import Calibration, LoadPlan
 from harness.power import POWER_CSV, PowerLog
 from harness.results import write_json
 from harness.sizing import Loaded
+from harness.spl import PtdaemonLog
 from harness.stages import Completions
 from harness.types import Reason
 from harness.verdict import Evidence
@@ -96,6 +97,7 @@ def write_findings(folder: Path, found: Findings) -> None:
             "noise": found.noise,
             "load": found.load,
             "power": found.power.to_json() if found.power else None,
+            "ptdaemon": found.ptdaemon.to_json() if found.ptdaemon else None,
             "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
             "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
             "stopped": found.stopped._asdict() if found.stopped else None,
@@ -116,6 +118,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "noise": content["noise"],
             "load": content["load"],
             "power": _read_power(content.get("power"), folder),
+            "ptdaemon": _read_ptdaemon(content.get("ptdaemon"), folder),
             "host": _read_host(folder / HOST_CSV),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
@@ -151,3 +154,7 @@ def _read_host(path: Path) -> HostLog | None:
 
 def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
     return PowerLog.from_files(said, folder / POWER_CSV) if said else None
+
+
+def _read_ptdaemon(said: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:
+    return PtdaemonLog.from_files(said, folder / "performance") if said else None

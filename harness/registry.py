@@ -107,6 +107,9 @@ METERS = {
     "command": Entry(
         "harness.meters.command:CommandMeter", "a program that prints watts or joules"
     ),
+    "ptdaemon": Entry(
+        "harness.meters.ptdaemon:PtdaemonMeter", "MLPerf Power's client and server, at the wall"
+    ),
 }
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),

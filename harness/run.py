@@ -14,6 +14,7 @@ from typing import Any
 from harness import (
     __version__,
     host,
+    power_session,
     preflight,
     registry,
     resolve,
@@ -62,6 +63,8 @@ INTERRUPT_EXIT = 128
 
 def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
     """One run as configured; prints the table (or JSON) and returns the exit status."""
+    if power_session.asked(config):
+        return power_session.execute(config, as_json=as_json, quiet=quiet)
     with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
         run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet)
         kept = run.kept

@@ -3,9 +3,9 @@
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from harness import registry
 from harness.clock import wall_ns
@@ -71,9 +71,9 @@ class PowerSampler:
         """A ConfigError names every meter that does not work here, and why."""
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
-            found = [list(meter.sources()) for meter in meters]
+            found = [list(opened.sources) for opened in meters]
             names = iter(unique([source for sources in found for source in sources]))
-            for (name, _), meter, own in zip(self._specs, meters, found, strict=True):
+            for (name, _), (meter, _), own in zip(self._specs, meters, found, strict=True):
                 sources = [next(names) for _ in own]
                 self.log.sources += tuple(sources)
                 self.log.series |= {source.name: [] for source in sources}
@@ -103,34 +103,66 @@ class PowerSampler:
             try:
                 values = list(zip(sources, meter.read(), strict=True))
                 at_ns = wall_ns()
-                for source, value in values:
-                    self._add(source, at_ns, value)
             except Exception as e:  # noqa: BLE001 - a plug-in's; the gap it leaves is judged
-                self.log.faults |= {s.name: f"{type(e).__name__}: {one_line(e)}" for s in sources}
+                self.log.faults |= {source.name: _told(e) for source in sources}
+                return
+            for source, value in values:
+                try:
+                    self._add(source, at_ns, value)
+                except Exception as e:  # noqa: BLE001 - likewise, of this source alone
+                    self.log.faults[source.name] = _told(e)
 
         return look
 
-    def _add(self, source: PowerSource, at_ns: int, value: float | None) -> None:
+    def _add(self, source: PowerSource, at_ns: int, value: float | Exception | None) -> None:
         if value is None:
             return
+        if isinstance(value, Exception):
+            raise value
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"it read {value} {source.unit}")
         self.log.series[source.name].append((at_ns, float(value)))
 
 
-def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[PowerMeter]:
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+class Opened(NamedTuple):
+    """A meter that was entered, and what it reads."""
+
+    meter: PowerMeter
+    sources: Sequence[PowerSource]
+
+
+def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
     """Entered, in order; `stack` leaves them. All problems at once."""
-    meters: list[PowerMeter] = []
+    meters: list[Opened] = []
     problems: list[str] = []
     for name, argument in specs:
         try:
             with plugin(f"meter {name!r}"):
-                meters.append(stack.enter_context(registry.load("meter", name)(argument)))
+                meter = stack.enter_context(_leaving(registry.load("meter", name)(argument)))
+                sources = list(meter.sources())
+                if not sources:
+                    raise ConfigError(f"meter {name!r} has nothing to read here")
+                meters.append(Opened(meter, sources))
         except ConfigError as e:
             problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
     return meters
+
+
+@contextmanager
+def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
+    """Entered; a device that is gone when the meter is left has been read before, and ends no run."""
+    entered = meter.__enter__()
+    try:
+        yield entered
+    finally:
+        with suppress(Exception):
+            meter.__exit__(None, None, None)
 
 
 _NEEDS_ARGUMENT = {"command"}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.plan import Calibration, LoadPlan
-from harness.power import NO_METER
+from harness.power_report import NO_METER
 from harness.resolve import Instances
 from harness.units import show_ns, show_rate, show_si
 

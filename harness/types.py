@@ -273,8 +273,9 @@ class PowerMeter(Protocol):
     def sources(self) -> Sequence[PowerSource]:
         """What `read` gives, once entered; never empty, never another later."""
 
-    def read(self) -> Sequence[float | None]:
-        """One number for each source, in joules or watts as its unit says; None where it has none now.
+    def read(self) -> Sequence[float | Exception | None]:
+        """One number for each source, in joules or watts as its unit says; where it has none now, None
+        or the exception that says why.
 
         It may wait for the next one, a second at most. It raises where nothing could be read.
         """

@@ -10,6 +10,7 @@ import pytest
 
 from harness import sampler as sampler_module
 from harness.errors import ConfigError, PluginUnavailable
+from harness.meters import hwmon as hwmon_module
 from harness.meters import rapl
 from harness.meters.command import CommandMeter
 from harness.meters.estimate import EstimateMeter
@@ -109,6 +110,24 @@ def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -
     }
 
 
+def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """amd_energy's counters are for root, since they tell secrets as RAPL's do."""
+    path = files(tmp_path / "hwmon2", {"name": "amd_energy", "energy12_input": 7})
+
+    def denied(path: str) -> float:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(hwmon_module, "micro", denied)
+    with pytest.raises(ConfigError) as told, HwmonMeter(str(tmp_path)):
+        pass
+    assert str(told.value) == (
+        f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
+        f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [
@@ -129,18 +148,21 @@ def test_hwmon_without_power_says_so(content: dict[str, str], line: str, tmp_pat
 
 
 class FakeNvml(ModuleType):
-    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy."""
+    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy.
+
+    refusal: what nvmlInit says, "" where it works. joules: of the first; None once it is lost.
+    """
 
     class NVMLError(Exception):
         pass
 
-    def __init__(self, driver: bool = True) -> None:
+    def __init__(self, refusal: str = "", joules: float | None = 123.456) -> None:
         super().__init__("pynvml")
-        self.driver, self.open = driver, 0
+        self.refusal, self.open, self.joules = refusal, 0, joules
 
     def nvmlInit(self) -> None:  # noqa: N802 - NVML's name, and so below
-        if not self.driver:
-            raise self.NVMLError("NVML Shared Library Not Found")
+        if self.refusal:
+            raise self.NVMLError(self.refusal)
         self.open += 1
 
     def nvmlShutdown(self) -> None:  # noqa: N802
@@ -158,7 +180,9 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
         if handle == 1:
             raise self.NVMLError("Not Supported")
-        return 123_456
+        if self.joules is None:
+            raise self.NVMLError("GPU is lost")
+        return int(self.joules * 1000)
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
         return 70_500
@@ -182,22 +206,53 @@ def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
 
 
 @pytest.mark.parametrize(
-    ("argument", "driver", "line"),
+    ("argument", "refusal", "line"),
     [
-        ("x", True, "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
-        ("1,2", True, "meter 'nvml': there is no GPU 2, 2 are here"),
-        ("", False, "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its"),
+        ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
+        ("1,2", "", "meter 'nvml': there is no GPU 2, 2 are here"),
+        (
+            "",
+            "NVML Shared Library Not Found",
+            "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver",
+        ),
+        (
+            "",
+            "Insufficient Permissions",
+            (
+                "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod "
+                "a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
+            ),
+        ),
     ],
 )
 def test_nvml_says_what_is_in_the_way(
-    argument: str, driver: bool, line: str, monkeypatch: pytest.MonkeyPatch
+    argument: str, refusal: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = FakeNvml(driver)
+    fake = FakeNvml(refusal)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     with pytest.raises(ConfigError) as told, NvmlMeter(argument):
         pass
-    assert str(told.value).startswith(line)
+    assert str(told.value) == line
     assert fake.open == 0
+
+
+def test_nvml_goes_on_with_the_other_gpus_when_one_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with NvmlMeter("") as meter:
+        fake.joules = None
+        lost, other = meter.read()
+    assert (str(lost), other) == ("GPU is lost", 70.5)
+
+
+def test_nvml_reads_power_where_the_counter_stands_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(joules=0))
+    with NvmlMeter("0") as meter:
+        assert [(s.unit, v) for s, v in zip(meter.sources(), meter.read(), strict=True)] == [
+            ("W", 70.5)
+        ]
 
 
 def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -> None:
@@ -274,9 +329,15 @@ def test_the_sampler_reads_ten_times_a_second_and_survives_a_meter_that_goes_awa
         (root / "intel-rapl:0/energy_uj").unlink()
         while not sampler.log.faults:
             time.sleep(0.01)
+        then = {name: len(s) for name, s in sampler.log.series.items()}
+        time.sleep(0.3)
     assert sampler.log.idle_ns is not None
     assert min(counts) >= 10
-    assert sampler.log.faults["rapl:psys"].startswith("FileNotFoundError")
+    (told,) = sampler.log.faults.items()
+    assert told[0] == "rapl:package-0"
+    assert told[1].startswith("FileNotFoundError")
+    grown = {name for name, s in sampler.log.series.items() if len(s) > then[name]}
+    assert grown == {"rapl:package-0/core", "rapl:package-0/dram", "rapl:psys"}
 
 
 def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
@@ -292,6 +353,7 @@ def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
 def test_list_says_of_each_meter_whether_it_works_here() -> None:
     told = dict(availability())
     assert told["command"] == ""
+    assert told["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
     assert "rapl" in told
 
 
@@ -307,14 +369,20 @@ class Odd:
             raise RuntimeError("no device")
         return self
     def __exit__(self, *exc):
-        pass
+        if self.argument == "gone":
+            raise RuntimeError("the device is gone")
     def sources(self):
+        if self.argument == "unsure":
+            raise RuntimeError("no list")
+        if self.argument == "empty":
+            return []
         return [PowerSource("odd:a", "a", "W"), PowerSource("odd:b", "b", "W")]
     def read(self):
         self.reads += 1
         if self.argument == "blocks" and self.reads > 2:
             threading.Event().wait()
-        return {"short": [1.0], "nan": [1.0, float("nan")]}.get(self.argument, [1.0, None])
+        second = {"nan": float("nan"), "text": "1 W", "error": OSError("no such device")}
+        return [1.0] if self.argument == "short" else [1.0, second.get(self.argument)]
 """
 
 
@@ -331,6 +399,8 @@ def sampled(tmp_path: Path, argument: str, sleep_s: float = 0.2) -> PowerLog:
         ("", (True, False), None),
         ("short", (False, False), "ValueError: zip() argument 2 is shorter"),
         ("nan", (True, False), "ValueError: it read nan W"),
+        ("text", (True, False), "TypeError: must be real number, not str"),
+        ("error", (True, False), "OSError: no such device"),
     ],
 )
 def test_a_meter_of_the_users_own_may_be_odd(
@@ -347,6 +417,19 @@ def test_a_meter_of_the_users_own_may_be_odd(
 def test_a_meter_that_raises_as_it_is_opened_is_a_plug_in_at_fault(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no device$"):
         sampled(tmp_path, "raises")
+
+
+def test_a_meter_whose_sources_raise_is_a_plug_in_at_fault_and_one_without_any_is_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no list$"):
+        sampled(tmp_path, "unsure")
+    with pytest.raises(ConfigError, match=r"odd\.py:Odd' has nothing to read here$"):
+        sampled(tmp_path, "empty")
+
+
+def test_a_meter_whose_device_is_gone_as_it_is_left_has_been_read(tmp_path: Path) -> None:
+    assert len(sampled(tmp_path, "gone").series["odd:a"]) >= 2
 
 
 def test_a_meter_that_blocks_does_not_keep_the_run(

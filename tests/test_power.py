@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from harness import table
 from harness.outcome import result
-from harness.power import NOT_OFFICIAL, Energy, NoReading, PowerLog, cut, report, unique, window_ns
+from harness.power import Energy, NoReading, PowerLog, cut, unique, window_ns
+from harness.power_report import NOT_OFFICIAL, report
 from harness.types import PowerSource
 from harness.units import NS_PER_MS, NS_PER_S
 from tests.support import evidence, golden_log
@@ -89,6 +90,16 @@ def test_a_counter_that_wraps_nowhere_and_goes_back_is_no_reading() -> None:
     at = stamps([100] * 20)
     found = cut(COUNTER, [(t, float(n % 7)) for n, t in enumerate(at)], *inside(at, 0.1, 0.9))
     assert found == NoReading("the counter went back, and it does not say where it wraps")
+
+
+@pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
+def test_a_counter_that_was_set_back_has_not_wrapped(before: float) -> None:
+    """As a suspended machine does; the energy would be as much as the counter holds."""
+    at = stamps([50] * 40)
+    wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
+    readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
+    found = cut(wrapped, readings, *inside(at, 0.1, 0.9))
+    assert found == NoReading("the counter was set back, and not because it was full")
 
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:

@@ -119,7 +119,7 @@ class CommandMeter:
         if not has_read:
             raise ChildProcessError(
                 f"the program ended with status {process.returncode} and printed no line such as "
-                "'12.3 W' or '456 J'"
+                "'12.3 W' or '456 J': run it in a shell to see why"
             )
 
     def _kill(self) -> None:

@@ -4,11 +4,12 @@ Source: Documentation/hwmon/sysfs-interface.rst: power in microwatts, energy in 
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from harness.errors import ConfigError
-from harness.meters.base import HoldsNothing, micro
+from harness.meters.base import HoldsNothing, micro, tried
 from harness.types import PowerMeter, PowerSource
 
 ROOT = Path("/sys/class/hwmon")
@@ -33,29 +34,44 @@ class HwmonMeter(HoldsNothing):
 
     def __enter__(self) -> Self:
         found: dict[str, _Sensor] = {}
-        unreadable = []
+        errors: list[tuple[Path, OSError | ValueError]] = []
         for path in sorted(self._root.glob("hwmon*/*")):  # average before input
             if _FILE.fullmatch(path.name):
                 try:
                     micro(str(path))
                 except (OSError, ValueError) as e:
-                    unreadable.append(f"{path}: {e.strerror if isinstance(e, OSError) else e}")
+                    errors.append((path, e))
                     continue
                 found[str(path).rpartition("_")[0]] = _Sensor(str(path), _source(path))
         self._sensors = [found[key] for key in sorted(found)]
         if not self._sensors:
-            told = f" that can be read ({unreadable[0]})" if unreadable else ""
-            raise ConfigError(
-                f"meter 'hwmon': {self._root} has no sensor of power or energy{told}: boards with "
-                "one are rare, and need its driver"
-            )
+            raise ConfigError(f"meter 'hwmon': {self._refusal(errors)}")
         return self
+
+    def _refusal(self, errors: Sequence[tuple[Path, OSError | ValueError]]) -> str:
+        """Why there is nothing to read; amd_energy's counters, for one, are for root only."""
+        for path, error in errors:
+            if isinstance(error, PermissionError):
+                files = f"{self._root}/hwmon*/{path.name.partition('_')[0].rstrip('0123456789')}*"
+                return (
+                    f"{path} is for root only; until the next boot, this opens it: sudo chmod a+r "
+                    f"{files}"
+                )
+        told = ""
+        if errors:
+            path, error = errors[0]
+            why = error.strerror if isinstance(error, OSError) else error
+            told = f" that can be read ({path}: {why})"
+        return (
+            f"{self._root} has no sensor of power or energy{told}: boards with one are rare, and "
+            "need its driver"
+        )
 
     def sources(self) -> list[PowerSource]:
         return [sensor.source for sensor in self._sensors]
 
-    def read(self) -> list[float]:
-        return [micro(sensor.path) for sensor in self._sensors]
+    def read(self) -> list[float | Exception]:
+        return [tried(sensor.path) for sensor in self._sensors]
 
 
 def _source(path: Path) -> PowerSource:

@@ -33,9 +33,7 @@ class NvmlMeter:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as e:
-            raise ConfigError(
-                f"meter 'nvml': {one_line(e)}: it needs an NVIDIA GPU and its driver"
-            ) from e
+            raise ConfigError(f"meter 'nvml': {one_line(e)}: {_advice(e)}") from e
         try:
             self._gpus = [self._gpu(number) for number in self._numbers()]
         except pynvml.NVMLError as e:
@@ -57,8 +55,16 @@ class NvmlMeter:
     def sources(self) -> list[PowerSource]:
         return [gpu.source for gpu in self._gpus]
 
-    def read(self) -> list[float]:
-        return [gpu.read_milli(gpu.handle) / 1e3 for gpu in self._gpus]
+    def read(self) -> list[float | Exception]:
+        return [self._tried(gpu) for gpu in self._gpus]
+
+    def _tried(self, gpu: _Gpu) -> float | Exception:
+        """A GPU that has fallen off the bus does not take the others with it."""
+        try:
+            return gpu.read_milli(gpu.handle) / 1e3
+        except self._nvml.NVMLError as e:
+            error: Exception = e
+            return error
 
     def _numbers(self) -> list[int]:
         count = int(self._nvml.nvmlDeviceGetCount())
@@ -74,14 +80,28 @@ class NvmlMeter:
         handle = nvml.nvmlDeviceGetHandleByIndex(number)
         name = nvml.nvmlDeviceGetName(handle)
         domain = f"GPU {number}, {name}: the board with its memory"
+        if self._counts(handle):
+            source = PowerSource(f"nvml:{number}", domain, "J")
+            return _Gpu(source, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+        nvml.nvmlDeviceGetPowerUsage(handle)
+        source = PowerSource(f"nvml:{number}", domain, "W")
+        return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
+
+    def _counts(self, handle: Any) -> bool:
+        """Some virtual GPUs have the counter, and leave it at 0."""
         try:
-            nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-        except nvml.NVMLError:
-            nvml.nvmlDeviceGetPowerUsage(handle)
-            source = PowerSource(f"nvml:{number}", domain, "W")
-            return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
-        source = PowerSource(f"nvml:{number}", domain, "J")
-        return _Gpu(source, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+            return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
+        except self._nvml.NVMLError:
+            return False
+
+
+def _advice(error: Exception) -> str:
+    """By NVML's text for NVML_ERROR_NO_PERMISSION."""
+    if "Insufficient Permissions" in str(error):
+        return (
+            "until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
+        )
+    return "it needs an NVIDIA GPU and its driver"
 
 
 _: type[PowerMeter] = NvmlMeter

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.errors import ConfigError
-from harness.meters.base import HoldsNothing, micro
+from harness.meters.base import HoldsNothing, micro, tried
 from harness.types import PowerMeter, PowerSource
 
 ROOT = Path("/sys/class/powercap")
@@ -55,8 +55,8 @@ class RaplMeter(HoldsNothing):
     def sources(self) -> list[PowerSource]:
         return self._sources
 
-    def read(self) -> list[float]:
-        return [micro(path) for path in self._counters]
+    def read(self) -> list[float | Exception]:
+        return [tried(path) for path in self._counters]
 
     def _source(self, zone: Path) -> PowerSource:
         name = (zone / "name").read_text().strip()
