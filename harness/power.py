@@ -187,16 +187,20 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def report(
-    log: PowerLog | None, loadgen: Mapping[str, Any], queries: int, samples: int
+    log: PowerLog | None,
+    loadgen: Mapping[str, Any],
+    queries: int,
+    samples: int,
+    whose: str = "LoadGen",
 ) -> dict[str, Any]:
     """`power` and `power_reason` of result.json. loadgen: values of the performance run's log, {}
-    where they cannot be taken. queries, samples: answered in the run.
+    where they cannot be taken. queries, samples: answered in the run. whose: log it is.
     """
     if log is None:
         return {"power": None, "power_reason": NO_METER}
     window = window_ns(loadgen)
     if window is None or not queries:
-        return {"power": None, "power_reason": "LoadGen's log tells no begin and end of the run"}
+        return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
     readings, missing = [], []
     for source in log.sources:
         found = log.energy(source, window)
@@ -211,7 +215,7 @@ def report(
         "readings": readings,
         "missing": missing,
         "seconds": (window[1] - window[0]) / 1e9,
-        "window": "LoadGen's power_begin to power_end",
+        "window": f"{whose}'s power_begin to power_end",
         "note": NOT_OFFICIAL,
     }
     return {"power": power, "power_reason": None}

@@ -108,9 +108,10 @@ def _over_time(run: Evidence, latency_ns: Array, samples: int) -> Figure:
     data.append({"x": middle, "y": rate, "name": "queries/s", "yaxis": "y2", "mode": "lines"})
     window = _window_s(run.log, begun_ns)
     about = "By the time of completion, counted from the first query."
+    grey = f"Grey: the time between {run.log.source}'s power_begin and power_end."
     return Figure(
         "Latency and rate over time",
-        f"{about} Grey: the time between LoadGen's power_begin and power_end." if window else about,
+        f"{about} {grey}" if window else about,
         data,
         {
             "xaxis": {"title": "time, s", "anchor": "y2"},
