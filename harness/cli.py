@@ -29,10 +29,12 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, compare, rerun, report, data, pitfalls, list, runs; each has its own --help
+  run (the default), check, compare, rerun, report, arrivals, data, pitfalls, list, runs; each has its own --help
 """
 
-VERBS = ("run", "check", "compare", "rerun", "report", "data", "pitfalls", "list", "runs")
+VERBS = (
+    *("run", "check", "compare", "rerun", "report", "arrivals", "data", "pitfalls", "list", "runs"),
+)
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -60,7 +62,9 @@ _OVERRIDDEN = {
         *("duration_ns", "queries", "seed", "slo", "samples_per_query", "target_qps"),
         *("qsl_seed", "sample_index_seed", "schedule_seed"),
     ),
-    "target_qps": ("queries",),
+    "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
+    "arrivals": ("queries", "target_qps", "arrivals_sha256", "concurrency"),
+    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
     "no_metrics": ("metrics", "metrics_linger_ns"),
     "metrics": ("no_metrics",),
     "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
@@ -73,6 +77,9 @@ _OVERRIDDEN = {
         "slo",
         "target_qps",
         "samples_per_query",
+        "arrivals",
+        "arrivals_sha256",
+        "concurrency",
         "instances",
         "threads",
         "max_batch",
@@ -91,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "compare": verbs.compare,
             "rerun": verbs.rerun,
             "report": verbs.report,
+            "arrivals": verbs.arrivals,
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,

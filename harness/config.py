@@ -34,6 +34,8 @@ SCHEMA_VERSION = 1
 MAX_BATCH = 65_535
 """Samples; the journal has 16 bits for the size of a batch."""
 
+MAX_CONCURRENCY = 1_000_000
+
 MODES = ("performance", "accuracy", "both")
 
 
@@ -121,6 +123,18 @@ class RunConfig:
         "server: arrival rate in queries/s (default 25 %% of the calibrated capacity)",
         parse=parse_rate,
         metavar="QPS",
+        group="the load",
+    )
+    arrivals: Path | None = option(
+        "server: replay this file, an arrival time a line; not MLPerf (docs/arrivals.md)",
+        parse=parse_path,
+        metavar="FILE",
+        group="the load",
+    )
+    concurrency: int | None = option(
+        "server: keep N queries in flight, each answer brings the next one; not MLPerf",
+        parse=positive(MAX_CONCURRENCY),
+        metavar="N",
         group="the load",
     )
     samples_per_query: int | None = option(
@@ -245,6 +259,7 @@ class RunConfig:
     schedule_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     model_sha256: str | None = option("", visible=False)
     dataset_digest: str | None = option("", visible=False)
+    arrivals_sha256: str | None = option("", visible=False)
     loadgen_version: str | None = option("", visible=False)
 
     def __post_init__(self) -> None:
@@ -272,8 +287,26 @@ class RunConfig:
             yield "--no-metrics serves nothing: drop it, or --metrics and --metrics-linger"
         if self.meter and not self.runs_performance:
             yield "--meter reads the performance run: drop it for --mode accuracy"
+        yield from self._arrival_problems()
         if self.mlperf:
             yield from self._mlperf_problems()
+
+    def _arrival_problems(self) -> Iterator[str]:
+        asked = {"--arrivals": self.arrivals, "--concurrency": self.concurrency}
+        given = [flag for flag, value in asked.items() if value is not None]
+        if len(given) > 1:
+            yield "--arrivals and --concurrency both say when queries come: keep one"
+        for flag in given:
+            if self.scenario and self.scenario != "server":
+                yield f"{flag} belongs to --scenario server: drop it for {self.scenario}"
+            if self.target_qps is not None:
+                yield f"{flag} says when queries come: drop --target-qps"
+            if self.mlperf:
+                yield f"{flag} cannot be set with --mlperf: there LoadGen says when queries come"
+            if not self.runs_performance:
+                yield f"{flag} is of the performance run: drop it for --mode accuracy"
+        if self.arrivals is not None and self.duration_ns != 10 * NS_PER_S:
+            yield "--duration: the file of --arrivals says how long; --queries N takes its first N"
 
     def _scenario_problems(self) -> Iterator[str]:
         name = self.scenario
@@ -294,6 +327,11 @@ class RunConfig:
         ):
             if given:
                 yield f"{name} cannot be set with --mlperf: {why}"
+
+    @property
+    def harness_scheduled(self) -> bool:
+        """Our own scheduler issues the performance run's queries, not LoadGen."""
+        return self.arrivals is not None or self.concurrency is not None
 
     @property
     def runs_performance(self) -> bool:

@@ -66,7 +66,7 @@ def performance_doubts(
         if late_ns > NOISE_SHARE * bound_ns:
             yield Reason(
                 "generator-late",
-                f"LoadGen issued 1 % of the queries more than {show_ns(late_ns)} after their "
+                f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
                 f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
             )
 
@@ -157,7 +157,7 @@ def drift_doubts(done: Completions, plan: LoadPlan) -> Iterator[Reason]:
         ]
         what = "time a sample in its batch"
     third = len(spent) // 3
-    if third < 4 * _BLOCKS:
+    if third < 4 * _BLOCKS or (plan.schedule is not None and _load_changed(done, third)):
         return
     first, spread_first = _median_and_spread(spent[:third])
     last, spread_last = _median_and_spread(spent[-third:])
@@ -168,6 +168,13 @@ def drift_doubts(done: Completions, plan: LoadPlan) -> Iterator[Reason]:
             f"median {what} was {show_ns(first)} in the first third of the run and "
             f"{show_ns(last)} in the last: the machine's speed changed",
         )
+
+
+def _load_changed(done: Completions, third: int) -> bool:
+    """A replayed schedule asked for another rate at its end: latency may follow it."""
+    due_ns = done.columns["scheduled_ns"]
+    first_ns, last_ns = int(due_ns[third] - due_ns[0]), int(due_ns[-1] - due_ns[-1 - third])
+    return abs(last_ns - first_ns) > DRIFT_SHARE * max(first_ns, last_ns)
 
 
 def _median_and_spread(values: Array) -> tuple[float, float]:

@@ -21,7 +21,7 @@ import numpy as np
 from harness.types import Array
 
 _LINE_CELLS = 8  # int64 cells in a 64-byte cache line
-_CAPACITY, _WORKERS, _ISSUED, _LOADING = 0, 1, 2, 3
+_CAPACITY, _WORKERS, _ISSUED, _LOADING, _START = 0, 1, 2, 3, 4
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
@@ -86,6 +86,15 @@ class Journal:
     @loading.setter
     def loading(self, now: bool) -> None:
         self._cells[_LOADING] = now
+
+    @property
+    def start_ns(self) -> int:
+        """Wall clock at which our own scheduler began; 0 under LoadGen, which does not tell."""
+        return self._cells[_START]
+
+    @start_ns.setter
+    def start_ns(self, now_ns: int) -> None:
+        self._cells[_START] = now_ns
 
     def rows(self, worker: int, start: int = 0) -> Array:
         """The batches `worker` has completed, from row `start`: a view, in completion order."""

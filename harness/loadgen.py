@@ -160,6 +160,10 @@ def official_load(
     return OfficialLoad(queries, count, samples, seconds, rate, percentile, bound)
 
 
+Complete = Callable[[Any], None]
+"""Takes a list of QuerySampleResponse, on any thread."""
+
+
 class Responder:
     """Completes one worker's batches. Not thread-safe: each worker has its own.
 
@@ -169,7 +173,7 @@ class Responder:
 
     __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool", "_set_id")
 
-    def __init__(self, max_batch: int, row: AnswerRow) -> None:
+    def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         """row: what one answer is like; all answers must have its dtype and shape."""
         shape: tuple[Any, ...] = (max_batch, *row.shape)  # numbers: responder_for
         self._buffer: Array = np.zeros(shape, row.dtype)
@@ -177,7 +181,7 @@ class Responder:
         self._pool = [lg.QuerySampleResponse(0, base + i * size, size) for i in range(max_batch)]
         self._one, self._one_row = self._pool[:1], self._buffer[:1]
         self._set_id = lg.QuerySampleResponse.id.fset
-        self._complete = lg.QuerySamplesComplete
+        self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
         """ids: (n,) LoadGen's. answers: (n, ...) rows in the same order.
@@ -210,12 +214,12 @@ class RaggedResponder:
 
     __slots__ = ("_buffer", "_complete", "_pool", "_setters")
 
-    def __init__(self, max_batch: int, row: AnswerRow) -> None:
+    def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
         self._buffer: Array = np.empty(0, row.dtype)
         self._pool = [lg.QuerySampleResponse(0, 0, 0) for _ in range(max_batch)]
         kind = lg.QuerySampleResponse
         self._setters = (kind.id.fset, kind.data.fset, kind.size.fset)
-        self._complete = lg.QuerySamplesComplete
+        self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
         """As Responder.complete: (n,) ids, n rows in the same order, one call of LoadGen's."""
@@ -239,15 +243,19 @@ class RaggedResponder:
         return _complete_empty(ids, self._complete)
 
 
-def _complete_empty(ids: Sequence[int], complete: Callable[[Any], None]) -> int:
+def _complete_empty(ids: Sequence[int], complete: Complete) -> int:
     responses = [lg.QuerySampleResponse(sample_id, 0, 0) for sample_id in ids]
     completed_ns = wall_ns()
     complete(responses)
     return completed_ns
 
 
-def responder_for(max_batch: int, row: AnswerRow) -> Responder | RaggedResponder:
-    return (RaggedResponder if None in row.shape else Responder)(max_batch, row)
+def responder_for(
+    max_batch: int, row: AnswerRow, complete: Complete | None = None
+) -> Responder | RaggedResponder:
+    """complete: takes the responses instead of LoadGen, where another scheduler asked for them."""
+    made = RaggedResponder if None in row.shape else Responder
+    return made(max_batch, row, complete)
 
 
 class Callbacks(NamedTuple):

@@ -48,6 +48,7 @@ class DetailLog:
     complete: LoadGen reached its end. A performance log ends with num_errors, an accuracy log
     has no results and ends with power_end. Nothing is malformed, nothing that is used is absent.
     repeated: how many runs the file holds; more than one means that logs were mixed.
+    source: whose numbers these are, for what quotes them.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class DetailLog:
     malformed_lines: int = 0
     complete: bool = False
     repeated: int = 0
+    source: str = "LoadGen"
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)

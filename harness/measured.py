@@ -52,9 +52,10 @@ from harness.loading import (
 from harness.manifest import Model, load_model, size_bytes
 from harness.plan import LoadPlan
 from harness.postprocess import Postprocess, postprocessor
+from harness.scheduler import Scheduler, scheduler_for
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
 from harness.types import Backend, Dataset, TensorSpec
-from harness.warmup import Answerer, calibrate_latency, calibrate_rate, warm_up
+from harness.warmup import Answerer, busy_at, calibrate_latency, calibrate_rate, warm_up
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
     "inline": InlineDispatcher,
@@ -147,12 +148,14 @@ class _Measurement:
             return
         plan = LoadPlan.from_json(message["plan"])
         journal = Journal(self._journal_fd)
+        scheduler = scheduler_for(plan, journal)
+        complete = scheduler.complete if scheduler is not None else None
         instances = [
             Instance(
                 backend,
                 dataset,
                 postprocess,
-                responder_for(self._max_batch, row),
+                responder_for(self._max_batch, row, complete),
                 journal.writer(i),
                 row,
                 self._failures,
@@ -163,7 +166,7 @@ class _Measurement:
         if self._dispatch == "queued" and self._slowest_ns <= LARGEST_BATCH_NS:
             make = SharedDispatcher if len(instances) > 1 else make
         dispatcher = make(instances, self._max_batch, journal.issuer())
-        used = self._start_test(plan, dataset, dispatcher, journal)
+        used = self._start_test(plan, dataset, dispatcher, journal, scheduler)
         dispatcher.stop()
         self._close(stack, used, str(row.dtype))
 
@@ -227,7 +230,8 @@ class _Measurement:
                 ]
                 found = calibrate_latency(answerers[0], query, self._calibrate_s)
             elif self._calibrate_s:
-                found = calibrate_rate(answerers, batches[-1], self._calibrate_s)
+                busy = busy_at(self._config.concurrency, answerers, batches[-1])
+                found = calibrate_rate(*busy, self._calibrate_s)
         with plugin(f"dataset {self._dataset!r}: unload"):
             dataset.unload(loaded)
         self._channel.send(
@@ -236,17 +240,28 @@ class _Measurement:
         return row
 
     def _start_test(
-        self, plan: LoadPlan, dataset: Dataset, dispatcher: Dispatcher, journal: Journal
+        self,
+        plan: LoadPlan,
+        dataset: Dataset,
+        dispatcher: Dispatcher,
+        journal: Journal,
+        scheduler: Scheduler | None,
     ) -> Mapping[str, Any]:
-        """LoadGen on a thread of its own; the main thread only waits. -> resources used."""
-        settings = settings_for(plan)
+        """LoadGen, or our own scheduler, on a thread of its own; the main thread only waits.
+
+        Returns the resources used.
+        """
+        settings = settings_for(plan) if scheduler is None else None
         samples = SampleCallbacks(dataset, journal, self._die_loading)
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         errors: list[BaseException] = []
 
         def run() -> None:
             try:
-                start_test(plan, settings, self._outdir, calls)
+                if scheduler is not None:
+                    scheduler.run(calls, self._outdir)
+                else:
+                    start_test(plan, settings, self._outdir, calls)
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
                 errors.append(e)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.config import SCHEMA_VERSION, RunConfig
+from harness.derived import HARNESS
 from harness.doubts import (
     compared_doubts,
     drift_doubts,
@@ -105,6 +106,7 @@ def result(found: Findings) -> dict[str, Any]:
         **power,
         "stages_ns": summarise(done) if done else None,
         "queries": _queries(run, done) if run else None,
+        "arrivals": _arrivals(run) if run else None,
         "host": host,
         "measured_process": _process(run) if run else None,
         "noise_floor_ns": found.noise,
@@ -117,7 +119,9 @@ def result(found: Findings) -> dict[str, Any]:
 
 def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
     quantity = found.scenario.headline(run.log.values)
-    return quantity._asdict() if quantity is not None else None
+    if quantity is None:
+        return None
+    return quantity._replace(source=quantity.source.replace("LoadGen", run.log.source))._asdict()
 
 
 def _measured(found: Findings) -> bool:
@@ -190,6 +194,13 @@ def _doubts(
 def _not_for_submission(found: Findings) -> Iterable[str]:
     if not found.config.mlperf:
         yield "a quick run, not under the official rules"
+    if found.config.arrivals is not None:
+        yield "arrivals replayed from a file by the harness scheduler: no MLPerf scenario"
+    if found.config.concurrency is not None:
+        yield (
+            f"{found.config.concurrency:,} queries kept in flight by the harness scheduler: "
+            "no MLPerf scenario"
+        )
     if found.config.backend == "null":
         yield "null backend: the harness's own cost, no model"
     if found.loaded is not None and found.loaded.synthetic:
@@ -214,7 +225,8 @@ def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any]
             for name, text in _LOADGEN_PERCENTILES.items()
         }
         ends = {name: log.get(f"result_{name}_{kind}") for name in ("mean", "min", "max")}
-        return {**ends, **percentile, "source": "LoadGen mlperf_log_detail.txt"}
+        source = run.log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
+        return {**ends, **percentile, "source": source}
     if ours is None:
         return None
     return {**ours, "source": "interrupted, from the journal"}
@@ -241,7 +253,7 @@ def _throughput(run: Evidence, done: Completions | None) -> Mapping[str, Any] | 
         "asked": plan.target_qps,
         "scheduled": log.get("result_scheduled_samples_per_sec"),
         "completed": completed,
-        "source": "journal" if run.plan.scenario.endswith("stream") else "LoadGen",
+        "source": "journal" if run.plan.scenario.endswith("stream") else run.log.source,
     }
 
 
@@ -282,9 +294,11 @@ def _power(found: Findings, run: Evidence | None, done: Completions | None) -> M
         return {"power": None, "power_reason": NOT_STORED}
     values = run.log.values if run is not None and run.logged else {}
     queries = done.issued // run.plan.samples_per_query if run and done else 0
+    source = run.log.source if run is not None else "LoadGen"
     return report(
         *(found.power, values, queries, len(done) if done else 0, found.ptdaemon),
         under_rules=found.config.mlperf,
+        whose=source,
     )
 
 
@@ -293,7 +307,9 @@ def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:
     return {
         "planned": plan.query_count,
         "samples_per_query": plan.samples_per_query,
-        "counted_by_loadgen": run.log.get("result_query_count"),
+        "counted_by_loadgen": (
+            None if plan.harness_scheduled else run.log.get("result_query_count")
+        ),
         "late": run.log.get("result_overlatency_query_count"),
         "samples_issued": done.issued if done else 0,
         "samples_answered": len(done) if done else 0,
@@ -301,6 +317,16 @@ def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:
         "expected_s": plan.expected_s,
         "took_s": _took_s(done) if done else None,
         "mean_batch": _mean_batch(done) if done else None,
+    }
+
+
+def _arrivals(run: Evidence) -> Mapping[str, Any]:
+    """Who said when queries come."""
+    plan = run.plan
+    return {
+        "source": HARNESS if plan.harness_scheduled else "LoadGen",
+        "schedule_sha256": plan.arrivals_sha256,
+        "concurrency": plan.concurrency,
     }
 
 

@@ -22,6 +22,8 @@ class LoadPlan:
     journal_samples: the most samples that can be issued; the journal is this long.
     logged_answers: about so many answers of a performance run go into LoadGen's accuracy log.
     model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
+    schedule: file of the arrivals to replay (harness/schedule.py), of the user's file with that
+    digest. concurrency: queries to keep in flight. Either: our own scheduler, not LoadGen's.
     """
 
     scenario: str
@@ -39,6 +41,14 @@ class LoadPlan:
     model_key: str | None = None
     user_conf: str | None = None
     expected_s: float = 0.0
+    schedule: str | None = None
+    arrivals_sha256: str | None = None
+    concurrency: int | None = None
+
+    @property
+    def harness_scheduled(self) -> bool:
+        """Not by LoadGen, so that no log of LoadGen's exists: harness/derived.py stands in."""
+        return self.schedule is not None or self.concurrency is not None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"seeds": list(self.seeds)}

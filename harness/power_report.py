@@ -24,15 +24,17 @@ def report(
     ptdaemon: PtdaemonLog | None = None,
     *,
     under_rules: bool = False,
+    whose: str = "LoadGen",
 ) -> dict[str, Any]:
     """`power` and `power_reason`. loadgen: values of the performance run's log, {} where they cannot
-    be taken. queries, samples: answered in the run. under_rules: it was an official run.
+    be taken. queries, samples: answered in the run. under_rules: it was an official run. whose:
+    scheduler's log it is.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
     window = window_ns(loadgen)
     if window is None or not queries:
-        return {"power": None, "power_reason": "LoadGen's log tells no begin and end of the run"}
+        return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
     readings, missing = [], []
     for source, found, idle in _found(log, ptdaemon, window):
         if isinstance(found, NoReading):
@@ -46,7 +48,7 @@ def report(
         "readings": readings,
         "missing": missing,
         "seconds": (window[1] - window[0]) / 1e9,
-        "window": "LoadGen's power_begin to power_end",
+        "window": f"{whose}'s power_begin to power_end",
         "note": _note(readings, ptdaemon, under_rules),
     }
     return {"power": power, "power_reason": None}

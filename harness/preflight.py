@@ -1,6 +1,7 @@
 """What can be known before anything is started: every problem at once, nothing measured yet."""
 
-from harness import registry, requirements, userconf
+from harness import arrivals, registry, requirements, userconf
+from harness.arrivals import Arrivals
 from harness.config import RunConfig
 from harness.console import say
 from harness.errors import ConfigError
@@ -16,23 +17,31 @@ def model_key(model: Model) -> str:
     return key or model.name
 
 
-def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> None:
-    """What can be known before anything is started; all problems at once."""
+def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
+    """What can be known before anything is started; all problems at once. -> those of --arrivals."""
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric, "meter": config.meter}
     problems = [*unknown_names(names), *missing_data(config.data_dir)]
     problems += _version_problems(config)
     if model.manifest is not None:
-        found = requirements.here(entry.needs if entry is not None else None)
-        problems += requirements.problems(model.name, model.manifest.requires, found)
+        have = requirements.here(entry.needs if entry is not None else None)
+        problems += requirements.problems(model.name, model.manifest.requires, have)
     if config.user_conf is not None:
         try:
             userconf.lint(config.user_conf)
         except ConfigError as e:
             problems.append(str(e))
+    found = None
+    if config.arrivals is not None:
+        try:
+            found = arrivals.read(config.arrivals, config.arrivals_sha256)
+            found.load(config.queries)
+        except ConfigError as e:
+            problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
     _check_extras(config, metric)
+    return found
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:

@@ -21,6 +21,7 @@ from harness.manifest import load_model, load_yaml
 from harness.options import option_key
 from harness.outcome import Findings, result
 from harness.parse import Slo
+from harness.schedule import SCHEDULE, read_stored
 from harness.sizing import Loaded, slo_of
 from harness.verdict import Evidence
 
@@ -140,11 +141,23 @@ def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) ->
         path = folder / "accuracy" / results.ACCURACY_TEXT
         if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
             yield f"{path} does not say {found.scoring.score.line!r}"
-    if found.performance is not None and found.performance.logged:
+    if found.performance is not None and found.performance.plan.harness_scheduled:
+        yield from _schedule_differences(folder / "performance" / "run_1", found.performance)
+    elif found.performance is not None and found.performance.logged:
         path = folder / "performance" / "run_1" / SUMMARY
         wanted = f"Result is : {found.performance.log.get('result_validity')}"
         if not path.is_file() or wanted not in path.read_text(errors="replace").splitlines():
             yield f"{path} does not say {wanted!r}, which LoadGen's detail log says"
+
+
+def _schedule_differences(folder: Path, run: Evidence) -> Iterator[str]:
+    """The schedule that was replayed is kept beside what came of it."""
+    if run.plan.schedule is None or run.done is None:
+        return
+    due_ns = read_stored(str(folder / SCHEDULE)).after_ns[run.done.columns["order"]]
+    made_ns = run.done.columns["scheduled_ns"] - due_ns
+    if len(made_ns) and int(made_ns.min()) != int(made_ns.max()):
+        yield f"{folder / records.COMPLETIONS}: its queries were not due when {SCHEDULE} says"
 
 
 def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from harness.clock import ClockWatch
+from harness.derived import detail_log
 from harness.errors import ConfigError
 from harness.hostlog import HOST_CSV, HostLog
 from harness.logs import DETAIL, DetailLog, read_detail
@@ -62,17 +63,34 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         failure = Reason(**content["failure"]) if content["failure"] else None
+        plan = LoadPlan.from_json(content["plan"])
+        done = _read_completions(outdir / COMPLETIONS, content["issued"])
         return Evidence(
-            plan=LoadPlan.from_json(content["plan"]),
+            plan=plan,
             loadgen_scenario=loadgen_scenario,
-            log=read_detail(outdir / DETAIL) if failure is None else DetailLog(),
-            done=_read_completions(outdir / COMPLETIONS, content["issued"]),
+            log=log_of(plan, done, failure, loadgen_scenario, outdir),
+            done=done,
             ended=content["ended"],
             failure=failure,
             clock=ClockWatch.from_json(content["clock"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+
+
+def log_of(
+    plan: LoadPlan,
+    done: Completions | None,
+    failure: Reason | None,
+    loadgen_scenario: str,
+    outdir: Path,
+) -> DetailLog:
+    """LoadGen's detail log; what stands in for it where our own scheduler ran; empty after a failure."""
+    if failure is not None:
+        return DetailLog()
+    if plan.harness_scheduled:
+        return detail_log(plan, done, loadgen_scenario)
+    return read_detail(outdir / DETAIL)
 
 
 def _read_completions(path: Path, issued: int) -> Completions | None:

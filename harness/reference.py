@@ -162,7 +162,9 @@ def _streams(
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    last = slice(samples - 1, whole, samples)  # its latency is the query's; the others are its queue
+    last = slice(
+        samples - 1, whole, samples
+    )  # its latency is the query's; the others are its queue
     lost = {
         stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
         for stage, (begin, end) in STAGE_EDGES.items()

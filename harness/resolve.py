@@ -50,6 +50,8 @@ def config(
         "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
         "hook": asked.hook.absolute() if asked.hook else None,
+        "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
+        "arrivals_sha256": plan.arrivals_sha256,
         "dataset": _absolute(dataset),
         "lengths": tuple(
             (name, given.absolute() if isinstance(given, Path) else given)

@@ -16,6 +16,7 @@ from harness import (
     host,
     power_session,
     preflight,
+    records,
     registry,
     resolve,
     results,
@@ -24,13 +25,14 @@ from harness import (
 )
 from harness.config import RunConfig, to_plain
 from harness.console import say
+from harness.derived import HARNESS
 from harness.errors import HarnessError, RunDied, RunHung, RunInvalid
 from harness.exporter import Exporter, MetricsEndpoint
 from harness.hostlog import HOST_PERIOD_S, HostLog, HostReader
 from harness.journal import Journal
 from harness.keeping import RunKeeper
 from harness.loading import default_dataset, default_metric
-from harness.logs import DETAIL, TRACE, DetailLog, read_detail
+from harness.logs import TRACE
 from harness.machine_series import HostSeries, PowerSeries
 from harness.manifest import load_model
 from harness.outcome import Findings
@@ -117,7 +119,7 @@ class _MainJob:
         self._dataset = config.dataset or default_dataset(self._model)
         self._metric = config.metric or default_metric(self._model)
         self._config = config
-        preflight.check(config, self._model, self._dataset, self._metric)
+        self._arrivals = preflight.check(config, self._model, self._dataset, self._metric)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
         folder = results.new_folder(config.out, config.scenario, config.backend, self._model.name)
         self.findings = Findings(
@@ -147,6 +149,7 @@ class _MainJob:
                 "mode": config.mode,
                 "dataset": self._dataset,
                 "device": config.device,
+                "scheduler": HARNESS if config.harness_scheduled else "LoadGen",
             },
         )
 
@@ -288,14 +291,19 @@ class _MainJob:
             compared = config.runs_accuracy and not score.no_score(
                 self._model, loaded, self._metric
             )
-            plan = performance_plan(self._scenario, config, slo, loaded, found, compared=compared)
+            load = self._arrivals.load(config.queries) if self._arrivals else None
+            plan = performance_plan(
+                *(self._scenario, config, slo, loaded, found), compared=compared, load=load
+            )
+            if self._arrivals is not None:
+                plan = self._arrivals.put(plan, outdir)
         model_bytes = loaded.model_bytes * self._spec.instances
         check_memory(
             plan,
             self._spec.max_batch,
             model_bytes,
             host.available_memory_bytes(),
-            counted=config.queries is not None,
+            counted=config.queries is not None or config.arrivals is not None,
         )
         if accuracy:
             free_bytes = shutil.disk_usage(outdir).free
@@ -353,12 +361,18 @@ class _MainJob:
         trace = outdir / TRACE
         if trace.exists() and not trace.stat().st_size:
             trace.unlink()
-        log = read_detail(outdir / DETAIL) if failure is None else DetailLog()
+        name = self._scenario.loadgen_name
+        if plan.harness_scheduled:
+            done = read_completions(journal, plan)
+            log = records.log_of(plan, done, failure, name, outdir)
+        else:
+            log = records.log_of(plan, None, failure, name, outdir)
+            done = read_completions(journal, plan, log.get("result_min_latency_ns"))
         return Evidence(
             plan=plan,
-            loadgen_scenario=self._scenario.loadgen_name,
+            loadgen_scenario=name,
             log=log,
-            done=read_completions(journal, plan, log.get("result_min_latency_ns")),
+            done=done,
             ended=ended,
             failure=failure,
             clock=process.clock,

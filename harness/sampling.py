@@ -12,6 +12,9 @@ import numpy as np
 
 from harness.logs import ACCURACY, read_answers
 
+ANSWERS = "answers.json"
+"""In the folder of a performance run that LoadGen did not schedule, in the form of its log."""
+
 WANTED = 500
 """Answers; LoadGen draws them with a probability, so it is only about so many."""
 
@@ -40,7 +43,8 @@ def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> 
     right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
     count = differing = 0
     first = ""
-    for sample, payload in read_answers(performance / ACCURACY):
+    ours = performance / ANSWERS
+    for sample, payload in read_answers(ours if ours.is_file() else performance / ACCURACY):
         count += 1
         wanted = right.get(sample, b"")
         if payload != wanted and not _close(payload, wanted, dtype, tolerance):

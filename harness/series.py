@@ -27,14 +27,14 @@ _Known = tuple[tuple[str, str, Callable[[Tally], float]], ...]
 
 _COUNTERS: _Known = (
     ("queries_scheduled", "Queries whose time had come", lambda t: t.scheduled_queries),
-    ("queries_issued", "Queries LoadGen handed over", lambda t: t.queries(t.issued)),
+    ("queries_issued", "Queries handed over by the scheduler", lambda t: t.queries(t.issued)),
     (
         "queries_completed",
         "Queries answered, failed ones included",
         lambda t: t.queries(t.completed),
     ),
     ("queries_failed", "Queries with a sample that failed", lambda t: t.failed_queries),
-    ("samples_issued", "Samples LoadGen handed over", lambda t: t.issued),
+    ("samples_issued", "Samples handed over by the scheduler", lambda t: t.issued),
     ("samples_completed", "Samples answered, failed ones included", lambda t: t.completed),
     ("samples_failed", "Samples of batches that failed", lambda t: t.failed),
     (

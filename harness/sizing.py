@@ -14,13 +14,16 @@ from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version, official_
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan, Seeds
-from harness.scenario import Scenario
+from harness.scenario import Load, Scenario
 from harness.types import TensorSpec
 from harness.units import show_bytes
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
 """What LoadGen keeps for each generated query and each Offline sample, as measured."""
+
+BYTES_PER_SCHEDULED_QUERY = 24
+"""What our own scheduler keeps: when it is due, after the start and on the clock, and its sample."""
 
 BYTES_PER_LOGGED_ANSWER = 64
 """Of a row of the accuracy log, beside the answer itself."""
@@ -88,13 +91,15 @@ def performance_plan(
     found: Calibration,
     *,
     compared: bool = False,
+    load: Load | None = None,
 ) -> LoadPlan:
     """A quick performance run: the count is fixed, the time is a forecast.
 
     compared: some answers are logged, to be compared with those of an accuracy run.
+    load: where a file of arrivals says it, not the scenario.
     """
     logged = min(sampling.WANTED, sampling.LIMIT_BYTES // max(1, found.answer_bytes))
-    load = scenario.load(config, slo, found)
+    load = load or scenario.load(config, slo, found)
     samples = scenario.samples_per_query(config)
     return LoadPlan(
         scenario=config.scenario,
@@ -110,6 +115,7 @@ def performance_plan(
         latency_bound_ns=slo.bound_ns if slo else None,
         logged_answers=logged if compared else 0,
         expected_s=load.expected_s,
+        concurrency=config.concurrency,
     )
 
 
@@ -194,7 +200,8 @@ def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
     if plan.scenario == "offline":
         kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
     else:
-        kept, batches = plan.query_count * BYTES_PER_QUERY, plan.query_count
+        each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
+        kept, batches = plan.query_count * each, plan.query_count
     return kept + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
 
 

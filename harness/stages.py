@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.journal import Journal
 from harness.plan import LoadPlan
-from harness.schedule import server_schedule_ns
+from harness.schedule import freed_ns, planned_ns
 from harness.stats import percentile_ns
 from harness.types import Array
 
@@ -85,7 +85,10 @@ def read_completions(
         "failed": batches["failed"][batch],
     }
     columns |= {name: batches[name][batch] for name in _EDGES[2:]}
-    columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, shortest_ns)
+    if plan.harness_scheduled:
+        columns["scheduled_ns"] = _known_ns(columns, journal.start_ns, plan)
+    else:
+        columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, shortest_ns)
     once = total == issued and bool((order == np.arange(total)).all())
     return Completions(columns, issued, once)
 
@@ -98,14 +101,24 @@ def _scheduled_ns(
     order: Array = columns["order"]
     if plan.accuracy or plan.scenario not in ("server", "offline") or not len(order):
         return entry_ns
-    after_ns: Array = np.zeros(len(order), np.int64)
-    if plan.target_qps is not None:
-        queries = max(issued, int(order[-1]) + 1)
-        after_ns = server_schedule_ns(queries, plan.target_qps, plan.seeds.schedule)[order]
+    planned = planned_ns(plan, max(issued, int(order[-1]) + 1))
+    after_ns: Array = planned[order] if planned is not None else np.zeros(len(order), np.int64)
     start_ns = int((entry_ns - after_ns).min())
     if shortest_ns is not None:
         start_ns = min(start_ns, int((columns["completed_ns"] - after_ns).min()) - shortest_ns)
     return after_ns + start_ns
+
+
+def _known_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
+    """Of our own scheduler, whose start is known."""
+    order: Array = columns["order"]
+    if plan.concurrency is not None:
+        freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
+        # Of a run cut off the last answers may be missing, so that others seem to have freed a place.
+        return np.minimum(freed, columns["entry_ns"])
+    planned = planned_ns(plan, plan.query_count)
+    assert planned is not None
+    return planned[order] + start_ns
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:

@@ -29,6 +29,10 @@ def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
     parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
     if plan.target_qps is not None:
         parts.append(f"at {show_rate(plan.target_qps)}/s")
+    if plan.schedule is not None:
+        parts.append("replayed from a file, not MLPerf")
+    if plan.concurrency is not None:
+        parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
     if found.rate_per_s is not None:
         parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
     if found.latency_ns is not None:

@@ -105,6 +105,7 @@ class Tally:
         journal = self._journal
         if journal is None:
             return
+        self.start_ns = self.start_ns or journal.start_ns or None
         completed = 0
         for worker in range(journal.workers):
             rows = journal.rows(worker, self._seen[worker])

@@ -10,7 +10,7 @@ NS_PER_S = 1_000_000_000
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
 """LoadGen counts ns in 64 bits; nobody measures for longer than this."""
 
-_NS = {
+NS_PER_UNIT = {
     "ns": 1,
     "us": NS_PER_US,
     "ms": NS_PER_MS,
@@ -28,7 +28,7 @@ def parse_duration_ns(text: str) -> int:
         raise ValueError(
             f"{text!r} is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"
         )
-    ns = round(Fraction(match[1]) * _NS[match[2]])
+    ns = round(Fraction(match[1]) * NS_PER_UNIT[match[2]])
     if ns > LONGEST_NS:
         raise ValueError(f"{text[:40]!r} is longer than a year")
     return ns
@@ -37,8 +37,8 @@ def parse_duration_ns(text: str) -> int:
 def write_duration(ns: int) -> str:
     """The shortest exact text that `parse_duration_ns` reads back as `ns`."""
     for unit in _LARGEST_FIRST:
-        if ns % _NS[unit] == 0 and (ns or unit == "s"):
-            return f"{ns // _NS[unit]}{unit}"
+        if ns % NS_PER_UNIT[unit] == 0 and (ns or unit == "s"):
+            return f"{ns // NS_PER_UNIT[unit]}{unit}"
     raise ValueError(f"{ns!r} ns is not a whole number")
 
 

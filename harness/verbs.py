@@ -1,4 +1,4 @@
-"""The verbs that look at finished runs: compare, rerun, report."""
+"""The verbs that look at finished runs: compare, rerun, report; and arrivals."""
 
 import argparse
 import json
@@ -163,4 +163,35 @@ def report(arguments: list[str]) -> int:
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
     show(str(made(folders, out, standalone=options.standalone)))
+    return 0
+
+
+def arrivals(arguments: list[str]) -> int:
+    from harness import profiles
+
+    parser = Parser(
+        prog="python -m harness arrivals",
+        description="Write a schedule for --scenario server --arrivals FILE. KIND is one of: "
+        + "; ".join(f"{kind}: {about}" for kind, about in profiles.KINDS.items()),
+    )
+    parser.add_argument("kind", choices=tuple(profiles.KINDS), metavar="KIND")
+    parser.add_argument(
+        "--rate", required=True, metavar="QPS[,QPS...]", help="queries/s, without separators"
+    )
+    parser.add_argument("--duration", default="10s", metavar="TIME", help="default 10s")
+    parser.add_argument("--cv", metavar="CV", help="gamma: standard deviation / mean of the gaps")
+    parser.add_argument("--seed", metavar="N", help="default: the MLPerf round's")
+    parser.add_argument("--out", required=True, metavar="FILE", help="must not exist yet")
+    options = parser.parse_args(arguments)
+    words = {name: getattr(options, name) for name in profiles.OPTIONS}
+    profile, out = profiles.from_words(options.kind, words), Path(options.out)
+    after_ns = profile.after_ns()
+    try:
+        with out.open("x", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in profiles.lines(after_ns, profile.title()))
+    except FileExistsError:
+        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+    except OSError as e:
+        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
+    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
     return 0

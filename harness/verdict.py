@@ -146,20 +146,20 @@ def performance_reasons(run: Evidence) -> Iterator[Reason]:
     if log.get("effective_performance_sample_count") != plan.performance_count:
         yield Reason(
             "wrong-sample-count",
-            f"LoadGen held {log.get('effective_performance_sample_count')} samples, "
+            f"{log.source} held {log.get('effective_performance_sample_count')} samples, "
             f"the plan says {plan.performance_count}",
         )
     counted = log.get("result_query_count", 0)
     if plan.model_key is None and plan.scenario != "offline" and counted < plan.query_count:
         yield Reason(
             "too-few-queries",
-            f"LoadGen counted {counted:,} queries, the plan says {plan.query_count:,}",
+            f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
     if plan.scenario == "server" and not _server_met(log):
-        yield _server_late(log, late)
+        yield _server_late(log, late, _lighter(plan))
     elif log.get("result_validity") != "VALID":
-        yield Reason("loadgen-invalid", f"LoadGen says INVALID: {_constraints(log)}")
+        yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
     if plan.model_key is not None:
         yield from _official_duration(log)
 
@@ -168,8 +168,17 @@ def _server_met(log: DetailLog) -> bool:
     return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
 
 
-def _server_late(log: DetailLog, late: int) -> Reason:
-    """Too many late queries for the percentile: how many queries and seconds would settle it."""
+def _lighter(plan: LoadPlan) -> str:
+    if plan.schedule is not None:
+        return "thin out the schedule"
+    return "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+
+
+def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
+    """Too many late queries for the percentile: how many queries and seconds would settle it.
+
+    lighter: what to do where no number of queries would.
+    """
     percentile = log.get("effective_target_latency_percentile")
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
@@ -186,7 +195,7 @@ def _server_late(log: DetailLog, late: int) -> Reason:
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
-        return Reason("slo-missed", f"{found}, {allowed}: lower --target-qps or raise --slo")
+        return Reason("slo-missed", f"{found}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
         f"{found}: too many to be sure of p{percentile * 100:.10g} with so few; "

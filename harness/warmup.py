@@ -57,6 +57,16 @@ def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float
     return {"latency_ns": int(np.median(times)), "seconds": time.monotonic() - start}
 
 
+def busy_at(
+    concurrency: int | None, answerers: Sequence[Answerer], largest: list[int]
+) -> tuple[Sequence[Answerer], list[int]]:
+    """Who is busy, and on which batch, with so many queries in flight; None: as many as can be."""
+    if concurrency is None:
+        return answerers, largest
+    busy = answerers[:concurrency]
+    return busy, largest[: max(1, concurrency // len(busy))]
+
+
 def calibrate_rate(
     answerers: Sequence[Answerer], batch: list[int], limit_s: float
 ) -> Mapping[str, Any]:

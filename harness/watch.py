@@ -7,7 +7,7 @@ import numpy as np
 from harness.clock import monotonic_ns, wall_ns
 from harness.journal import Journal
 from harness.plan import LoadPlan
-from harness.schedule import server_schedule_ns
+from harness.schedule import planned_ns
 from harness.types import Array
 
 _BUCKETS_PER_DECADE = 40
@@ -43,18 +43,14 @@ class Watcher:
         self._failed = 0
         self._last_count = (-1, False)
         self._last_change_ns = self._loading_since_ns = monotonic_ns()
-        self._after_ns: Array | None = None
+        self._after_ns = planned_ns(plan, min(plan.journal_samples, 20_000_000))
         self._official = plan.model_key is not None  # its number of queries is not known before
         self._all_samples = plan.query_count * plan.samples_per_query
         self._start_ns: int | None = None
-        if plan.scenario == "server" and plan.target_qps is not None and not plan.accuracy:
-            self._after_ns = server_schedule_ns(
-                min(plan.journal_samples, 20_000_000), plan.target_qps, plan.seeds.schedule
-            )
 
     @property
     def after_ns(self) -> Array | None:
-        """(queries,) Server's schedule, ns after its start; None where none is recomputed."""
+        """(queries,) Server's schedule, ns after its start; None where none is known."""
         return self._after_ns
 
     def look(self) -> Now:
@@ -99,7 +95,7 @@ class Watcher:
         scheduled = self._journal.entry_ns[first]
         if self._after_ns is not None and int(first.max()) < len(self._after_ns):
             after = self._after_ns[first]
-            start = int((scheduled - after).min())
+            start = self._journal.start_ns or int((scheduled - after).min())
             self._start_ns = start if self._start_ns is None else min(start, self._start_ns)
             scheduled = self._start_ns + after
         buckets = np.searchsorted(_EDGES_NS, rows["completed_ns"] - scheduled)

@@ -34,7 +34,9 @@ class _Server:
         return 1
 
     def needs_calibration(self, config: RunConfig) -> bool:
-        return config.target_qps is None
+        if config.concurrency is not None:
+            return config.queries is None
+        return config.target_qps is None and config.arrivals is None
 
     def rate(self, config: RunConfig, found: Calibration | None) -> float:
         if config.target_qps is not None:
@@ -44,12 +46,21 @@ class _Server:
         return min(DEMONSTRATION_SHARE * found.rate_per_s, DEMONSTRATION_LIMIT_QPS)
 
     def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+        if config.concurrency is not None:
+            return self._in_flight(config, slo, found)
         rate = self.rate(config, found)
-        count = config.queries
-        if count is None:
-            least = queries_needed(LATE_ALLOWED, (slo or DEFAULT_SLO).percentile)
-            count = max(least, ceil(config.duration_ns / NS_PER_S * rate))
+        count = config.queries or self._count(config, slo, rate)
         return Load(count, count / rate, rate)
+
+    def _in_flight(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+        """The rate is what comes of it: no target."""
+        rate = found.rate_per_s if found and found.rate_per_s else 0.0
+        count = config.queries or self._count(config, slo, rate)
+        return Load(count, count / rate if rate else 0.0)
+
+    def _count(self, config: RunConfig, slo: Slo | None, rate_per_s: float) -> int:
+        least = queries_needed(LATE_ALLOWED, (slo or DEFAULT_SLO).percentile)
+        return max(least, ceil(config.duration_ns / NS_PER_S * rate_per_s))
 
     def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
         yield "Server.target_qps", f"{self.rate(config, found):.6f}"

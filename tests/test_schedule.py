@@ -1,52 +1,23 @@
 """The Server schedule, recomputed from its seed, against what LoadGen really did."""
 
-import re
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen import PINNED_VERSION, ROUNDS
-from harness.logs import DETAIL, TRACE, DetailLog, read_detail
 from harness.schedule import server_schedule_ns
 from harness.stages import percentiles
-from harness.types import Array
+from tests.loadgen_trace import Traced, trace
 
 QPS = 5000
 QUERIES = 2000
 SEED = ROUNDS[PINNED_VERSION].seeds.schedule
 
 
-@dataclass
-class Traced:
-    """scheduled_ns and latency_ns: (QUERIES,) by query, as LoadGen traced them."""
-
-    scheduled_ns: Array
-    latency_ns: Array
-    log: DetailLog
-
-
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
-    out = tmp_path_factory.mktemp("trace")
-    script = str(Path(__file__).parent / "loadgen_run.py")
-    command = [sys.executable, script, str(out), "Server", str(QUERIES), "0", str(QPS)]
-    subprocess.run(command, check=True)
-    # With LogDetail events the trace is no valid JSON: arguments have their quotes doubled.
-    samples = re.findall(
-        r'"name":"Sample".*?"ph":"b".*?"ts":(\d+)\.(\d{3}),'
-        r'"args":\{"sample_seq":(\d+),.*?"complete_ns":(\d+)\}',
-        (out / TRACE).read_text(),
-    )
-    by_query = sorted((int(seq), int(us + ns), int(late)) for us, ns, seq, late in samples)
-    assert [seq for seq, _, _ in by_query] == list(range(QUERIES))
-    _, scheduled_ns, latency_ns = np.array(by_query).T
-    return Traced(scheduled_ns, latency_ns, read_detail(out / DETAIL))
+    return trace(tmp_path_factory.mktemp("trace"), QUERIES, late=0, qps=QPS)
 
 
 def test_the_schedule_is_loadgens_within_a_microsecond(traced: Traced) -> None:

@@ -43,6 +43,8 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
             "largest batch": config.get("max_batch"),
             "samples per query": config.get("samples_per_query"),
             "offered rate": config.get("target_qps"),
+            "arrivals": config.get("arrivals_sha256"),
+            "queries in flight": config.get("concurrency"),
             "samples held": config.get("performance_count"),
         }
     if result["accuracy"] and result["accuracy"]["value"] is not None:

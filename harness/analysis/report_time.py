@@ -48,7 +48,7 @@ def over_time(
         panels += _host(host, begun_ns)
     about = "Counted from the first query; queries by the time of their completion."
     if window:
-        about += " Grey: what LoadGen measured, power_begin to power_end."
+        about += f" Grey: what {run.log.source} measured, power_begin to power_end."
     if power is not None or host is not None:
         about += " Zoom out (double click) for what the machine did before and after."
     return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)

@@ -1,0 +1,150 @@
+"""Our own scheduler meets what LoadGen meets: files that are none, models that block or raise, signals."""
+
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.profiles import lines
+from tests.faults.command import (
+    FAULTY,
+    SERVER,
+    SOON,
+    assert_nothing_left,
+    children,
+    codes,
+    ended,
+    gone,
+    only_all,
+    result,
+    run,
+    start,
+)
+from tests.faults.test_configuration import refused
+
+NULL = (*SERVER, "--backend", "null", "--mode", "performance", "--slo", "p99=1s")
+
+
+def schedule(folder: Path, queries: int = 700, every_ns: int = 2_000_000) -> Path:
+    path = folder / "schedule.csv"
+    path.write_text("\n".join(lines(np.arange(queries) * every_ns, "a test")))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "has no arrivals"),
+        ("0\n1\n0.5\n", "line 3: earlier than line 2"),
+        *only_all(
+            ("0\n-1\n", "line 2: '-1' is negative"),
+            ("nan\n", "line 1: 'nan' is not a time"),
+            ("1e300\n", "line 1: '1e300' is too large"),
+            ("0,1\n1,999\n", "asks for sample 999: the performance run holds samples 0 to 499"),
+            ("0\n\0\n", "is not a time"),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_replayed_is_one_line(
+    content: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "schedule.csv"
+    path.write_text(content)
+    (line,) = refused(tmp_path, *SERVER, "--mode", "performance", "--arrivals", str(path))
+    assert line.startswith(str(path))
+    assert told in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["none.csv", ".", "/dev/zero"])
+def test_what_is_no_file_is_one_line(name: str, tmp_path: Path) -> None:
+    (line,) = refused(tmp_path, *NULL, "--arrivals", str(tmp_path / name))
+    assert line.startswith(f"--arrivals {tmp_path / name} ")
+
+
+def test_contradictions_are_all_told(tmp_path: Path) -> None:
+    path = str(schedule(tmp_path))
+    asked = ("--arrivals", path, "--concurrency", "4", "--target-qps", "5", "--duration", "3s")
+    assert refused(tmp_path, *SERVER, *asked) == [
+        "--arrivals and --concurrency both say when queries come: keep one",
+        "--arrivals says when queries come: drop --target-qps",
+        "--concurrency says when queries come: drop --target-qps",
+        "--duration: the file of --arrivals says how long; --queries N takes its first N",
+    ]
+    assert refused(tmp_path, "--scenario", "offline", "--concurrency", "4", "--mlperf") == [
+        "--concurrency belongs to --scenario server: drop it for offline",
+        "--concurrency cannot be set with --mlperf: there LoadGen says when queries come",
+    ]
+
+
+WAYS = ["arrivals", *only_all("concurrency")]
+
+
+def faulty(name: str, way: str, folder: Path, *more: str) -> int:
+    asked = {
+        "arrivals": ("--arrivals", str(schedule(folder))),
+        "concurrency": ("--concurrency", "4", "--queries", "700"),
+    }[way]
+    words = (*SERVER, "--backend", f"{FAULTY}:{name}", "--mode", "performance", "--slo", "p99=1s")
+    done = run(*words, *asked, *more, "--out", str(folder / "r"))
+    assert_nothing_left(folder / "r")
+    return done.status
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_raises_is_answered_for_and_invalid(way: str, tmp_path: Path) -> None:
+    assert faulty("Raises", way, tmp_path) == 4
+    assert codes(tmp_path / "r") == ["batch-failed"]
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_blocks_for_ever_hangs_nobody(way: str, tmp_path: Path) -> None:
+    assert faulty("Blocks", way, tmp_path, *SOON) == 5
+    assert codes(tmp_path / "r.partial") == ["hung"]
+    assert result(tmp_path / "r.partial")["queries"]["samples_answered"] >= 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["arrivals", "concurrency"])
+def test_a_model_that_dies_leaves_what_was_measured(way: str, tmp_path: Path) -> None:
+    assert faulty("Segfaults", way, tmp_path) == 5
+    assert codes(tmp_path / "r.partial") == ["died"]
+    content = result(tmp_path / "r.partial")
+    assert content["latency_ns"]["source"] == "interrupted, from the journal"
+
+
+def test_a_signal_in_the_run_keeps_what_was_measured(tmp_path: Path) -> None:
+    path = schedule(tmp_path, queries=60_000, every_ns=1_000_000)
+    process = start(*NULL, "--arrivals", str(path), "--out", str(tmp_path / "r"))
+    kept = tmp_path / "r.partial/performance/run_1/schedule.npz"
+    while not kept.is_file():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.5)
+    measured = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert ended(process).status == 130
+    assert codes(tmp_path / "r.partial") == ["interrupted"]
+    assert result(tmp_path / "r.partial")["queries"]["samples_answered"] > 0
+    assert gone(measured)
+
+
+@pytest.mark.slow
+def test_a_million_arrivals_are_replayed(tmp_path: Path) -> None:
+    path = schedule(tmp_path, queries=1_000_000, every_ns=10_000)
+    done = run(*NULL, "--arrivals", str(path), "--out", str(tmp_path / "r"))
+    assert done.status == 0, done.said + done.printed
+    content = result(tmp_path / "r")
+    assert content["queries"]["samples_answered"] == 1_000_000
+    assert content["throughput_per_s"]["scheduled"] == pytest.approx(100_000)
+
+
+@pytest.mark.slow
+def test_the_first_of_a_million_arrivals_are_replayed(tmp_path: Path) -> None:
+    path = schedule(tmp_path, queries=1_000_000)
+    done = run(*NULL, "--arrivals", str(path), "--queries", "700", "--out", str(tmp_path / "r"))
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
