@@ -1,4 +1,4 @@
-"""What being watched costs a run: scraped every second and shown on a progress line, or not at all.
+"""What being watched costs a run: scraped, shown, its machine and a meter read; or none of it.
 
 python benchmarks/observer.py [--rows NAME,...] [--quick]
 """
@@ -60,7 +60,8 @@ def _watched(ask: tuple[str, ...]) -> Run:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with _scraper(port) as pages:
-        run = harness(*ask, "--metrics", f"127.0.0.1:{port}", prefix=WATCHED)
+        place = ("--metrics", f"127.0.0.1:{port}", "--meter", "estimate")
+        run = harness(*ask, *place, prefix=WATCHED)
     if not any(size > 10_000 for size in pages):
         raise RuntimeError("the run was never scraped: it compares nothing")
     return run

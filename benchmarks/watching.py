@@ -4,6 +4,7 @@ A person at a terminal also sees a progress line; it is made here too, and throw
 """
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
 from harness import progress, run, supervise
@@ -23,6 +24,11 @@ class _Blind:
         return Now(0, 0, 0, None, 0)
 
 
+def _never(*_: object) -> AbstractContextManager[None]:
+    """In place of the thread that reads the machine."""
+    return nullcontext()
+
+
 class _Shown(progress.Progress):
     def show(self, now: Now) -> None:
         self.line(now)
@@ -30,6 +36,7 @@ class _Shown(progress.Progress):
 
 if sys.argv[1] == "blind":
     patch.object(run, "Watcher", _Blind).start()
+    patch.object(run, "Repeated", _never).start()
     patch.object(supervise, "LOOK_EVERY_S", 3600.0).start()
 else:
     patch.object(run, "Progress", _Shown).start()

@@ -12,6 +12,12 @@ FREQUENCY_SHARE = 0.10
 PAGED_SHARE = 0.01
 """Pages from the disk a sample: at this share they decide the 99th percentile."""
 
+PREEMPTED_PER_CPU_S = 200
+"""Involuntary context switches a second of CPU time: 60 at most where nobody else wants the cores
+(two cores, offline), 800 to 24,000 where others do.
+"""
+
+_FEWEST_SWITCHES = 100
 _STEADY = ("governor_performance", "governor_userspace")
 """Governors that do not lower the clock of a core that has nothing to do."""
 
@@ -21,6 +27,7 @@ def host_doubts(host: Mapping[str, Any], scenario: str, samples: int) -> Iterato
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
     yield from _memory_doubts(host, samples)
+    yield from _preemption_doubts(host)
 
 
 def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
@@ -74,4 +81,15 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
             f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "
             f"memory or files, in {samples:,} samples{told}: free memory, or hold fewer samples with "
             "--performance-count",
+        )
+
+
+def _preemption_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
+    switches, cpu_s = host["measured_involuntary_switches"], host["measured_cpu_s"]
+    if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
+        yield Reason(
+            "preempted",
+            f"threads of the measured process lost their core to others {switches:,.0f} times, "
+            f"{switches / cpu_s:,.0f} times a second of its CPU time: use fewer --instances and "
+            "--threads, or stop what else runs",
         )

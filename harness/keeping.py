@@ -3,13 +3,14 @@
 import json
 import shutil
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harness import database, records, results, table
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
-from harness.exporter import Exporter
+from harness.exporter import FILE, Exporter
 from harness.hostlog import HostLog
 from harness.outcome import Findings, result
 from harness.power import PowerLog
@@ -59,6 +60,18 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
 
+    def _write_metrics(self) -> None:
+        """All that is in it is in other files, too: without it the run has lost nothing."""
+        if self._exporter is None:
+            return
+        path = self.folder.path / FILE
+        try:
+            self._exporter.write(self.folder.path)
+        except OSError as e:
+            with suppress(OSError):
+                path.unlink()  # half of it would look whole
+            say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
+
     def not_saved(self, error: OSError) -> None:
         text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
         self.findings.unsaved = Reason("not-saved", text)
@@ -79,16 +92,18 @@ class RunKeeper:
             self._exporter.conclude(content)
         try:
             self.save(content)
-            if self._exporter is not None:
-                self._exporter.write(folder)
+            self._write_metrics()
             if not status and self.findings.unsaved is None:
                 self._left = folder = self.folder.finish()
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
-            say(f"{database.path_in(folder.parent)}: the run was not added: {e}")
+            path = database.path_in(folder.parent)
+            say(f"{path}: the run was not added: {e}: `runs` does not list {folder.name}")
         except OSError as e:
             self.not_saved(e)
             content = result(self.findings)
+            with suppress(OSError):  # what was saved before may say VALID
+                self.save(content)
         if self.findings.unsaved is not None:
             say(self.findings.unsaved.text)
         text = json.dumps(content, indent=2, default=str) if as_json else None

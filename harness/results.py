@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,16 @@ class ResultFolder:
     def finish(self) -> Path:
         """Rename to the final name and point `latest` at it."""
         self.path.rename(self.final)
-        link = self.final.parent / "latest"
+        with suppress(OSError):  # the run is whole without it
+            self._point_at_it(self.final.parent / "latest")
+        return self.final
+
+    def _point_at_it(self, link: Path) -> None:
         ours = link.is_symlink() and link.readlink().parent == Path()  # made here: a sibling
         if ours or not (link.exists() or link.is_symlink()):
             fresh = link.with_name(f".latest-{os.getpid()}")
             fresh.symlink_to(self.final.name)
             fresh.replace(link)
-        return self.final
 
 
 def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> ResultFolder:

@@ -172,6 +172,22 @@ def test_pages_that_come_from_the_disk_are_a_doubt(faults: int, codes: list[str]
     assert all("11 times" in d.text and "with 2.00 GB of memory left" in d.text for d in found)
 
 
+@pytest.mark.parametrize(
+    ("switches", "cpu_s", "codes"),
+    [(1000.0, 5.0, ["preempted"]), (999.0, 5.0, []), (99.0, 0.1, []), (500.0, 0.0, [])],
+)
+def test_threads_that_lose_their_cores_are_a_doubt(
+    switches: float, cpu_s: float, codes: list[str]
+) -> None:
+    columns = {
+        "measured_involuntary_switches": (7.0, 7.0 + switches),
+        "measured_cpu_s": (2.0, 2.0 + cpu_s),
+    }
+    found = doubts(5, columns)
+    assert [d.code for d in found] == codes
+    assert all("1,000 times, 200 times a second of its CPU time" in d.text for d in found)
+
+
 def test_the_doubts_of_the_host_are_in_the_result() -> None:
     run = evidence("server")
     window = window_ns(golden_log("server").values)

@@ -1,6 +1,7 @@
 """The machine, or the person at it, interferes."""
 
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -34,7 +35,7 @@ from tests.faults.command import (
     unprivileged,
     wait_until_it_runs,
 )
-from tests.power_trees import counting, powercap
+from tests.power_trees import counting, files, powercap
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
 TERM, HUP = only_all(signal.SIGTERM, signal.SIGHUP)
@@ -259,6 +260,36 @@ def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_pat
     assert "FileNotFoundError" in found["power_reason"]
     assert "power-missing" in doubts(tmp_path / "r")
     assert check(tmp_path / "r") == []
+    metrics = (tmp_path / "r/metrics.prom").read_text()
+    assert "\nharness_power_watts{" not in metrics
+    assert "\nharness_energy_joules_total{" in metrics, "what was counted until then"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("meter", ["hwmon", "command"])
+def test_a_sensor_or_program_that_vanishes_in_the_run_is_no_reading_and_no_power(
+    meter: str, tmp_path: Path
+) -> None:
+    sensor = files(tmp_path / "hwmon/hwmon0", {"name": "board", "power1_input": 9_000_000})
+    sensor /= "power1_input"
+    loop = f"while [ -e {sensor} ]; do echo 9 W; sleep 0.05; done; exit 3"
+    argument = {"hwmon": sensor.parent.parent, "command": f"sh -c {shlex.quote(loop)}"}[meter]
+    process = start(
+        *(*SERVER, "--target-qps", "500", "--duration", "4s", "--slo", "p99=1s"),
+        *("--meter", f"{meter}={argument}", "--out", str(tmp_path / "r")),
+    )
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    sensor.unlink()
+    done = ended(process)
+    assert done.status == 0, done.printed + done.said
+    found = result(tmp_path / "r")
+    assert found["power"] is None
+    assert "its readings ended before the run, by" in found["power_reason"]
+    assert "power-missing" in doubts(tmp_path / "r")
+    assert check(tmp_path / "r") == []
+    metrics = (tmp_path / "r/metrics.prom").read_text()
+    assert "\nharness_power_watts{" not in metrics
+    assert "\nharness_energy_joules_total{" in metrics
 
 
 @pytest.mark.slow

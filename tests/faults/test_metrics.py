@@ -1,16 +1,34 @@
-"""Whoever watches the run, or takes its port, must not change its outcome."""
+"""Whoever watches the run, takes its port, or what it leaves behind, must not change its outcome."""
 
+import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+import urllib.parse
 import urllib.request
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.faults.command import LIMIT_S, ROOT, SERVER, SHORT, ended, result, run, start
+from harness.recheck import check
+from tests.faults.command import (
+    LIMIT_S,
+    ROOT,
+    SERVER,
+    SHORT,
+    Ended,
+    codes,
+    ended,
+    only_all,
+    result,
+    run,
+    start,
+)
 
 QUICK = ("--mode", "performance", "--backend", "null", *SERVER, *SHORT)
 
@@ -48,20 +66,40 @@ def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_p
     assert "\nharness_run_valid{" in (tmp_path / "r/metrics.prom").read_text()
 
 
-@pytest.mark.slow
-def test_a_storm_of_scrapes_changes_nothing(tmp_path: Path) -> None:
+_Answers = list[bytes]
+"""What the endpoint said to each client that it did not turn away."""
+
+
+def _scrapes(host: str, port: int, answers: _Answers) -> None:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
+        answers.append(answer.read())
+
+
+def _says_nothing(host: str, port: int, answers: _Answers) -> None:
+    with socket.create_connection((host, port), timeout=10) as client:
+        answers.append(client.recv(1))  # nothing, once the endpoint has had enough
+
+
+def _leaves_at_once(host: str, port: int, answers: _Answers) -> None:
+    with socket.create_connection((host, port), timeout=10) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+    answers.append(b"")
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("client", [_scrapes, *only_all(_says_nothing, _leaves_at_once)])
+def test_a_storm_of_clients_changes_nothing(
+    client: Callable[[str, int, _Answers], None], tmp_path: Path
+) -> None:
     process = start(*QUICK, "--metrics", "127.0.0.1:0", "--out", str(tmp_path / "r"))
     assert process.stderr is not None
-    url = process.stderr.readline().split()[-1]
-    scraped = []
+    url = urllib.parse.urlsplit(process.stderr.readline().split()[-1])
+    answers: _Answers = []
 
     def storm() -> None:
         while process.poll() is None:
-            try:
-                with urllib.request.urlopen(url, timeout=10) as answer:
-                    scraped.append(answer.read())
-            except OSError:  # the run is over
-                return
+            with suppress(OSError):  # not yet, no more, or too many
+                client(url.hostname or "", url.port or 0, answers)
 
     threads = [threading.Thread(target=storm) for _ in range(20)]
     for thread in threads:
@@ -69,6 +107,116 @@ def test_a_storm_of_scrapes_changes_nothing(tmp_path: Path) -> None:
     done = ended(process)
     for thread in threads:
         thread.join()
+    assert answers
     assert done.status == 0, done.printed
-    assert len(scraped) > 20
     assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
+    assert check(tmp_path / "r") == []
+    completed = [
+        line
+        for line in (tmp_path / "r/metrics.prom").read_text().splitlines()
+        if line.startswith("harness_samples_completed_total{")
+    ]
+    assert [float(line.split()[-1]) for line in completed] == [700]
+
+
+def _run_with_full(name: str, out: Path, *more: str) -> Ended:
+    """The disk has no room for this one file of the run."""
+    process = start(*QUICK, *more, "--out", str(out))
+    partial = out.with_name(f"{out.name}.partial")
+    while not (partial / "result.json").is_file():
+        assert process.poll() is None
+        time.sleep(0.005)
+    (partial / name).symlink_to("/dev/full")
+    return ended(process)
+
+
+def test_a_disk_that_is_full_under_the_metrics_loses_no_number(tmp_path: Path) -> None:
+    done = _run_with_full("metrics.prom", tmp_path / "r")
+    assert done.status == 0, done.printed
+    assert [line for line in done.said.splitlines() if "metrics.prom" in line] == [
+        (
+            f"harness: {tmp_path}/r.partial/metrics.prom was not written: No space left on device: "
+            "the run's numbers are in its other files"
+        )
+    ]
+    assert not (tmp_path / "r/metrics.prom").is_symlink()
+    assert result(tmp_path / "r")["verdict"] == "VALID"
+    assert check(tmp_path / "r") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["host.csv", "power.csv"])
+def test_a_disk_that_is_full_under_what_was_measured_makes_the_run_invalid(
+    name: str, tmp_path: Path
+) -> None:
+    done = _run_with_full(name, tmp_path / "r", "--meter", "estimate")
+    assert done.status == 4
+    assert f"{tmp_path}/r.partial cannot be written: No space left on device" in done.said
+    assert "p99" in done.printed
+    assert codes(tmp_path / "r.partial") == ["not-saved"]
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_under_the_report_leaves_the_run_alone(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    assert run(*QUICK, "--out", str(tmp_path / "r")).status == 0
+    page = tmp_path / "r/report.html"
+    page.unlink(missing_ok=True)
+    page.symlink_to("/dev/full")
+    done = run("report", str(tmp_path / "r"))
+    assert (done.status, done.printed) == (2, "")
+    assert done.said == (
+        f"harness: {page} cannot be written: No space left on device: pass --out FILE\n"
+    )
+    assert check(tmp_path / "r") == []
+
+
+def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
+    tmp_path: Path,
+) -> None:
+    database = tmp_path / "runs.sqlite"
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        done = run(*QUICK, "--out", str(tmp_path / "r"))
+    assert done.status == 0, done.printed
+    assert [line for line in done.said.splitlines() if "runs.sqlite" in line] == [
+        (f"harness: {database}: the run was not added: database is locked: `runs` does not list r")
+    ]
+    assert result(tmp_path / "r")["verdict"] == "VALID"
+    assert check(tmp_path / "r") == []
+
+
+@pytest.mark.slow
+def test_a_database_that_is_free_again_soon_gets_its_row(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        process = start(*QUICK, "--out", str(tmp_path / "r"))
+        while not (tmp_path / "r").is_dir():  # it has its name, and is added next
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(1)
+        other.execute("COMMIT")
+        done = ended(process)
+    assert done.status == 0, done.printed
+    assert "runs.sqlite" not in done.said
+    (row,) = json.loads(run("runs", "--results", str(tmp_path), "--format", "json").printed)
+    assert (row["folder"], row["verdict"]) == ("r", "VALID")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["text", "folder"])
+def test_what_is_no_database_is_left_alone_and_costs_no_more_than_the_row(
+    kind: str, tmp_path: Path
+) -> None:
+    database = tmp_path / "runs.sqlite"
+    if kind == "text":
+        database.write_text("my list of runs")
+    else:
+        database.mkdir()
+    done = run(*QUICK, "--out", str(tmp_path / "r"))
+    assert done.status == 0, done.printed
+    (line,) = [line for line in done.said.splitlines() if "runs.sqlite" in line]
+    assert line.startswith(f"harness: {database}: the run was not added: ")
+    assert result(tmp_path / "r")["verdict"] == "VALID"
+    assert database.is_dir() or database.read_text() == "my list of runs"
