@@ -10,7 +10,7 @@ pytest_args=()
 for arg in "$@"; do
     if [[ $arg == --all ]]; then
         select=()
-        extras+=(openvino litert torch parquet hf)
+        extras+=(openvino litert torch parquet hf rouge)
     else
         pytest_args+=("$arg")
     fi

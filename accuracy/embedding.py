@@ -1,7 +1,8 @@
 """Embeddings: how close they are to the right ones, and whether they find what belongs together."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +41,8 @@ class Retrieval:
     """Recall at 10: the share of what belongs to a query that is among the 10 most similar others.
 
     Answers: vectors. Labels: mappings of `id` and, for a query, `relevant`: the ids that belong to
-    it. Similarity is the cosine; a query does not find itself.
+    it. Or numbers or texts: those with the same label belong together, and each is a query unless it
+    is the only one. Similarity is the cosine; a query does not find itself.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -50,26 +52,54 @@ class Retrieval:
         given = sorted(answers)
         size = max(len(payload) for _, payload in given) // np.dtype(self._dtype).itemsize
         vectors = np.stack([_unit(_vector(payload, self._dtype, size)) for _, payload in given])
-        ids = [labels[index]["id"] for index, _ in given]
-        relevant = [set(labels[index].get("relevant", ())) for index, _ in given]
-        queries = [i for i, wanted in enumerate(relevant) if wanted]
-        if not queries:
+        belongs = _belonging([labels[index] for index, _ in given])
+        if not belongs.queries:
             raise ValueError("no label says what is relevant: there is nothing to find")
         recalls = dict.fromkeys(DEPTHS, 0.0)
-        for query, nearest in _nearest(vectors, queries):
-            found = [ids[i] for i in nearest]
+        for query, nearest in _nearest(vectors, belongs.queries):
             for depth in DEPTHS:
-                recalls[depth] += len(relevant[query] & set(found[:depth])) / len(relevant[query])
-        percent = {depth: 100.0 * total / len(queries) for depth, total in recalls.items()}
+                recalls[depth] += belongs.found(query, nearest[:depth]) / belongs.total(query)
+        percent = {depth: 100.0 * total / len(belongs.queries) for depth, total in recalls.items()}
         told = ", ".join(f"recall@{depth}={value:.3f}%" for depth, value in percent.items())
         return Score(
             metric="retrieval",
             value=percent.pop(DEPTHS[-1]),
             unit="%",
             samples=len(given),
-            line=f"{told}, queries={len(queries)}",
+            line=f"{told}, queries={len(belongs.queries)}",
             details={f"recall@{depth}": value for depth, value in percent.items()},
         )
+
+
+class _Belonging(NamedTuple):
+    """queries: positions. found: (query, positions) -> how many of them belong to it.
+    total: query -> how many there are.
+    """
+
+    queries: list[int]
+    found: Callable[[int, Array], int]
+    total: Callable[[int], int]
+
+
+def _belonging(labels: Sequence[Any]) -> _Belonging:
+    """labels: in the order of the vectors, all of one kind."""
+    kinds = {isinstance(label, Mapping) for label in labels}
+    if kinds == {True}:
+        ids = [label["id"] for label in labels]
+        relevant = [set(label.get("relevant") or ()) for label in labels]
+        return _Belonging(
+            [i for i, wanted in enumerate(relevant) if wanted],
+            lambda query, nearest: len(relevant[query] & {ids[i] for i in nearest}),
+            lambda query: len(relevant[query]),
+        )
+    if len(kinds) > 1 or not all(isinstance(label, int | str) for label in labels):
+        raise ValueError("retrieval needs labels of id and relevant, or of numbers or texts")
+    sizes = Counter(labels)
+    return _Belonging(
+        [i for i, label in enumerate(labels) if sizes[label] > 1],
+        lambda query, nearest: sum(labels[i] == labels[query] for i in nearest),
+        lambda query: sizes[labels[query]] - 1,
+    )
 
 
 def _nearest(vectors: Array, queries: list[int]) -> Iterable[tuple[int, Array]]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, one_line
 from harness.types import Array, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 Choices = Mapping[str, tuple[str, ...]]
@@ -59,7 +59,9 @@ class FrameworkBackend(ABC):
         except (HarnessError, ImportError, MemoryError):
             raise
         except Exception as e:  # the frameworks' own exceptions share no base class
-            raise ConfigError(f"{self._path}: {self.title} cannot load it: {_one_line(e)}") from e
+            raise ConfigError(
+                f"{self._path}: {self.title} cannot load it: {one_line(e) or type(e).__name__}"
+            ) from e
         self._fixed = fixed_batch(self._inputs)
         return self
 
@@ -111,8 +113,3 @@ class FrameworkBackend(ABC):
 def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:
     """One output as itself, several by name."""
     return arrays[0] if len(arrays) == 1 else dict(zip(names, arrays, strict=True))
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:200] + "…"

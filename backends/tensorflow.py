@@ -1,6 +1,7 @@
 """TensorFlow, on SavedModel folders and Keras files."""
 
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -62,6 +63,8 @@ class TensorFlowBackend(FrameworkBackend):
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Weights and a description of the layers; code of the user's (Lambda) is refused."""
+        if path.is_file() and not zipfile.is_zipfile(path):  # Keras says that it is not there
+            raise ConfigError(f"{path}: it is no Keras file: that is a zip archive, this is none")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model
         inputs = tuple(_spec(tensor.name, tensor) for tensor in model.inputs)

@@ -1,10 +1,12 @@
 """COCO detection: images and an annotations JSON, in the JSON's order as MLPerf has it.
 
-See mlcommons/inference, vision/classification_and_detection/python/coco.py (commit 2432b10). An
-image without objects stays in the set, as in COCO's own evaluation.
+See mlcommons/inference, vision/classification_and_detection/python/coco.py (commit 2432b10) and, for
+the subset, yolo/create_safe_annotations.py (commit 14e14d8). An image without objects stays in the
+set, as in COCO's own evaluation.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from harness.datasets.preprocessed import ImageDataset
 from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
+
+SUBSET = "annotations/instances_val2017_safe.json"
+"""Of 1,525 images, which MLPerf's own script writes beside the whole set's."""
 
 ANNOTATIONS = ("annotations/instances_val2017.json", "annotations.json")
 IMAGES = ("val2017", "images")
@@ -34,11 +39,24 @@ class CocoDataset(ImageDataset):
 
     def __init__(self, setup: DatasetSetup) -> None:
         folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
-        path = _first(folder, ANNOTATIONS)
-        images = _first(folder, IMAGES)
-        samples = _samples(path, images.relative_to(folder).as_posix())
+        path = folder / SUBSET
+        images = [f"{IMAGES[0]}_safe", IMAGES[0]]
+        if not path.exists():
+            path, images = _first(folder, ANNOTATIONS), list(IMAGES)
+        inside = _first(folder, images).relative_to(folder).as_posix()
+        samples = _samples(path, inside)
         _add_frames(samples, next(iter(setup.steps.values()), ()))
+        self._annotations, self._without_area = path, _count_without_area(samples)
         super().__init__(folder, samples, setup)
+
+    def _notes(self) -> list[str]:
+        told = [f"annotations of {self._annotations}", *super()._notes()]
+        if self._without_area:
+            told.append(
+                f"{self._without_area:,} boxes have no area: pycocotools counts each as an object, "
+                "which no detection can find"
+            )
+        return told
 
 
 def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
@@ -55,7 +73,13 @@ def _add_frames(samples: list[Sample], steps: Sequence[Step]) -> None:
                 label["frame"] = list(frame(label["height"], label["width"], step.options["size"]))
 
 
-def _first(folder: Path, names: tuple[str, ...]) -> Path:
+def _count_without_area(samples: Sequence[Sample]) -> int:
+    labels = [label for _, label in samples if isinstance(label, dict)]
+    boxes = [one["bbox"] for label in labels for one in label["annotations"]]
+    return sum(not (width and height) for _, _, width, height in boxes)
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path:
     for name in names:
         if (folder / name).exists():
             return folder / name
@@ -78,8 +102,8 @@ def _samples(path: Path, inside: str) -> list[Sample]:
 
 def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]:
     """Every image with its annotations."""
-    images, annotations = content["images"], content["annotations"]
     categories = sorted(int(c["id"]) for c in content["categories"])
+    refuse(list(_problems(path, content, set(categories))))
     labels: dict[int, dict[str, Any]] = {
         image["id"]: {
             "image_id": int(image["id"]),
@@ -88,10 +112,9 @@ def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]
             "annotations": [],
             "categories": categories,
         }
-        for image in images
+        for image in content["images"]
     }
-    refuse(list(_problems(path, content, labels, categories)))
-    for one in annotations:
+    for one in content["annotations"]:
         labels[one["image_id"]]["annotations"].append(
             {
                 "id": one["id"],
@@ -102,23 +125,45 @@ def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]
                 "iscrowd": int(one.get("iscrowd", 0)),
             }
         )
-    return [Sample(f"{inside}/{image['file_name']}", labels[image["id"]]) for image in images]
+    return [Sample(f"{inside}/{i['file_name']}", labels[i["id"]]) for i in content["images"]]
 
 
-def _problems(
-    path: Path, content: Mapping[str, Any], labels: Mapping[int, Any], categories: list[int]
-) -> Iterator[str]:
+def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> Iterator[str]:
     for kind in ("images", "annotations", "categories"):
         yield from twice(f"{path}: {kind} has id", (one["id"] for one in content[kind]))
     yield from twice(f"{path}: images has file", (one["file_name"] for one in content["images"]))
-    known = set(categories)
+    images = {image["id"] for image in content["images"]}
     for one in content["annotations"]:
-        if one["image_id"] not in labels:
-            yield f"{path}: annotation {one['id']} is of image {one['image_id']}, which is not there"
-        if one["category_id"] not in known:
-            yield f"{path}: annotation {one['id']} is of category {one['category_id']}, which is not there"  # fmt: skip
-        if len(one["bbox"]) != 4:
-            yield f"{path}: annotation {one['id']} has {len(one['bbox'])} numbers in bbox, not 4"
+        named = f"{path}: annotation {one['id']}"
+        if one["image_id"] not in images:
+            yield f"{named} is of image {one['image_id']}, which is not there"
+        if one["category_id"] not in categories:
+            yield f"{named} is of category {one['category_id']}, which is not there"
+        if fault := _box_fault(one):
+            yield f"{named} {fault}"
+    for image in content["images"]:
+        sides = image["width"], image["height"]
+        if not all(_is_number(side) and side >= 1 for side in sides):
+            yield f"{path}: image {image['id']} is {sides[0]} x {sides[1]} pixels"
+
+
+def _box_fault(one: Mapping[str, Any]) -> str:
+    """What pycocotools would take for a box, and score as something else without a word."""
+    box, area = one["bbox"], one["area"]
+    if len(box) != 4:
+        return f"has {len(box)} numbers in bbox, not 4"
+    for value in (*box, area):
+        if not _is_number(value):
+            return f"has {value!r:.40} in bbox or area, which is no number"
+    if min(box[2], box[3], area) < 0:
+        return f"has a negative size: bbox {box}, area {area}"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
 
 
 _: type[Dataset] = CocoDataset

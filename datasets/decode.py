@@ -6,8 +6,12 @@ does unless told not to. Grey is a JPEG's own luma. Alpha is dropped.
 
 Files are data from anywhere: the header is read first and an image that is too large is refused
 before it is decoded; a truncated JPEG is refused for every decoder (OpenCV would fill up in grey).
+
+A JPEG has no checksum. Where bytes in its middle were overwritten, libjpeg warns and fills up;
+Pillow, OpenCV and TensorFlow drop the warning, simplejpeg raises. `damage` asks for it.
 """
 
+import importlib.util
 import io
 import struct
 from collections.abc import Callable, Mapping
@@ -86,6 +90,28 @@ def check_file(data: bytes) -> Header:
     if header.scan and data.rfind(b"\xff\xd9", header.scan) < 0:
         raise ValueError("the JPEG is truncated: its end is missing")
     return header
+
+
+def can_see_damage() -> bool:
+    """Whether the one library that passes libjpeg's warnings on is here."""
+    return importlib.util.find_spec("simplejpeg") is not None
+
+
+def damage(data: bytes) -> str:
+    """What libjpeg warns of in a JPEG; empty where nothing, and for other formats.
+
+    Decodes the brightness alone. Bytes that are wrong and still make sense cannot be seen.
+    """
+    if data[:2] != b"\xff\xd8":
+        return ""
+    import simplejpeg
+
+    try:
+        _, _, space, _ = simplejpeg.decode_jpeg_header(data)
+        simplejpeg.decode_jpeg(data, "CMYK" if space in ("CMYK", "YCCK") else "GRAY")
+    except ValueError as e:
+        return f"the JPEG is damaged: {' '.join(str(e).split())}"
+    return ""
 
 
 def _jpeg_header(data: bytes) -> Header:

@@ -35,7 +35,7 @@ class CsvDataset(TableDataset):
         label = header.index(choice.label) if choice.label is not None else None
         numeric: dict[str, list[float]] = {name: [] for name, _ in places}
         texts: dict[str, list[str]] = {name: [] for name, _ in text_places}
-        labels: list[object] = []
+        labels: list[str] = []
         problems: list[str] = []
         self._lines: list[int] = []
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -58,10 +58,10 @@ class CsvDataset(TableDataset):
                 if label is not None:
                     if not fields[label].strip():
                         problems.append(f"{path}:{line}: column {choice.label!r} is missing")
-                    labels.append(_label(fields[label].strip()))
+                    labels.append(fields[label].strip())
         refuse(problems)
         arrays = {name: np.asarray(values) for name, values in numeric.items()}
-        return Columns(arrays, texts, labels, len(self._lines))
+        return Columns(arrays, texts, _labels(labels), len(self._lines))
 
     def where(self, row: int) -> str:
         return f"line {self._lines[row]}"
@@ -91,11 +91,12 @@ def _fault(text: str) -> str:
     return f"is {text[:40]!r}, not a number" if text.strip() else "is missing"
 
 
-def _label(text: str) -> object:
-    value = _number(text)
-    if value is None:
-        return text
-    return int(value) if value.is_integer() else value
+def _labels(texts: Sequence[str]) -> Sequence[object]:
+    """Numbers where all of them are, whole ones as int; else texts: a text may be a number, too."""
+    values = [_number(text) for text in texts]
+    if any(value is None for value in values):
+        return texts
+    return [int(value) if value.is_integer() else value for value in values if value is not None]
 
 
 _: type[Dataset] = CsvDataset

@@ -1,33 +1,31 @@
 """NumPy archives: an array for each of the model's inputs, by its name, and `labels`."""
 
-import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from math import prod
 
 import numpy as np
-from numpy.lib import format as npy
 
 from harness.datasets import numbers
+from harness.datasets.archive import ArchivedArray, read_headers
 from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import (
-    check_steps,
-    digest,
-    one_file,
-    refuse,
-    shown_steps,
-    unreadable,
-)
+from harness.datasets.sources import check_steps, digest, one_file, refuse, shown_steps
 from harness.errors import ConfigError
-from harness.types import Array, Dataset, DatasetSetup
+from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 
 LABELS = "labels"
+
+MEMORY_LIMIT_BYTES = 1 << 30
+"""What a performance run holds unless --performance-count or the official rules say otherwise."""
+
+BLOCK_BYTES = 16 << 20
+"""Of rows that are converted at once."""
 
 
 class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
-    Only the headers are read until samples or labels are asked for. A label of one number is an
-    int or a float, a row of several is an array.
+    Only the headers are read until samples or labels are asked for, and then what is asked for
+    (datasets/archive.py). A label of one number is an int or a float, a row of several is an array.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:
@@ -36,30 +34,38 @@ class NpzDataset(LoadedRows):
         self._path = one_file(setup, "npz", ".npz")
         self._headers = read_headers(self._path)
         refuse([f"{self._path}: {p}" for p in self._problems()])
-        self._labels: Array | None = None
+        self._archived = {
+            name: ArchivedArray(self._path, name, header, setup.cache_dir, setup.progress)
+            for name, header in self._headers.items()
+        }
         super().__init__(len(self))
 
     def _problems(self) -> list[str]:
         problems = []
         wanted = [i.name for i in self._setup.inputs]
         for spec in self._setup.inputs:
-            shape, dtype = self._headers.get(spec.name, ((), np.dtype("O")))
             if spec.name not in self._headers:
+                have = ", ".join(self._headers)
                 problems.append(
-                    f"there is no array {spec.name!r}, only {', '.join(self._headers) or 'none'}"
+                    f"there is no array {spec.name!r}, "
+                    + (f"only {have}" if have else "nor any other")
                 )
-            elif dtype.kind not in "biuf":
+                continue
+            shape, dtype, *_ = self._headers[spec.name]
+            if dtype.kind not in "biuf":
                 problems.append(f"array {spec.name!r} is {dtype}: only numbers can be an input")
             elif not shape or numbers.row_shape(shape[1:], spec) is None:
                 problems.append(
                     f"array {spec.name!r} is {'x'.join(map(str, shape)) or 'one number'}, the input "
                     f"takes {numbers.shown_shape(spec)} a sample"
                 )
-        if LABELS in self._headers and self._headers[LABELS][1].kind not in "biufU":
-            problems.append(f"array 'labels' is {self._headers[LABELS][1]}: store numbers or texts")
+        if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufU":
+            problems.append(
+                f"array 'labels' is {self._headers[LABELS].dtype}: store numbers or texts"
+            )
         lengths = {
-            name: shape[0] if shape else 0
-            for name, (shape, _) in self._headers.items()
+            name: header.shape[0] if header.shape else 0
+            for name, header in self._headers.items()
             if name in (*wanted, LABELS)
         }
         if len(set(lengths.values())) > 1:
@@ -70,41 +76,47 @@ class NpzDataset(LoadedRows):
         return problems
 
     def __len__(self) -> int:
-        return self._headers[self._setup.inputs[0].name][0][0]
+        return self._headers[self._setup.inputs[0].name].shape[0]
+
+    @property
+    def performance_count(self) -> int:
+        row_bytes = sum(
+            prod(self._headers[spec.name].shape[1:]) * np.dtype(spec.dtype).itemsize
+            for spec in self._setup.inputs
+        )
+        return max(1, min(len(self), MEMORY_LIMIT_BYTES // max(1, row_bytes)))
 
     def load(self, indices: Sequence[int]) -> None:
         """A ConfigError where the file is damaged or a value does not fit the input's type."""
         chosen = np.asarray(indices)
-        held = {}
-        for spec in self._setup.inputs:
-            rows = self._read(spec.name)[chosen]
-            made = numbers.apply(rows, self._setup.steps.get(spec.name, ()))
-            made, bad = numbers.cast(made, spec.dtype)
+        self.hold(indices, {spec.name: self._made(spec, chosen) for spec in self._setup.inputs})
+
+    def _made(self, spec: TensorSpec, chosen: Array) -> Array:
+        """(n, ...) rows of an input, made block by block: in between they are float32 or float64."""
+        shape = numbers.row_shape(self._headers[spec.name].shape[1:], spec)
+        assert shape is not None  # checked as the dataset was built
+        made = np.empty((len(chosen), *shape), spec.dtype)
+        step = max(1, BLOCK_BYTES // max(1, made[:1].nbytes))
+        for start in range(0, len(chosen), step):
+            part = chosen[start : start + step]
+            rows = numbers.apply(
+                self._archived[spec.name].rows(part), self._setup.steps.get(spec.name, ())
+            )
+            rows, bad = numbers.cast(rows, spec.dtype)
             if bad is not None:
                 raise ConfigError(
-                    f"{self._path}: array {spec.name!r}, row {int(chosen[bad])}: a value is not "
+                    f"{self._path}: array {spec.name!r}, row {int(part[bad])}: a value is not "
                     f"{spec.dtype}, as the input is"
                 )
-            shape = numbers.row_shape(rows.shape[1:], spec)
-            assert shape is not None  # checked as the dataset was built
-            held[spec.name] = np.ascontiguousarray(made.reshape(len(chosen), *shape))
-        self.hold(indices, held)
+            made[start : start + len(part)] = rows.reshape(len(part), *shape)
+            self._setup.progress(start + len(part), len(chosen))
+        return made
 
     def label(self, index: int) -> object:
         if LABELS not in self._headers:
             return None
-        if self._labels is None:
-            self._labels = self._read(LABELS)
-        label: object = self._labels[index]
+        label: object = self._archived[LABELS].rows(np.array([index]))[0]
         return label.item() if isinstance(label, np.generic) else label
-
-    def _read(self, name: str) -> Array:
-        try:
-            with np.load(self._path, allow_pickle=False) as file:
-                array: Array = file[name]
-                return array
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as e:
-            raise unreadable(self._path, e) from e
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -115,28 +127,6 @@ class NpzDataset(LoadedRows):
             "steps": shown_steps(self._setup),
             "digest": digest({self._path.name: self._path}, self._setup),
         }
-
-
-Header = tuple[tuple[int, ...], "np.dtype[np.generic]"]
-
-
-def read_headers(path: Path) -> dict[str, Header]:
-    """Array name -> (shape, element type), without reading the arrays."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [n for n in archive.namelist() if n.endswith(".npy")]
-            return {name.removesuffix(".npy"): _header(archive, name) for name in names}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as e:
-        raise unreadable(path, e) from e
-
-
-def _header(archive: zipfile.ZipFile, name: str) -> Header:
-    with archive.open(name) as file:
-        read = npy.read_array_header_1_0
-        if npy.read_magic(file) != (1, 0):
-            read = npy.read_array_header_2_0
-        shape, _, dtype = read(file)
-    return shape, dtype
 
 
 _: type[Dataset] = NpzDataset

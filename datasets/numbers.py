@@ -1,7 +1,8 @@
 """From numbers in files to a model's input: its element type, its shape, and the declared steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -20,22 +21,38 @@ def apply(rows: Array, steps: Sequence[Step]) -> Array:
     """
     for step in steps:
         if step.name == "normalise":
-            rows = _normalised(rows, step)
+            rows = normalised(rows, step.options)
         elif step.name == "clip":
             rows = np.clip(rows, step.options["low"], step.options["high"], dtype=np.float32)
     return rows
 
 
-def _normalised(rows: Array, step: Step) -> Array:
-    mean, std = (np.asarray(step.options[k], np.float32) for k in ("mean", "std"))
-    for name, values in (("mean", mean), ("std", std)):
-        if len(values) not in (1, rows.shape[-1]):
+def normalised(values: Array, options: Mapping[str, Any]) -> Array:
+    """(values * scale - mean) / std in float32, of a step `normalise`.
+
+    values: (n, ...). mean and std: one number, or one for each entry of the last axis (of a single
+    axis: one number). A ConfigError where they hold another number of them.
+    """
+    made = values.astype(np.float32, order="C")
+    columns = made.shape[-1] if made.ndim > 1 else 1
+    scale = np.float32(options["scale"])
+    mean, std = (np.asarray(options[key], np.float32) for key in ("mean", "std"))
+    for name, given in (("mean", mean), ("std", std)):
+        if len(given) not in (1, columns):
             raise ConfigError(
-                f"normalise.{name} has {len(values)} numbers for {rows.shape[-1]} columns: "
+                f"normalise.{name} has {len(given)} numbers for {columns} columns: "
                 "give one, or one for each"
             )
-    scaled: Array = (rows.astype(np.float32) * np.float32(step.options["scale"]) - mean) / std
-    return scaled
+    # Whole rows at a time: with three values in its inner loop numpy is six times as slow.
+    width = prod(made.shape[1:])
+    rows = made.reshape(len(made), width)
+    if scale != 1:
+        rows *= scale
+    if mean.any():
+        rows -= np.tile(mean, width // len(mean))
+    if (std != 1).any():
+        rows /= np.tile(std, width // len(std))
+    return made
 
 
 def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:

@@ -3,20 +3,20 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from harness.datasets import decode, images
+from harness.datasets import decode, images, numbers
 from harness.datasets.cache import RowCache
 from harness.datasets.images import ImageSteps
 from harness.datasets.listing import Sample, stamps_of
 from harness.datasets.parallel import BadSample, each
 from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import MOST_PROBLEMS
+from harness.datasets.sources import MOST_PROBLEMS, needs_inputs, shown
 from harness.errors import ConfigError
 from harness.types import Array, DatasetSetup, TensorSpec
 
@@ -68,10 +68,7 @@ class ImageDataset(LoadedRows):
 
     def _check_inputs(self) -> None:
         if not self._setup.inputs:
-            raise ConfigError(
-                f"dataset {self.name!r} needs the model's inputs, which neither a manifest nor "
-                "this backend tells: choose another --model or --dataset"
-            )
+            raise needs_inputs(self.name)
 
     def load(self, indices: Sequence[int]) -> None:
         """From the cache what is there; the rest is preprocessed now, and put there."""
@@ -100,16 +97,21 @@ class ImageDataset(LoadedRows):
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:
-        """One line for every file that cannot become the input; nothing is cached or held."""
+        """One line for every file that cannot become the input, or that libjpeg warns of; nothing is
+        cached or held.
+        """
+        can_see = decode.can_see_damage()
 
         def look(index: int) -> None:
             self._made(index)
+            if can_see and (found := decode.damage(self._content(index))):
+                raise BadSample(f"{self._path(index)}: {found}")
 
         yield from each(look, len(self), self._setup.progress)
 
     def describe(self) -> Mapping[str, object]:
         """digest: of the files' names and sizes, the labels and the steps, in order."""
-        steps = {name: _plain(self._setup.steps.get(name, ())) for name in self._steps}
+        steps = {name: shown(self._setup.steps.get(name, ())) for name in self._steps}
         listing = [
             (s.file, int(size), s.label)
             for s, size in zip(self._samples, self._stamps[:, 0], strict=True)
@@ -124,7 +126,13 @@ class ImageDataset(LoadedRows):
             "versions": self._versions,
             "exif_orientation": "ignored",
             "cache": self._cache[1],
+            "notes": self._notes(),
         }
+
+    def _notes(self) -> list[str]:
+        if decode.can_see_damage():
+            return []
+        return ["only simplejpeg tells of damaged JPEGs: pip install 'mlperf-harness[images]'"]
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:
@@ -164,12 +172,12 @@ class ImageDataset(LoadedRows):
         """And where it is, or why there is none. Its name is the digest of all a row depends on."""
         if self._setup.cache_dir is None or not self._setup.inputs:
             return None, "none"
-        code = b"".join(Path(m.__file__ or "").read_bytes() for m in (decode, images))
+        code = b"".join(Path(m.__file__ or "").read_bytes() for m in (decode, images, numbers))
         depends = [
             str(self._folder.resolve()),
             [s.file for s in self._samples],
             [(shape, dtype.name) for shape, dtype in self._rows],
-            {name: _plain(self._setup.steps[name]) for name in self._steps},
+            {name: shown(self._setup.steps[name]) for name in self._steps},
             self._versions,
             hashlib.sha256(code).hexdigest(),
         ]
@@ -192,6 +200,13 @@ class ImageDataset(LoadedRows):
         return made
 
     def _preprocessed(self, index: int) -> list[Array]:
+        data = self._content(index)
+        try:
+            return [steps(data) for steps in self._steps.values()]
+        except ValueError as e:
+            raise BadSample(f"{self._path(index)}: {e}") from e
+
+    def _content(self, index: int) -> bytes:
         path = self._path(index)
         try:
             with path.open("rb", buffering=0) as f:
@@ -205,17 +220,10 @@ class ImageDataset(LoadedRows):
             raise BadSample(
                 f"{path} has changed since the run began: run again, and leave it alone"
             )
-        try:
-            return [steps(data) for steps in self._steps.values()]
-        except ValueError as e:
-            raise BadSample(f"{path}: {e}") from e
+        return data
 
     def _path(self, index: int) -> Path:
         return self._folder / self._samples[index].file
-
-
-def _plain(steps: Iterable[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
-    return [{name: dict(options)} for name, options in steps]
 
 
 def _show(shape: Sequence[int]) -> str:

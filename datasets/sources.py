@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.types import DatasetSetup
+from harness.types import DatasetSetup, Step
 
 MOST_PROBLEMS = 20
 """Lines shown of one dataset; a file with a wrong column has as many problems as rows."""
@@ -57,10 +57,7 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     Also where nothing is known about the model's inputs, which every dataset of files needs.
     """
     if not setup.inputs:
-        raise ConfigError(
-            f"dataset {dataset!r} needs the model's inputs, which neither a manifest nor this "
-            "backend tells: choose another --model or --backend"
-        )
+        raise needs_inputs(dataset)
     known = tuple(known)
     given = [("--input-shape", setup.shapes), ("--lengths", setup.lengths)]
     refuse(
@@ -75,12 +72,24 @@ def check_steps(setup: DatasetSetup, dataset: str, known: Iterable[str]) -> None
     )
 
 
+def shown(steps: Iterable[Step]) -> list[dict[str, object]]:
+    """[{step: options}], as a manifest writes them."""
+    return [{step.name: dict(step.options)} for step in steps]
+
+
 def shown_steps(setup: DatasetSetup) -> Mapping[str, object]:
-    """The declared steps as describe() tells them: input name -> [{step: options}]."""
-    return {
-        name: [{step.name: dict(step.options)} for step in steps]
-        for name, steps in setup.steps.items()
-    }
+    """The declared steps of each input, as describe() tells them."""
+    return {name: shown(steps) for name, steps in setup.steps.items()}
+
+
+def needs_inputs(dataset: str) -> ConfigError:
+    """The error for a model of which nothing is known: none was named, or a file without a manifest
+    that nobody has opened.
+    """
+    return ConfigError(
+        f"dataset {dataset!r} needs the model's inputs: name a --model with a manifest, which "
+        "declares them"
+    )
 
 
 def digest(files: Mapping[str, Path], setup: DatasetSetup) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from harness.datasets.lengths import draw, summary
 from harness.datasets.rows import LoadedRows, RaggedRows
+from harness.datasets.sources import needs_inputs
 from harness.errors import ConfigError
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
 
@@ -33,10 +34,7 @@ class SyntheticDataset:
 
     def __init__(self, setup: DatasetSetup) -> None:
         if not setup.inputs:
-            raise ConfigError(
-                "dataset 'synthetic' needs the model's inputs, which neither a manifest nor "
-                "this backend tells: choose another --model or --dataset"
-            )
+            raise needs_inputs("synthetic")
         problems = list(_unknown_names(setup))
         self._specs = {i.name: i for i in setup.inputs}
         self._shapes = {i.name: _row_shape(i, setup, problems) for i in setup.inputs}

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.datasets import numbers
+from harness.datasets.listing import twice
 from harness.datasets.rows import LoadedRows
 from harness.datasets.sources import (
     check_steps,
@@ -59,7 +60,7 @@ class Columns(NamedTuple):
 
 def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
     """Which columns make which input. All problems at once, as a ConfigError."""
-    problems = [f"column {c!r} comes twice" for c in _twice(header)]
+    problems = twice("it names column", header)
     label = _label_column(setup, header, problems)
     named = {spec.name: _named_columns(setup, spec.name, header) for spec in setup.inputs}
     for name, columns in named.items():
@@ -109,10 +110,6 @@ def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str
 
 def _step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
     return next((s for s in setup.steps.get(name, ()) if s.name == kind), None)
-
-
-def _twice(header: Sequence[str]) -> list[str]:
-    return sorted({c for c in header if header.count(c) > 1})
 
 
 def _some(header: Sequence[str]) -> str:
@@ -221,7 +218,7 @@ class TableDataset(LoadedRows):
         self.hold(indices, held)
 
     def label(self, index: int) -> object:
-        """A whole number where the file has one, else a float or a text."""
+        """A number where the column holds numbers, else what it holds."""
         return self._table.labels[index] if self._table.labels else None
 
     def describe(self) -> Mapping[str, object]:

@@ -1,6 +1,5 @@
 """What is told to LoadGen: one array of rows, or rows that differ in length."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,11 +13,6 @@ class AnswerRow(NamedTuple):
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-
-    @property
-    def least_bytes(self) -> int:
-        """Of one answer; where lengths differ, of one of length 1."""
-        return self.dtype.itemsize * math.prod(size or 1 for size in self.shape)
 
 
 class Ragged:
@@ -47,6 +41,30 @@ class Ragged:
 
 
 Answers = Array | Ragged
+
+
+def flattened(answers: Answers) -> Ragged:
+    """Each answer as one row of numbers, in C order."""
+    rows = answers.rows if isinstance(answers, Ragged) else answers
+    return Ragged([row.reshape(-1) for row in rows])
+
+
+def largest_bytes(answers: Answers) -> int:
+    """Of one answer of these."""
+    if isinstance(answers, Ragged):
+        return max(row.nbytes for row in answers.rows)
+    return answers.nbytes // len(answers)
+
+
+def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
+    """What answers of several batches are like; None where their shapes go with the batch.
+
+    A ValueError where they differ in dtype.
+    """
+    dtypes = sorted({str(row.dtype) for row in rows})
+    if len(dtypes) > 1:
+        raise ValueError(f"answers differ in type from batch to batch: {' and '.join(dtypes)}")
+    return rows[0] if len(set(rows)) == 1 else None
 
 
 def row_of(answers: Answers) -> AnswerRow:

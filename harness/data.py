@@ -18,6 +18,12 @@ SHOWN_CLASSES = 20
 """All classes are listed up to here; of more, the smallest and the largest."""
 
 
+OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
+"""LoadGen's name of a benchmark -> samples of its whole data set (of SQuAD: windows), as MLPerf's
+submission checker has them (v6.1).
+"""
+
+
 class Checked(NamedTuple):
     """lines: what it is made of. faults: what makes it unusable, one line each; none: it is fine."""
 
@@ -44,6 +50,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
         *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
         *(f"{'steps':<12}{line}" for line in _steps(about)),
         *(f"{'labels':<12}{line}" for line in _histogram(labels)),
+        *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(found, len(dataset)))),
         f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
     ]
     return Checked(lines, faults)
@@ -85,6 +92,18 @@ def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
             told = f"samples {start} to {indices[-1]}"
             faults.append(f"{told}: loading raised {type(e).__name__}: {e}")
     return faults
+
+
+def _count(model: Model, have: int) -> Iterator[str]:
+    """A part of an official set is good for trying things out, and for no MLPerf result."""
+    wanted = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
+    if wanted is not None and have != wanted:
+        yield f"MLPerf's set for {model.name} has {wanted:,} samples, this has {have:,}"
+
+
+def _notes(about: Mapping[str, object]) -> Sequence[str]:
+    notes = about.get("notes", ())
+    return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
 
 
 def _steps(about: Mapping[str, object]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.clock import SLEW_PPM
 from harness.plan import LoadPlan
-from harness.sampling import FEWEST
+from harness.sampling import FEWEST, WANTED
 from harness.schema import Accuracy
 from harness.stages import Completions
 from harness.stats import percentile_ns, queries_needed
@@ -204,14 +204,23 @@ def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[
         yield Reason("target-not-checked", f"{asked}, scored was {metric!r}")
 
 
-def compared_doubts(answers: int) -> Iterator[Reason]:
-    """Of the performance run, compared with the accuracy run's."""
-    if answers < FEWEST:
-        yield Reason(
-            "few-compared",
-            f"only {answers} answers of the performance run were compared with the accuracy run's, "
-            f"{FEWEST} would tell more: raise --duration or --queries",
+def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
+    """answers: of the performance run, compared with the accuracy run's. asked: that LoadGen was to
+    log; fewer than usual where they are so large that it could not hold them.
+    """
+    if answers >= FEWEST:
+        return
+    advice = "raise --duration or --queries"
+    if asked < WANTED:
+        advice = (
+            f"they are so large that LoadGen was to keep about {asked} in memory; a postprocess step "
+            "that makes answers smaller lets more be compared"
         )
+    yield Reason(
+        "few-compared",
+        f"only {answers} answers of the performance run were compared with the accuracy run's, "
+        f"{FEWEST} would tell more: {advice}",
+    )
 
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:

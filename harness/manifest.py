@@ -4,8 +4,7 @@ The schema is in harness/schema.py; unknown or missing fields are errors that na
 whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
 """
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from harness import light
 from harness.cache import cache_dir
 from harness.errors import ConfigError
 from harness.fetch import fetch
+from harness.modelfiles import files_of, sha256_alone, sha256_of
 from harness.parse import Slo, parse_slo
 from harness.schema import Accuracy, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
@@ -79,6 +79,7 @@ class Model:
         if not formats:
             return None
         if self._bare is not None:
+            files_of(self._bare)  # refused before a framework reads it
             return self._bare
         file = self._declared(formats)
         path = self._found(file)
@@ -94,29 +95,39 @@ class Model:
         """Fetch or make what `path` is going to ask for, where that is possible and still to do."""
         if not formats or self._bare is not None:
             return
-        file = self._declared(formats)
-        if file.source is not None and self._found(file) is None:
-            assert file.sha256 is not None
-            say(f"fetching {file.source}, once")
-            fetch(file.source, file.sha256, self._home(file), say)
+        for address, sha256, place in self._to_fetch(self._declared(formats)):
+            say(f"fetching {address}, once")
+            fetch(address, sha256, place, say)
 
     @property
     def may_have_to_be_obtained(self) -> bool:
         """Whether any of its files is missing and could be fetched or made here."""
         files = self.manifest.files.values() if self.manifest else ()
-        return any(file.source and self._found(file) is None for file in files)
+        return any(True for file in files for _ in self._to_fetch(file))
+
+    def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
+        """(address, SHA-256, where to) of what has an address and is not here."""
+        path = self._found(file)
+        if path is None:
+            path = self._home(file)
+            if file.source is not None and file.sha256 is not None:
+                yield file.source, file.sha256, path
+        for part in file.external:
+            place = self._inside(path.parent, part.path)
+            if part.source is not None and not place.exists():
+                yield part.source, part.sha256, place
 
     def sha256(self, path: Path) -> str:
-        """Of a file that `path` gave: the manifest's was checked then."""
+        """Of a file that `path` gave, with all it reads: the manifest's was checked then."""
         files = self.manifest.files.values() if self.manifest else ()
-        known = {self._found(f): f.sha256 for f in files if f.sha256 is not None}
+        known = {self._found(file): file.digest for file in files}
         return known.get(path) or sha256_of(path)
 
     def is_pinned(self, sha256: str | None) -> bool:
         """False where the manifest leaves open which file it is, and this one was taken."""
         if self.manifest is None or self.has_random_weights or sha256 is None:
             return True
-        return sha256 in {file.sha256 for file in self.manifest.files.values()}
+        return sha256 in {file.digest for file in self.manifest.files.values()}
 
     def _declared(self, formats: tuple[str, ...]) -> ModelFile:
         assert self.manifest is not None
@@ -135,19 +146,21 @@ class Model:
 
     def _found(self, file: ModelFile, /) -> Path | None:
         for folder in (self._folder, self._cached):
-            path = folder / file.path
-            try:
-                inside = path.resolve().is_relative_to(folder.resolve())
-                here = path.exists()
-            except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
-                raise ConfigError(f"model {self.name!r}: file {file.path!r}: {e}") from None
-            if not inside:
-                raise ConfigError(
-                    f"model {self.name!r}: file {file.path} leaves the manifest's folder"
-                )
-            if here:
+            path = self._inside(folder, file.path)
+            if path.exists():
                 return path
         return None
+
+    def _inside(self, folder: Path, name: str) -> Path:
+        path = folder / name
+        try:
+            inside = path.resolve().is_relative_to(folder.resolve())
+            path.exists()
+        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+            raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
+        if not inside:
+            raise ConfigError(f"model {self.name!r}: file {name} leaves the manifest's folder")
+        return path
 
     def _home(self, file: ModelFile) -> Path:
         """Where a file belongs that is not there: an installed package is nobody's to write in."""
@@ -155,12 +168,28 @@ class Model:
         return (self._cached if fetched else self._folder) / file.path
 
     def _checked(self, path: Path, file: ModelFile) -> Path:
-        found = sha256_of(path) if file.sha256 is not None else None
-        if found != file.sha256:
-            raise ConfigError(
-                f"{path}: SHA-256 is {str(found)[:12]}…, the manifest of {self.name!r} says "
-                f"{str(file.sha256)[:12]}…: restore the file, or update the manifest if you changed it"
-            )
+        """A pinned file must be the one meant, and so must every file that it reads."""
+        found = {path.name: path} if path.is_dir() else files_of(path)
+        if file.sha256 is None:
+            return path
+        pinned = file.pinned
+        for name in sorted(found.keys() | pinned.keys()):
+            if name not in pinned:
+                raise ConfigError(
+                    f"{path}: it reads {name!r}, which the manifest of {self.name!r} does not pin: "
+                    "add it, with its SHA-256, to `external` of this file"
+                )
+            if name not in found:
+                raise ConfigError(
+                    f"{path}: it does not read {name!r}, which the manifest of {self.name!r} lists "
+                    "in `external` of this file: remove it there"
+                )
+            have = sha256_of(path) if path.is_dir() else sha256_alone(found[name])
+            if have != pinned[name]:
+                raise ConfigError(
+                    f"{found[name]}: SHA-256 is {have[:12]}…, the manifest of {self.name!r} says "
+                    f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
+                )
         return path
 
 
@@ -185,25 +214,6 @@ class LightModel(Model):
     def _found(self, _file: ModelFile, /) -> Path | None:
         path = light.made_path(self._short)
         return path if path.is_file() else None
-
-
-def sha256_of(path: Path) -> str:
-    """Of a file; of a folder: of the lines "<SHA-256>  <relative path>" of its files, by path."""
-    try:
-        if path.is_dir():
-            files = sorted(p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file())
-            listing = "".join(f"{sha256_of(path / name)}  {name}\n" for name in files)
-            return hashlib.sha256(listing.encode()).hexdigest()
-        with path.open("rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest()
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
-
-
-def size_bytes(path: Path) -> int:
-    """Of a file; of a folder: of all files in it."""
-    files = path.rglob("*") if path.is_dir() else (path,)
-    return sum(p.stat().st_size for p in files if p.is_file())
 
 
 def load_model(text: str) -> Model:
@@ -266,7 +276,8 @@ def _problem(error: Any) -> str:
         return f"unknown field {field!r}"
     if error["type"] == "missing":
         return f"field {field!r} is missing"
-    return f"field {field!r}: {error['msg'].removeprefix('Value error, ')}"
+    told = str(error["msg"]).removeprefix("Value error, ")
+    return f"field {field!r}: {told}" if field else told
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -49,13 +49,21 @@ from harness.loading import (
     plugin,
     samples_held,
 )
-from harness.manifest import Model, load_model, size_bytes
+from harness.manifest import Model, load_model
+from harness.modelfiles import size_bytes
 from harness.plan import LoadPlan
-from harness.postprocess import Postprocess, postprocessor
+from harness.postprocess import Postprocess, check, flat, postprocessor
 from harness.scheduler import Scheduler, scheduler_for
 from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
 from harness.types import Backend, Dataset, TensorSpec
-from harness.warmup import Answerer, busy_at, calibrate_latency, calibrate_rate, warm_up
+from harness.warmup import (
+    Answerer,
+    batches_of,
+    busy_at,
+    calibrate_latency,
+    calibrate_rate,
+    warm_up,
+)
 
 DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
     "inline": InlineDispatcher,
@@ -135,14 +143,14 @@ class _Measurement:
         dataset = open_dataset(config, model, self._dataset, inputs, self._tell_progress)
         asked = config.performance_count or model.performance_count
         self._held = samples_held(dataset, self._dataset, asked)
-        output = model.output
+        self._output = output = model.output
+        self._hook = load_hook(model, config.hook)
         postprocess = postprocessor(
-            output.postprocess if output else (),
-            output.name if output else None,
-            load_hook(model, config.hook),
+            output.postprocess if output else (), output.name if output else None, self._hook
         )
         self._send_loaded(model, path, backends[0], dataset, inputs)
-        row = self._warm_up(backends, dataset, postprocess)
+        may_vary = any(not isinstance(d, int) for spec in inputs for d in spec.shape[1:])
+        row, postprocess = self._warm_up(backends, dataset, postprocess, may_vary=may_vary)
         message = self._channel.receive()
         if message is None:
             return
@@ -210,18 +218,26 @@ class _Measurement:
         )
 
     def _warm_up(
-        self, backends: Sequence[Backend], dataset: Dataset, postprocess: Postprocess
-    ) -> AnswerRow:
-        """Every instance answers batches of the sizes to come, then calibrates."""
-        powers = {1 << n for n in range(self._max_batch.bit_length())}
-        sizes = sorted(powers | {self._max_batch})
-        loaded = list(range(min(self._held, sizes[-1])))
-        batches = [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
+        self,
+        backends: Sequence[Backend],
+        dataset: Dataset,
+        postprocess: Postprocess,
+        *,
+        may_vary: bool,
+    ) -> tuple[AnswerRow, Postprocess]:
+        """Every instance answers batches of the sizes to come, then calibrates.
+
+        may_vary: the inputs leave sizes open, so answers may be as long as the sample: then each is
+        told as one row of numbers.
+        """
+        loaded, batches = batches_of(self._max_batch, self._held, may_vary=may_vary)
         answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
         with plugin(f"dataset {self._dataset!r}, loading samples for the warm-up,"):
             dataset.load(loaded)
         with plugin(f"warm-up of backend {self._config.backend!r} on {self._dataset!r}"):
-            self._slowest_ns, row = warm_up(answerers, batches)
+            self._check_steps(backends[0], dataset, loaded[:1])
+            warmed = warm_up(answerers, batches, loaded if may_vary else ())
+            self._slowest_ns = warmed.slowest_ns
             found: Mapping[str, Any] = {}
             if self._calibrate_s and self._dispatch == "inline":
                 query = [
@@ -235,9 +251,20 @@ class _Measurement:
         with plugin(f"dataset {self._dataset!r}: unload"):
             dataset.unload(loaded)
         self._channel.send(
-            "calibrated", slowest_batch_ns=self._slowest_ns, answer_bytes=row.least_bytes, **found
+            "calibrated",
+            slowest_batch_ns=self._slowest_ns,
+            answer_bytes=warmed.answer_bytes,
+            **found,
         )
-        return row
+        if warmed.row is None and may_vary:
+            return AnswerRow((None,), warmed.first.dtype), flat(postprocess)
+        return warmed.first, postprocess
+
+    def _check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:
+        output = self._output
+        if output is not None and output.postprocess:
+            batch = dataset.batch(first)
+            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
 
     def _start_test(
         self,

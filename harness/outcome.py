@@ -175,8 +175,8 @@ def _doubts(
     target, (scored, no_score, *_) = found.model.accuracy, found.scoring
     if target is not None and (scored is not None or no_score):
         yield from unscored_doubts(target, scored.metric if scored else None, no_score)
-    if found.scoring.compared is not None:
-        yield from compared_doubts(found.scoring.compared.answers)
+    if found.scoring.compared is not None and run is not None:
+        yield from compared_doubts(found.scoring.compared.answers, run.plan.logged_answers)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
         pinned = found.model.is_pinned(sha256)

@@ -1,16 +1,16 @@
 """From a backend's outputs to answers: the steps a manifest declares, applied in the timed part."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.answers import Answers, Ragged
+from harness.answers import Answers, Ragged, flattened
 from harness.detection import detections
-from harness.errors import ConfigError
-from harness.types import Array, Outputs, Step
+from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.types import Array, Batch, Outputs, Step
 
 Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
@@ -36,7 +36,7 @@ def _topk(rows: Array, k: int) -> Array:
     """Of equal values the first comes first, as in argmax."""
     classes = rows.shape[1]
     if k > classes:
-        raise ConfigError(f"postprocess: topk of {k}, but the output has {classes} classes")
+        raise ConfigError(f"topk of {k}, but the output has {classes} classes")
     least = np.partition(rows, classes - k, axis=1)[:, classes - k, np.newaxis]
     best = np.empty((len(rows), k), np.int64)
     for into, row, kept in zip(best, rows, ~(rows < least), strict=True):  # NaN is kept
@@ -89,10 +89,95 @@ def postprocessor(
     return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan)
 
 
+def flat(post: Postprocess) -> Postprocess:
+    """The same, each answer as one row of numbers: for answers whose shape goes with the input's."""
+    return Postprocess(
+        lambda outputs, indices: flattened(post.answers(outputs, indices)),
+        lambda outputs, _: has_nan(outputs),
+    )
+
+
+def check(
+    steps: Sequence[Step], output: str | None, hook: Hook | None, outputs: Outputs, batch: Batch
+) -> None:
+    """The steps one by one on a first batch's outputs, untimed.
+
+    A ConfigError names the manifest's step that cannot take what it gets; a hook that raises is a
+    PluginUnavailable, as any code of the user's.
+    """
+    rows: Any = outputs
+    for number, step in enumerate(steps):
+        field = f"outputs.0.postprocess.{number}"
+        if number == 0 and step.name not in ("stack", "hook"):
+            rows = _rows(_chosen(outputs, output) if isinstance(outputs, Mapping) else outputs)
+        if fault := _fault(step, rows, batch.inputs):
+            raise ConfigError(f"the manifest's field {field!r}: {fault}")
+        try:
+            rows = _made(step, hook)(rows, batch.indices)
+        except ConfigError as e:
+            raise ConfigError(f"the manifest's field {field!r}: {e}") from e
+        except Exception as e:
+            told = f"{step.name} raised {type(e).__name__} for {_told(rows)}: {one_line(e)}"
+            if step.name == "hook":
+                raise PluginUnavailable(f"{step.options['file']}: {told}") from e
+            raise ConfigError(f"the manifest's field {field!r}: {told}") from e
+
+
+_RANKS: Mapping[str, tuple[int, int, str]] = {
+    "argmax": (2, 9, "(n, classes, ...)"),
+    "topk": (2, 2, "(n, classes)"),
+    "softmax": (2, 9, "(n, ..., classes)"),
+    "boxes": (3, 3, "(n, 4 + classes, anchors)"),
+}
+"""Step -> the fewest and the most dimensions of what it takes, the samples' included."""
+
+
+def _fault(step: Step, rows: Any, inputs: Mapping[str, Array]) -> str:
+    """Why the step cannot take these rows; empty where nothing is known against it."""
+    if step.name == "hook":
+        return ""
+    if step.name == "stack":
+        named = rows if isinstance(rows, Mapping) else {}
+        shapes = {np.shape(named[n]) for n in step.options["outputs"] if n in named}
+        return (
+            f"stack takes outputs of one shape, these are {_told(rows)}" if len(shapes) > 1 else ""
+        )
+    least, most, wanted = _RANKS.get(step.name, (1, 9, ""))
+    if any(not least <= rank <= most for rank in _ranks(rows)):
+        return f"{step.name} takes {wanted}, here it gets {_told(rows)}"
+    if step.name == "softmax" and any(np.asarray(row).dtype.kind != "f" for row in rows):
+        return f"softmax takes floats, here it gets {_told(rows)}"
+    if step.name == "boxes":
+        return next(_wrong_side(step, inputs), "")
+    return ""
+
+
+def _ranks(rows: Rows) -> set[int]:
+    return {rows.ndim} if isinstance(rows, np.ndarray) else {np.ndim(row) + 1 for row in rows}
+
+
+def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
+    """Channels first or last, two of an image's three dimensions are its sides."""
+    side = step.options["side"]
+    for name, rows in inputs.items():
+        if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
+            shape = "x".join(map(str, rows.shape[1:]))
+            yield f"boxes.side is {side}, the input {name!r} is {shape}: its sides must be that long"
+
+
+def _told(rows: Any) -> str:
+    """What rows are like, for messages."""
+    if isinstance(rows, Mapping):
+        return ", ".join(f"{name} {_told(value)}" for name, value in rows.items())
+    if isinstance(rows, np.ndarray):
+        return f"{rows.dtype} of shape ({', '.join(('n', *map(str, rows.shape[1:])))})"
+    return f"{len(rows)} arrays, the first {np.asarray(rows[0]).dtype} of {np.shape(rows[0])}"
+
+
 def _made(step: Step, hook: Hook | None) -> Apply:
     if step.name == "hook":
         if hook is None:
-            raise ConfigError(f"postprocess: the hook {step.options['file']} was not loaded")
+            raise ConfigError(f"the hook {step.options['file']} was not loaded")
         return hook
     if step.name == "stack":
         return partial(_stack, names=step.options["outputs"])
@@ -119,7 +204,7 @@ def _gathered(rows: Sequence[Any]) -> Answers:
 
 def _stack(outputs: Outputs, _: Sequence[int], names: Sequence[str]) -> Rows:
     if not isinstance(outputs, Mapping):
-        raise ConfigError("postprocess: stack needs outputs by name, this backend gives one alone")
+        raise ConfigError("stack needs outputs by name, this backend gives one alone")
     chosen = [_rows(_chosen(outputs, name)) for name in names]
     if all(isinstance(rows, np.ndarray) for rows in chosen):
         return np.stack(chosen, axis=-1)

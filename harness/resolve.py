@@ -105,9 +105,12 @@ def _absolute_data(path: Path | None) -> Path | None:
     return path if path is None or str(path).startswith(HUB) else path.absolute()
 
 
-def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> Mapping[str, Any]:
+def environment(
+    machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded, model: Model
+) -> Mapping[str, Any]:
     """environment.json: the machine, and what ran on it."""
     official = ROUNDS.get(installed_version())
+    steps = model.output.postprocess if model.output else ()
     return {
         **machine,
         "loadgen": {
@@ -117,5 +120,6 @@ def environment(machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded) -> M
         },
         "backend": loaded.backend,
         "dataset": loaded.dataset,
+        "postprocess": [{step.name: dict(step.options)} for step in steps],
         "model_sha256": loaded.model_sha256,
     }

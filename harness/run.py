@@ -313,7 +313,8 @@ class _MainJob:
     def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
         resolved = resolve.config(self._config, plan, loaded, self._spec, self._dataset)
         results.write_yaml(self.kept.folder.path / results.CONFIG, to_plain(resolved))
-        environment = resolve.environment(self.findings.environment, plan, loaded)
+        machine = self.findings.environment
+        environment = resolve.environment(machine, plan, loaded, self._model)
         results.write_json(self.kept.folder.path / results.ENVIRONMENT, environment)
 
     def _watch(

@@ -1,31 +1,61 @@
 """The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
 
+from posixpath import basename, normpath
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from harness.modelfiles import listed
 from harness.parse import parse_slo
 from harness.sampling import TOLERANCE
 from harness.steps import PostprocessSteps, PreprocessSteps
-from harness.types import TensorSpec
+from harness.types import Step, TensorSpec
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Address = Annotated[str, Field(pattern=r"^(https|file)://\S+$")]
+FilePath = Annotated[str, Field(min_length=1)]
+
+
+class ExternalFile(_Strict):
+    """A further file that a model's file reads. path: as seen from that file, in its own folder."""
+
+    path: FilePath
+    sha256: Sha256
+    source: Address | None = None
+
+
 class ModelFile(_Strict):
     """path: a file or a folder, relative to the manifest or to the model's folder in the cache.
 
-    sha256: of the file, or of the folder's listing (`harness.manifest.sha256_of`); null says that
-    nobody has pinned it: any file is taken, and the result says so. source: where the file is
-    fetched from when it is nowhere. obtain: how a person gets it, where there is no such address.
+    sha256: of the file, or of the folder's listing (harness/modelfiles.py); null says that nobody
+    has pinned it: any file is taken, and the result says so. external: the files that it reads.
+    source: where the file is fetched from when it is nowhere. obtain: how a person gets it, where
+    there is no such address.
     """
 
-    path: Annotated[str, Field(min_length=1)]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None
-    source: Annotated[str, Field(pattern=r"^(https|file)://\S+$")] | None = None
+    path: FilePath
+    sha256: Sha256 | None
+    external: tuple[ExternalFile, ...] = ()
+    source: Address | None = None
     obtain: str | None = None
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """Name, as seen from the file's folder -> SHA-256; none where it is not pinned."""
+        if self.sha256 is None:
+            return {}
+        further = {normpath(part.path): part.sha256 for part in self.external}
+        return {basename(self.path): self.sha256, **further}
+
+    @property
+    def digest(self) -> str | None:
+        """Of the file with all it reads, as `sha256_of` gives it; None where it is not pinned."""
+        return listed(self.pinned) if self.sha256 and self.external else self.sha256
 
     @model_validator(mode="after")
     def _source_is_pinned(self) -> Self:
@@ -51,11 +81,17 @@ class Input(_Strict):
         return TensorSpec(self.name, self.dtype, self.shape)
 
 
+def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    if any(step.name == "stack" for step in steps[1:]):
+        raise ValueError("stack sees the outputs by name: it must be the first step")
+    return steps
+
+
 class Output(_Strict):
     """postprocess: what turns the output's rows into answers, applied inside the timed part."""
 
     name: str
-    postprocess: PostprocessSteps = ()
+    postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
 
 
 def _check_registered(name: str) -> str:
@@ -75,13 +111,15 @@ class Accuracy(_Strict):
 
     sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
     tolerance: by how much two floats of such rows may differ and still be the same: relative,
-    with what is small measured by the row's median.
+    with what is small measured by the row's median. symbols: where answers are integers that stand
+    for pieces of text, and labels are texts: the pieces, one after another they make the text.
     """
 
     metric: Registered
     target: Annotated[float, Field(allow_inf_nan=False)]
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
+    symbols: tuple[str, ...] = ()
 
 
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
@@ -114,6 +152,15 @@ def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     return inputs
 
 
+def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    if not outputs:
+        raise ValueError("there must be at least one")
+    idle = [output.name for output in outputs[1:] if output.postprocess]
+    if idle:
+        raise ValueError(f"{idle[0]!r} has postprocess steps, and only the first output's are run")
+    return outputs
+
+
 class Manifest(_Strict):
     """One model. files: format name -> file; none for a backend that reads none.
 
@@ -142,10 +189,25 @@ class Manifest(_Strict):
     files: dict[str, ModelFile]
     requires: Requires = Requires()
     inputs: Annotated[tuple[Input, ...], AfterValidator(_check_some)]
-    outputs: Annotated[tuple[Output, ...], Field(min_length=1)]
+    outputs: Annotated[tuple[Output, ...], AfterValidator(_check_outputs)]
     dataset: Registered
     performance_count: Annotated[int, Field(ge=1)] | None = None
     accuracy: Accuracy | None = None
     slo: Annotated[str, AfterValidator(_check_slo)] | None = None
     max_batch: Annotated[int, Field(ge=1)] | None = None
     mlperf_model: str | None = None
+
+    @model_validator(mode="after")
+    def _boxes_fit_the_image(self) -> Self:
+        """Where the input's sizes are known; others are looked at before the run."""
+        for step in self.outputs[0].postprocess:
+            side = step.options.get("side")
+            for name, shape in ((i.name, i.shape[1:]) for i in self.inputs):
+                fixed = len(shape) == 3 and all(isinstance(size, int) for size in shape)
+                if step.name == "boxes" and fixed and shape.count(side) < 2:
+                    told = "x".join(map(str, shape))
+                    raise ValueError(
+                        f"field 'outputs.0.postprocess': boxes.side is {side}, the input {name!r} "
+                        f"is {told}: its sides must be that long"
+                    )
+        return self

@@ -12,7 +12,7 @@ from harness.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.manifest import Model, load_model
 from harness.sampling import Compared
 from harness.sizing import Loaded
-from harness.types import Answer, Reason, Score
+from harness.types import Answer, Dataset, Reason, Score
 
 
 class Scoring(NamedTuple):
@@ -45,7 +45,7 @@ def judge(
     assert metric is not None
     try:
         made = open_dataset(config, model, dataset, loaded.inputs)
-        labels = {i: made.label(i) for i in range(len(made))}
+        labels = {i: label_of(made, i, model) for i in range(len(made))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         found = Scoring(compute(outdir, metric, answer_dtype, labels))
@@ -61,6 +61,13 @@ def judge(
     except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
         text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
         return Scoring(failure=Reason("accuracy-failed", text))
+
+
+def label_of(dataset: Dataset, index: int, model: Model) -> object:
+    """A text with what the answers' integers stand for, where the manifest says it."""
+    label = dataset.label(index)
+    symbols = model.accuracy.symbols if model.accuracy else ()
+    return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:

@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.answers import AnswerRow, Answers, row_of
+from harness.answers import AnswerRow, Answers, common_row, largest_bytes, row_of
 from harness.postprocess import Postprocess
 from harness.types import Backend, Dataset
 
 LIMIT_S = 5.0
 """Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
+
+
+LOOKED_AT = 8
+"""Samples that are answered alone first, where answers may differ in shape."""
 
 
 class Answerer(NamedTuple):
@@ -32,22 +36,54 @@ class Answerer(NamedTuple):
         return answers
 
 
-def warm_up(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> tuple[int, AnswerRow]:
+def batches_of(max_batch: int, held: int, *, may_vary: bool) -> tuple[list[int], list[list[int]]]:
+    """The samples to load, from the first on, and batches of the sizes to come, by ascending size.
+
+    may_vary: some are looked at alone, too.
+    """
+    sizes = sorted({1 << n for n in range(max_batch.bit_length())} | {max_batch})
+    loaded = list(range(min(held, max(max_batch, LOOKED_AT if may_vary else 1))))
+    return loaded, [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
+
+
+class Warmed(NamedTuple):
+    """slowest_ns: the longest a batch took the second time. answer_bytes: of the largest answer.
+
+    row: what every later answer must be like; None where their shapes differ from batch to batch.
+    first: what the first batch's answers are like.
+    """
+
+    slowest_ns: int
+    answer_bytes: int
+    row: AnswerRow | None
+    first: AnswerRow
+
+
+def warm_up(
+    answerers: Sequence[Answerer], batches: Sequence[list[int]], alone: Sequence[int] = ()
+) -> Warmed:
     """Each batch twice on each instance. batches: indices, by ascending size.
 
-    Returns the slowest second time, in ns, and what an answer is like: every later one must be so.
+    alone: samples that the first instance answers one by one before, to see whether their answers
+    differ in shape.
     """
-    slowest_ns = 0
+    slowest_ns = largest = 0
+    rows: list[AnswerRow] = []
     deadline = time.monotonic() + LIMIT_S
+    rows += (
+        row_of(answerers[0].answer([i])) for i in alone[:LOOKED_AT] if time.monotonic() < deadline
+    )
     for each in answerers:
         for batch in batches:
             if time.monotonic() > deadline and batch not in (batches[0], batches[-1]):
                 continue
-            each.answer(batch)
+            answers = each.answer(batch)
+            rows.append(row_of(answers))
+            largest = max(largest, largest_bytes(answers))
             start_ns = time.monotonic_ns()
             each.answer(batch)
             slowest_ns = max(slowest_ns, time.monotonic_ns() - start_ns)
-    return slowest_ns, row_of(answerers[0].answer(batches[0]))
+    return Warmed(slowest_ns, largest, common_row(rows), rows[0])
 
 
 def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:

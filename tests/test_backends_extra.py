@@ -12,7 +12,8 @@ from harness import registry
 from harness.config import from_plain
 from harness.errors import ConfigError
 from harness.loading import model_file
-from harness.manifest import MODELS_DIR, load_model, size_bytes
+from harness.manifest import MODELS_DIR, load_model
+from harness.modelfiles import size_bytes
 
 ROOT = Path(__file__).parent.parent
 EXTRAS = {name: entry for name, entry in registry.BACKENDS.items() if entry.extra}

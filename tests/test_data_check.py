@@ -1,13 +1,15 @@
 """`data check`: what a long run would find out too late, all of it, with status 0 or 4."""
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from harness.cli import main
 from tests.pictures import write
-from tests.test_image_datasets import coco, imagenet
+from tests.test_image_datasets import coco, imagenet, overwritten
 
 FAULTY = Path(__file__).parent / "faults/faulty_data.py"
 
@@ -93,6 +95,57 @@ def test_any_plug_in_can_be_checked(
     found, lines, _ = check(f"{FAULTY}:{name}", capsys=capsys)
     assert found == status
     assert lines[-1].startswith(last)
+
+
+def test_an_npz_is_checked_with_its_models_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, image=np.zeros((400, 64), np.float32), labels=np.arange(400) // 300)
+    status, lines, _ = check("npz", "--data-dir", str(path), "--model", "digits", capsys=capsys)
+    assert (status, lines[:2]) == (0, ["dataset     npz, 400 samples", f"source      {path}"])
+    assert "labels      0: 300, 1: 100" in lines
+    status, _, said = check("npz", "--data-dir", str(path), capsys=capsys)
+    assert status == 2
+    assert said == (
+        "harness: dataset 'npz' needs the model's inputs: name a --model with a manifest, which "
+        "declares them\n"
+    )
+    content = bytearray(path.read_bytes())
+    content[30_000] ^= 1
+    path.write_bytes(content)
+    status, lines, _ = check("npz", "--data-dir", str(path), "--model", "digits", capsys=capsys)
+    assert (status, lines[-1]) == (
+        4,
+        f"bad         {path} cannot be read: Bad CRC-32 for file 'image.npy'",
+    )
+
+
+def test_a_damaged_jpeg_and_boxes_without_area_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("simplejpeg")
+    folder = coco(tmp_path)
+    bad = folder / "val2017/000000000285.jpg"
+    overwritten(bad)
+    path = folder / "annotations/instances_val2017.json"
+    content = json.loads(path.read_text())
+    content["annotations"][0]["bbox"] = [1, 2, 0, 0]
+    path.write_text(json.dumps(content))
+    status, lines, _ = check("coco", "--data-dir", str(folder), capsys=capsys)
+    assert status == 4
+    assert f"note        annotations of {path}" in lines
+    assert any(line.startswith("note        1 boxes have no area: pycocotools") for line in lines)
+    assert lines[-1].startswith(f"bad         {bad}: the JPEG is damaged: ")
+
+
+def test_a_part_of_mlperfs_set_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imagenet(tmp_path)
+    status, lines, _ = check("imagenet", "--data-dir", str(folder), "--model", "resnet50", capsys=capsys)  # fmt: skip
+    assert status == 0
+    assert "note        MLPerf's set for resnet50 has 50,000 samples, this has 3" in lines
 
 
 def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:

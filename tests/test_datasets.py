@@ -234,8 +234,8 @@ def test_a_shape_that_cannot_be_made_is_refused(
 def test_a_model_that_tells_no_inputs_is_refused() -> None:
     (line,) = refusal(SyntheticDataset, DatasetSetup())
     assert line == (
-        "dataset 'synthetic' needs the model's inputs, which neither a manifest nor "
-        "this backend tells: choose another --model or --dataset"
+        "dataset 'synthetic' needs the model's inputs: name a --model with a manifest, which "
+        "declares them"
     )
 
 

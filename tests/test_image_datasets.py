@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from harness.accuracy.detection import MeanAveragePrecision
-from harness.datasets import preprocessed
+from harness.datasets import decode, preprocessed
 from harness.datasets.coco import CocoDataset
 from harness.datasets.folder import FolderDataset
 from harness.datasets.imagenet import ImagenetDataset
@@ -241,6 +242,11 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
         ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 is of image 7, which is not there"),
         ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 is of category 7, which is not"),
         ({"annotations": [{**ONE, "bbox": [1, 2]}]}, "annotation 1 has 2 numbers in bbox, not 4"),
+        ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is no number$"),
+        ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is no number"),
+        ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is no number"),
+        ({"annotations": [{**ONE, "bbox": [1, 2, -3, 4]}]}, r"annotation 1 has a negative size: bbox \[1, 2, -3, 4\], area 8$"),
+        ({"images": [{"id": 139, "file_name": "x.jpg", "height": 0, "width": math.nan}], "annotations": []}, "image 139 is nan x 0 pixels"),
         ({"annotations": [ONE, ONE]}, "annotations has id 1 twice: keep one"),
         ({"annotations": [{"id": 1}]}, "is not COCO's annotations .*: no 'image_id'"),
         ({"images": 3}, "is not COCO's annotations .*'int' object is not iterable"),
@@ -254,6 +260,40 @@ def test_annotations_that_do_not_fit_are_refused(
 ) -> None:
     (line,) = refusal(lambda: CocoDataset(setup(coco(tmp_path, **changed))))
     assert re.search(problem, line), line
+
+
+def test_boxes_without_an_area_stay_and_are_told(tmp_path: Path) -> None:
+    """pycocotools counts each as an object that no detection overlaps; dropped, the score would be
+    another one than MLPerf's.
+    """
+    flat = {**ONE, "id": 2, "bbox": [1, 2, 0, 4], "area": 0}
+    made = CocoDataset(setup(coco(tmp_path, annotations=[ONE, flat])))
+    labels: dict[int, Any] = {i: made.label(i) for i in range(3)}
+    assert len(labels[1]["annotations"]) == 2
+    assert made.describe()["notes"] == [
+        f"annotations of {tmp_path}/annotations/instances_val2017.json",
+        "1 boxes have no area: pycocotools counts each as an object, which no detection can find",
+    ]
+    found = np.array([[1, 2 / 60, 1 / 80, 6 / 60, 4 / 80, 0.9, 0]], np.float32)
+    answers = [Answer(0, b""), Answer(1, found.tobytes()), Answer(2, b"")]
+    pytest.importorskip("pycocotools")
+    assert MeanAveragePrecision("float32").score(answers, labels).value == pytest.approx(50.5, 0.01)
+
+
+def test_mlperfs_subset_is_taken_where_it_is(tmp_path: Path) -> None:
+    """As create_safe_annotations.py leaves it: beside the whole set, and a folder of its own."""
+    coco(tmp_path)
+    whole = json.loads((tmp_path / "annotations/instances_val2017.json").read_text())
+    safe = {**whole, "images": whole["images"][2:], "annotations": []}
+    (tmp_path / "annotations/instances_val2017_safe.json").write_text(json.dumps(safe))
+    made = CocoDataset(setup(tmp_path))
+    assert made.describe()["notes"] == [
+        f"annotations of {tmp_path}/annotations/instances_val2017_safe.json"
+    ]
+    first = rows(made, [0])
+    assert len(made) == len(first) == 1
+    (tmp_path / "val2017").rename(tmp_path / "val2017_safe")
+    assert np.array_equal(rows(CocoDataset(setup(tmp_path)), [0]), first)
 
 
 def test_a_coco_folder_that_is_none_says_what_is_expected(tmp_path: Path) -> None:
@@ -327,6 +367,41 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     assert loading == [*lines, "python -m harness data check folder names every one"]
 
 
+def overwritten(path: Path) -> None:
+    """Forty bytes in the middle of the scan, a marker among them; the end is whole."""
+    content = bytearray(path.read_bytes())
+    middle = (decode.check_file(bytes(content)).scan + len(content)) // 2
+    content[middle : middle + 40] = b"\xff\xd0" + bytes(range(1, 39))
+    path.write_bytes(content)
+    assert content.endswith(b"\xff\xd9")
+
+
+def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    bad = in_classes(tmp_path) / "ant/3.jpg"
+    overwritten(bad)
+    for steps in (STEPS, (step("decode", decoder="opencv"), *STEPS)):
+        made = FolderDataset(setup(tmp_path, steps=steps))
+        (line,) = made.faults()
+        assert line.startswith(f"{bad}: the JPEG is damaged: ")
+        made.load(range(6))  # these decoders do not tell, and fill up
+    strict = FolderDataset(setup(tmp_path, steps=(step("decode", decoder="simplejpeg"), *STEPS)))
+    (line,) = refusal(lambda: strict.load(range(6)))
+    assert line.startswith(f"{bad}: ")
+
+
+def test_where_damage_cannot_be_seen_a_note_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwritten(in_classes(tmp_path) / "ant/3.jpg")
+    monkeypatch.setattr(decode, "can_see_damage", lambda: False)
+    made = FolderDataset(setup(tmp_path))
+    assert list(made.faults()) == []
+    assert made.describe()["notes"] == [
+        "only simplejpeg tells of damaged JPEGs: pip install 'mlperf-harness[images]'"
+    ]
+
+
 def test_faults_are_found_without_a_model(tmp_path: Path) -> None:
     broken(tmp_path)
     made = FolderDataset(DatasetSetup(data_dir=tmp_path))
@@ -390,6 +465,7 @@ def test_it_tells_what_it_is_made_of(tmp_path: Path) -> None:
         "source": str(tmp_path),
         "exif_orientation": "ignored",
         "cache": "none",
+        "notes": [],
         "steps": {"image": [{s.name: s.options} for s in STEPS]},
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.manifest import sha256_of
+from harness.modelfiles import sha256_of
 from tests.faults.command import Ended, result, run
 from tests.pictures import encode
 
@@ -95,6 +95,7 @@ def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     about = environment(tmp_path / "rgb")["dataset"]
     assert [list(step) for step in about["steps"]["image"]] == [list(step) for step in STEPS]
     assert about["versions"]["opencv"].startswith("opencv-")
+    assert environment(tmp_path / "rgb")["postprocess"] == [{"argmax": {}}]
     assert about["cache"].startswith(f"{tmp_path}/cache/mlperf-harness/images/")
 
     # Another colour order is another input: red and blue change places, and so does the digest.

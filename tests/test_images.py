@@ -1,6 +1,7 @@
 """An image file becomes the model's input: as the reference does it, or not at all."""
 
 import importlib.util
+import io
 import struct
 import zlib
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from harness.datasets.decode import make_decoder
+from harness.datasets.decode import check_file, damage, make_decoder
 from harness.datasets.images import ImageSteps
 from harness.errors import ConfigError
 from harness.steps import PREPROCESS
@@ -310,3 +311,33 @@ def test_the_versions_of_what_makes_the_pixels_are_told() -> None:
     versions = ImageSteps(image_spec(3), RESNET50).versions
     assert set(versions) == {"numpy", "opencv"}
     assert f" {cv2.__version__}" in versions["opencv"]
+
+
+@pytest.mark.parametrize("kind", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_good_jpeg_is_not_called_damaged(kind: str, progressive: bool) -> None:
+    pytest.importorskip("simplejpeg")
+    file = io.BytesIO()
+    picture = Image.fromarray(cut(3, 70, 90)).convert(kind)
+    picture.save(file, "JPEG", progressive=progressive, quality=90)
+    assert damage(file.getvalue()) == ""
+
+
+def test_other_formats_are_not_looked_into() -> None:
+    assert damage(encode(cut(0, 20, 20), "PNG")) == ""
+
+
+def test_most_damage_in_a_jpeg_is_seen() -> None:
+    """Not all: there is no checksum, and codes that are wrong may still be codes. Of 300: 39 % where
+    one byte was changed, 56 % of four, 87 % of 32, 96 % of 256.
+    """
+    pytest.importorskip("simplejpeg")
+    random = np.random.default_rng(0)
+    seen = 0
+    for number in range(100):
+        content = bytearray(encode(cut(number, 120, 160), quality=90))
+        start = check_file(bytes(content)).scan + 20
+        at = int(random.integers(start, len(content) - 40))
+        content[at : at + 32] = random.integers(1, 255, 32, np.uint8).tobytes()
+        seen += bool(damage(bytes(content)))
+    assert seen >= 80

@@ -32,6 +32,7 @@ NOUNS = {
         "units",
         "schedule",
         "plan",
+        "protobuf",
         "scenario",
     )
 }

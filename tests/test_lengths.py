@@ -19,7 +19,7 @@ from harness.datasets.synthetic import COUNT, SyntheticDataset
 from harness.errors import ConfigError
 from harness.parse import Lognormal, parse_lengths
 from harness.types import DatasetSetup, TensorSpec
-from tests.faults.command import run
+from tests.faults.command import only_all, result, run
 
 TOTAL = 30
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 3))
@@ -185,16 +185,39 @@ def test_lengths_that_make_no_sense_are_refused(text: str) -> None:
         parse_lengths(text)
 
 
-def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path) -> None:
+def sequence_model(folder: Path, nodes: list[Any], output: list[Any], kind: int) -> Path:
     graph = helper.make_graph(
-        [helper.make_node("ReduceSum", ["ids", "axes"], ["y"], keepdims=0)],
-        "sum",
+        nodes,
+        "sequence",
         [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "sequence"])],
-        [helper.make_tensor_value_info("y", TensorProto.INT64, ["batch"])],
-        [helper.make_tensor("axes", TensorProto.INT64, [1], [1])],
+        [helper.make_tensor_value_info("y", kind, output)],
+        [
+            helper.make_tensor("axes", TensorProto.INT64, [1], [1]),
+            helper.make_tensor("table", TensorProto.FLOAT, [2, 5], list(range(10))),
+        ],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    onnx.save(made, tmp_path / "model.onnx")
+    onnx.save(made, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize("scenario", ["offline", *only_all("single-stream", "server")])
+def test_answers_as_long_as_their_sequence_are_measured(scenario: str, tmp_path: Path) -> None:
+    """Five numbers for each piece: no two batches need have answers of one shape."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"])]
+    path = sequence_model(tmp_path, nodes, ["batch", "sequence", 5], TensorProto.FLOAT)
+    more = ("--target-qps", "500", "--slo", "p99=1s") if scenario == "server" else ()
+    done = run(
+        *("--scenario", scenario, "--queries", "700", "--model", str(path), *more),
+        *("--lengths", "sequence=lognormal:median=8,sigma=0.7,max=32", "--out", f"{tmp_path}/r"),
+    )
+    assert done.status == 0, done.said + done.printed
+    assert result(tmp_path / "r")["queries"]["samples_failed"] == 0
+
+
+def test_a_run_of_drawn_lengths_is_measured_and_can_be_run_again(tmp_path: Path) -> None:
+    nodes = [helper.make_node("ReduceSum", ["ids", "axes"], ["y"], keepdims=0)]
+    sequence_model(tmp_path, nodes, ["batch"], TensorProto.INT64)
     (tmp_path / "lengths.txt").write_text("3\n30\n")
     done = run(
         *("--scenario", "offline", "--queries", "500", "--model", f"{tmp_path}/model.onnx"),

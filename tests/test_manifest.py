@@ -14,9 +14,9 @@ from harness.manifest import (
     load_model,
     load_yaml,
     parse_manifest,
-    sha256_of,
     shipped_models,
 )
+from harness.modelfiles import sha256_of
 from harness.parse import Slo
 from harness.types import Step, TensorSpec
 from harness.units import NS_PER_MS
@@ -122,6 +122,15 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"inputs": [{"name": "x", "shape": [1]}]}, "field 'inputs.0.dtype' is missing"),
         ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms"),
         ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
+        ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
+        ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
+        (
+            {
+                "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 3, 512, 512]}],
+                "outputs": [{"name": "y", "postprocess": "boxes"}],
+            },
+            "field 'outputs.0.postprocess': boxes.side is 640, the input 'x' is 3x512x512: its sides must be that long",
+        ),
         ({"max_batch": 0}, "field 'max_batch': Input should be greater than or equal to 1"),
         ({"version": 1.0}, "field 'version': Input should be a valid string"),
         (

@@ -4,10 +4,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +20,9 @@ from harness.accuracy.squad import SquadF1, f1_of
 from harness.accuracy.top1 import Top1, Top5
 from harness.accuracy.wer import WordErrorRate, edits, joined
 from harness.logs import ACCURACY, AccuracyLogError
+from harness.manifest import MODELS_DIR, load_model
 from harness.schema import Accuracy
-from harness.score import compute
+from harness.score import compute, label_of
 from harness.types import Answer, Metric, Score
 from harness.verdict import score_reasons
 
@@ -309,3 +312,55 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     )
     with pytest.raises(ValueError, match="nothing to find"):
         scored(Retrieval("float32"), {0: vector(1)}, {0: {"id": 0}})
+
+
+def test_what_has_the_same_label_belongs_together() -> None:
+    """The same score as with the ids spelt out, whatever kind the labels are of."""
+    random = np.random.default_rng(0)
+    kinds = ["a", "b", "b", "c", "a", "b", "a"]
+    answers = {i: random.standard_normal(3).astype(np.float32) for i in range(len(kinds))}
+    spelt: dict[int, object] = {
+        i: {"id": i, "relevant": [j for j, other in enumerate(kinds) if other == kind and i != j]}
+        for i, kind in enumerate(kinds)
+    }
+    wanted = scored(Retrieval("float32"), answers, spelt)
+    assert wanted.details["recall@1"] < wanted.details["recall@5"] < wanted.value
+    assert wanted.line.endswith("queries=6")  # the only c is none
+    numbers = {i: ord(kind) for i, kind in enumerate(kinds)}
+    for labels in (dict(enumerate(kinds)), numbers):
+        assert scored(Retrieval("float32"), answers, labels) == wanted
+    with pytest.raises(ValueError, match="nothing to find"):
+        scored(Retrieval("float32"), {0: answers[0], 1: answers[1]}, {0: "a", 1: "b"})
+    mixed = {0: "a", 1: {"id": 1}}
+    with pytest.raises(ValueError, match="needs labels of id and relevant, or of numbers or texts"):
+        scored(Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed)
+
+
+@pytest.mark.parametrize("name", ["wer", "rouge"])
+def test_integers_with_symbols_are_the_texts_they_stand_for(name: str) -> None:
+    if name == "rouge":
+        pytest.importorskip("rouge_score")
+    symbols = ["", " ", *"abcdehlorstuw"]
+    texts = {0: "the cold sea", 1: "hello world"}
+    right: dict[int, object] = {0: "the old sea", 1: "hello word us"}
+    spelt = {i: [symbols.index(letter) for letter in text] + [0, 0] for i, text in texts.items()}
+    with_symbols = {i: {"text": text, "symbols": symbols} for i, text in right.items()}
+    metric = registry.load("metric", name)
+    found = scored(
+        metric("int32"), {i: np.array(s, np.int32) for i, s in spelt.items()}, with_symbols
+    )
+    plain = scored(metric("uint8"), {i: t.encode() for i, t in texts.items()}, right)
+    assert found == plain
+    assert 0 < found.value < 100
+
+
+def test_a_manifests_symbols_go_with_labels_that_are_texts(tmp_path: Path) -> None:
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    content["accuracy"] = {"metric": "wer", "target": 5, "symbols": ["", " ", "a"]}
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(content))
+    model = load_model(str(tmp_path / "m.yaml"))
+    texts: Any = SimpleNamespace(label=lambda _: "a a")
+    numbers: Any = SimpleNamespace(label=lambda _: 3)
+    assert label_of(texts, 0, model) == {"text": "a a", "symbols": ("", " ", "a")}
+    assert label_of(numbers, 0, model) == 3
+    assert label_of(texts, 0, load_model("digits")) == "a a"

@@ -12,6 +12,8 @@ from harness.loadgen import official_load
 from harness.manifest import MODELS_DIR, load_model, shipped_models
 from harness.schema import Manifest
 from harness.steps import POSTPROCESS, PREPROCESS
+from tests.faults.command import only_all
+from tests.pictures import write
 
 DOC = (Path(__file__).parent.parent / "docs/manifest.md").read_text(encoding="utf-8")
 MANIFESTS = {name: load_model(name).manifest for name in shipped_models()}
@@ -89,10 +91,87 @@ def _super_resolution(helper: Any, kind: Any) -> Any:
     )
 
 
+def _classes(helper: Any, kind: Any) -> Any:
+    """MobileNet's: an image -> logits."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["input"], ["means"]),
+        helper.make_node("Flatten", ["means"], ["output"]),
+    ]
+    image = make("input", kind.FLOAT, ["batch", 3, 224, 224])
+    return helper.make_graph(nodes, "m", [image], [make("output", kind.FLOAT, ["batch", 3])])
+
+
+def _labels(helper: Any, kind: Any) -> Any:
+    """ResNet-50's as MLPerf has it: an image -> its class."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("ReduceMean", ["input_tensor:0"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Cast", ["mean"], ["ArgMax:0"], to=kind.INT64),
+    ]
+    image = make("input_tensor:0", kind.FLOAT, ["batch", 3, 224, 224])
+    return helper.make_graph(nodes, "r", [image], [make("ArgMax:0", kind.INT64, ["batch"])])
+
+
+def _head(helper: Any, kind: Any) -> Any:
+    """YOLO's: an image -> 84 numbers for each of 64 anchors."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node(
+            "AveragePool", ["images"], ["means"], kernel_shape=[80, 80], strides=[80, 80]
+        ),
+        helper.make_node("Reshape", ["means", "flat"], ["three"]),
+        helper.make_node("Concat", ["three"] * 28, ["output0"], axis=1),
+    ]
+    image = make("images", kind.FLOAT, ["batch", 3, 640, 640])
+    output = make("output0", kind.FLOAT, ["batch", 84, 64])
+    flat = helper.make_tensor("flat", kind.INT64, [3], [0, 3, 64])
+    return helper.make_graph(nodes, "y", [image], [output], [flat])
+
+
+def _spans(helper: Any, kind: Any) -> Any:
+    """BERT's: three arrays -> two logits for each place."""
+    make = helper.make_tensor_value_info
+    names, size = ("input_ids", "input_mask", "segment_ids"), ["batch", 384]
+    nodes = [
+        helper.make_node("Add", names[:2], ["two"]),
+        helper.make_node("Add", ["two", names[2]], ["three"]),
+        helper.make_node("Cast", ["three"], ["output_start_logits"], to=kind.FLOAT),
+        helper.make_node("Neg", ["output_start_logits"], ["output_end_logits"]),
+    ]
+    outputs = [make(f"output_{end}_logits", kind.FLOAT, size) for end in ("start", "end")]
+    return helper.make_graph(nodes, "b", [make(n, kind.INT64, size) for n in names], outputs)
+
+
+def _volumes(helper: Any, kind: Any) -> Any:
+    make = helper.make_tensor_value_info
+    size = [128, 128, 128]
+    nodes = [helper.make_node("Concat", ["input"] * 3, ["output"], axis=1)]
+    volume = make("input", kind.FLOAT, ["batch", 1, *size])
+    return helper.make_graph(
+        nodes, "u", [volume], [make("output", kind.FLOAT, ["batch", 3, *size])]
+    )
+
+
 @pytest.mark.parametrize(
-    ("name", "graph"), [("fcn-resnet50", _fcn), ("super-resolution", _super_resolution)]
+    ("name", "graph", "dataset"),
+    [
+        ("fcn-resnet50", _fcn, "folder"),
+        ("super-resolution", _super_resolution, "folder"),
+        *only_all(
+            ("mobilenet", _classes, "folder"),
+            ("resnet50", _labels, "folder"),
+            ("yolo", _head, "folder"),
+            ("bert", _spans, "synthetic"),
+            ("3d-unet", _volumes, "synthetic"),
+        ),
+    ],
 )
-def test_a_file_of_the_same_shape_runs(name: str, graph: Any, tmp_path: Path) -> None:
+def test_a_file_of_the_same_shape_runs(
+    name: str, graph: Any, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps make the input from photographs, and take the answers that it gives."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     onnx = pytest.importorskip("onnx")
     made = graph(onnx.helper, onnx.TensorProto)
     opset = onnx.helper.make_opsetid("", 13)
@@ -102,10 +181,14 @@ def test_a_file_of_the_same_shape_runs(name: str, graph: Any, tmp_path: Path) ->
     content = yaml.safe_load((MODELS_DIR / f"{name}.yaml").read_text())
     content["files"] = {"onnx": {"path": "m.onnx", "sha256": None}}
     path = tmp_path / "m.yaml"
-    path.write_text(yaml.safe_dump(content))
-    words = ["--scenario", "offline", "--model", str(path), "--dataset", "synthetic"]
+    path.write_text(yaml.safe_dump({**content, "requires": {}}))
+    words = ["--scenario", "offline", "--model", str(path), "--dataset", dataset]
+    if dataset == "folder":
+        for i in range(2):
+            write(tmp_path / f"data/a/{i}.jpg", i, 300, 400)
+        words += ["--data-dir", str(tmp_path / "data")]
     words += ["--queries", "4", "--performance-count", "2", "--mode", "performance"]
-    assert main([*words, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert main([*words, "--quiet", "--no-metrics", "--out", str(tmp_path / "run")]) == 0
 
 
 def _fields(schema: dict[str, Any], defs: dict[str, Any], prefix: str = "") -> set[str]:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.answers import AnswerRow, Answers, Ragged, row_of
+from harness.answers import AnswerRow, Answers, Ragged, common_row, largest_bytes, row_of
 from harness.detection import suppress
-from harness.errors import ConfigError
-from harness.postprocess import Hook, Postprocess, has_nan, postprocessor
+from harness.errors import ConfigError, PluginUnavailable
+from harness.postprocess import Hook, Postprocess, check, flat, has_nan, postprocessor
 from harness.schema import Output
-from harness.types import Outputs
+from harness.types import Batch, Outputs
 
 INDICES = (0, 1, 2)
 
@@ -91,9 +91,7 @@ def test_topk_is_the_best_first_and_of_equals_the_first(rows: Any, k: int) -> No
 
 
 def test_topk_of_more_than_there_are() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^postprocess: topk of 5, but the output has 3 classes$"
-    ):
+    with pytest.raises(ConfigError, match=r"^topk of 5, but the output has 3 classes$"):
         answers_of("topk", np.zeros((1, 3), np.float32))
 
 
@@ -170,7 +168,7 @@ def test_a_hook_sees_all_outputs_and_the_indices() -> None:
     step = {"hook": {"file": "hook.py", "function": "hook"}}
     found = made(step, "b", hook).answers({"a": np.array([[1, 2], [3, 4]])}, [1, 2])
     assert listed(found) == [[1], [3, 4]]
-    with pytest.raises(ConfigError, match=r"^postprocess: the hook hook.py was not loaded$"):
+    with pytest.raises(ConfigError, match=r"^the hook hook.py was not loaded$"):
         made(step)
 
 
@@ -259,3 +257,93 @@ def test_suppression_is_what_comparing_box_by_box_gives(
     wanted = suppressed_one_by_one(boxes, labels, iou)
     assert suppress(boxes.astype(np.float32), labels, iou=iou, most=99).tolist() == wanted
     assert suppress(boxes.astype(np.float32), labels, iou=iou, most=2).tolist() == wanted[:2]
+
+
+def checked(steps: object, found: Outputs, image: tuple[int, ...] = (1, 3, 640, 640)) -> None:
+    """As before a run, on the first sample."""
+    declared = Output.model_validate({"name": "y", "postprocess": steps})
+    batch = Batch([0], {"images": np.zeros(image, np.float32)})
+    check(declared.postprocess, "y", None, found, batch)
+
+
+HEAD = np.zeros((1, 84, 10), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found", "told"),
+    [
+        ("argmax", np.zeros(1), "0': argmax takes (n, classes, ...), here it gets float64 of shape (n)"),
+        (["argmax", "argmax"], np.zeros((1, 3)), "1': argmax takes (n, classes, ...), here it gets int64 of shape (n)"),
+        ("topk", np.zeros((1, 9, 2)), "0': topk takes (n, classes), here it gets float64 of shape (n, 9, 2)"),
+        ("topk", np.zeros((1, 3)), "0': topk of 5, but the output has 3 classes"),
+        ("softmax", np.zeros((1, 3), int), "0': softmax takes floats, here it gets int64 of shape (n, 3)"),
+        (["argmax", {"shift": {"by": -1}}, "softmax"], np.zeros((1, 3)), "2': softmax takes (n, ..., classes), here it gets int64 of shape (n)"),
+        ({"shift": {"by": -1}}, np.zeros((1, 3), np.uint8), "0': shift raised OverflowError for uint8 of shape (n, 3): Python integer -1 out of bounds for uint8"),
+        ({"shift": {"by": 1}}, np.array([["a"]]), "0': shift raised"),
+        ("boxes", np.zeros((1, 84), np.float32), "0': boxes takes (n, 4 + classes, anchors), here it gets float32 of shape (n, 84)"),
+        ("boxes", np.zeros((1, 4, 9), np.float32), "0': boxes raised ValueError for float32 of shape (n, 4, 9): a YOLO head is"),
+        ({"boxes": {"side": 320}}, HEAD, "0': boxes.side is 320, the input 'images' is 3x640x640: its sides must be that long"),
+        ({"stack": {"outputs": ["a", "z"]}}, {"a": HEAD}, "0': the manifest's output 'z' is not among the model's: a"),
+        ({"stack": {"outputs": ["a", "b"]}}, HEAD, "0': stack needs outputs by name, this backend gives one alone"),
+        ({"stack": {"outputs": ["a", "b"]}}, {"a": HEAD, "b": HEAD[:, :9]}, "0': stack takes outputs of one shape, these are a float32 of shape (n, 84, 10), b"),
+        ("argmax", [np.array(1.0)], "0': argmax takes (n, classes, ...), here it gets 1 arrays, the first float64 of ()"),
+    ],
+)  # fmt: skip
+def test_a_step_that_cannot_take_what_it_gets_is_named_before_the_run(
+    steps: object, found: Outputs, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        checked(steps, found)
+    assert str(caught.value).startswith(f"the manifest's field 'outputs.0.postprocess.{told}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("steps", "found", "image"),
+    [
+        (["softmax", {"topk": {"k": 3}}, {"shift": {"by": -1}}], np.zeros((1, 9), np.float32), (1, 9)),
+        ("boxes", HEAD, (1, 640, 640, 3)),
+        ({"boxes": {"side": 416}}, HEAD, (1, 3, 416, 416)),
+        ("boxes", HEAD, (1, 9)),
+        ("argmax", np.zeros((1, 21, 9, 9)), (1, 3, 9, 9)),
+        ("argmax", [np.zeros(4)], (1, 4)),
+        ({"stack": {"outputs": ["b", "a"]}}, {"a": HEAD, "b": HEAD}, (1, 9)),
+    ],
+)  # fmt: skip
+def test_steps_that_fit_pass(steps: object, found: Outputs, image: tuple[int, ...]) -> None:
+    checked(steps, found, image)
+
+
+def test_a_hook_that_raises_is_told_as_the_users_code() -> None:
+    def hook(found: Outputs, indices: Sequence[int]) -> Any:
+        raise KeyError("scores")
+
+    step = {"hook": {"file": "hook.py", "function": "hook"}}
+    declared = Output.model_validate({"name": "y", "postprocess": step})
+    with pytest.raises(
+        PluginUnavailable, match=r"^hook.py: hook raised KeyError for float32 of sh"
+    ):
+        check(declared.postprocess, "y", hook, HEAD, Batch([0], {}))
+
+
+def test_answers_that_go_with_the_input_are_told_flat() -> None:
+    post = flat(made("none"))
+    found = post.answers(np.arange(12).reshape(2, 2, 3), [0, 1])
+    assert isinstance(found, Ragged)
+    assert listed(found) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
+    assert row_of(found) == AnswerRow((None,), np.dtype(np.int64))
+    assert largest_bytes(found) == 48
+    ragged = flat(made("none")).answers([np.zeros((2, 3)), np.zeros((1, 3))], [0, 1])
+    assert [len(row) for row in listed(ragged)] == [6, 3]
+    labels = flat(made("argmax"))
+    rows = np.array([[0.0, np.nan]])
+    assert labels.has_nan(rows, labels.answers(rows, [0]))
+    assert not labels.has_nan(np.zeros((2, 3)), labels.answers(np.zeros((2, 3)), [0, 1]))
+
+
+def test_rows_of_several_batches_are_alike_or_not() -> None:
+    one, other = AnswerRow((3,), np.dtype(np.float32)), AnswerRow((4,), np.dtype(np.float32))
+    assert common_row([one, one]) == one
+    assert common_row([one, other]) is None
+    with pytest.raises(ValueError, match=r"^answers differ in type .*: float32 and int64$"):
+        common_row([one, AnswerRow((3,), np.dtype(np.int64))])

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^    (python -m harness .*|\./\S+\.sh.*)$", README, re.MULTILINE)
+COMMANDS = re.findall(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", README, re.MULTILINE)
 # Runs of their own: the first is the suite this test is part of, the second needs a model file.
 ELSEWHERE = ("./test.sh", "nearest.py", "model.onnx")
 RUNNABLE = [c.partition("#")[0].strip() for c in COMMANDS if not any(e in c for e in ELSEWHERE)]
@@ -17,7 +17,10 @@ RUNNABLE = [c.partition("#")[0].strip() for c in COMMANDS if not any(e in c for 
 
 def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     words = command.split()
-    if words[0] == "python":
+    if words[:3] == ["python", "-m", "harness.models.build_examples"]:
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_BUILD}"
+        words[:3] = [sys.executable, "-c", code]
+    elif words[0] == "python":
         words[0] = sys.executable
         # As from the root of the checkout, which is where the README is read.
         words[1:3] = ["-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_MAIN}"]
@@ -26,6 +29,7 @@ def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
+_BUILD = "from harness.models.build_examples import main; main()"
 _MAIN = "from harness.cli import main; sys.exit(main())"
 
 

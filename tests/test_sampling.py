@@ -8,8 +8,8 @@ import pytest
 
 from harness.doubts import compared_doubts
 from harness.logs import ACCURACY, AccuracyLogError
-from harness.sampling import Compared, compare
-from harness.types import Array
+from harness.sampling import WANTED, Compared, compare
+from harness.types import Array, Reason
 from harness.verdict import compared_reasons
 
 
@@ -90,5 +90,19 @@ def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
 
 
 def test_few_compared_answers_are_a_doubt() -> None:
-    assert [d.code for d in compared_doubts(99)] == ["few-compared"]
-    assert not list(compared_doubts(100))
+    (doubt,) = compared_doubts(99, WANTED)
+    assert doubt == Reason(
+        "few-compared",
+        "only 99 answers of the performance run were compared with the accuracy run's, 100 would "
+        "tell more: raise --duration or --queries",
+    )
+    assert not list(compared_doubts(100, WANTED))
+    assert not list(compared_doubts(100, 120))
+
+
+def test_answers_too_large_to_compare_many_are_not_blamed_on_the_duration() -> None:
+    (doubt,) = compared_doubts(30, 32)
+    assert doubt.text.endswith(
+        "100 would tell more: they are so large that LoadGen was to keep about 32 in memory; a "
+        "postprocess step that makes answers smaller lets more be compared"
+    )

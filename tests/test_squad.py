@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from harness.errors import ConfigError
-from harness.manifest import sha256_of
+from harness.modelfiles import sha256_of
 from harness.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
 from tests.faults.command import run

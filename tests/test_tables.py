@@ -1,5 +1,9 @@
 """Tables: arrays, CSV and Parquet as inputs and labels; what cannot be used is told by its line."""
 
+import io
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +13,15 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
+from harness.datasets import archive
 from harness.datasets.delimited import CsvDataset
 from harness.datasets.npz import NpzDataset
-from harness.datasets.numbers import apply, cast, row_shape
+from harness.datasets.numbers import apply, cast, normalised, row_shape
 from harness.errors import ConfigError
-from harness.manifest import sha256_of
+from harness.modelfiles import sha256_of
 from harness.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
-from tests.faults.command import result, run
+from tests.faults.command import ROOT, result, run
 
 FEATURES = TensorSpec("x", "float32", ("batch", 2))
 
@@ -58,7 +63,17 @@ def test_a_csv_is_rows_of_every_column_but_the_label(tmp_path: Path) -> None:
     rows = table.batch([0, 1]).inputs["x"]
     assert rows.tolist() == [[1, 2.5], [-4, 50]]
     assert (len(table), str(rows.dtype)) == (2, "float32")
-    assert [table.label(0), table.label(1)] == [3, "cat"]
+    assert [table.label(0), table.label(1)] == ["3", "cat"]
+
+
+def test_labels_of_a_column_are_of_one_kind(tmp_path: Path) -> None:
+    """A transcript may be a number."""
+    for column, wanted in (("3 1.5 7", [3, 1.5, 7]), ("3 007 cat", ["3", "007", "cat"])):
+        rows = "".join(f"1,2,{label}\n" for label in column.split())
+        table = CsvDataset(setup(csv(tmp_path, f"a,b,label\n{rows}")))
+        found = [table.label(i) for i in range(3)]
+        assert found == wanted
+        assert {type(label) for label in found} <= ({str} if "cat" in wanted else {int, float})
 
 
 def test_columns_make_the_inputs_that_their_steps_say(tmp_path: Path) -> None:
@@ -103,7 +118,7 @@ INT = TensorSpec("x", "int8", ("batch", 2))
         ("", FEATURES, ["is empty: the first line must name the columns"]),
         ("1,2\n3,4\n", FEATURES, ["has no header: the first line must name the columns"]),
         ("a,b\n", FEATURES, ["has no rows: nothing can be measured"]),
-        ("a,a,b\n1,2,3\n", FEATURES, ["column 'a' comes twice"]),
+        ("a,a,b\n1,2,3\n", FEATURES, ["it names column a twice: keep one"]),
         ("label\n1\n", FEATURES, ["no column is left for input 'x'"]),
         (
             "a,b,label\n1,,1\n2,3\nnan,x,\n\n1_0,2,3\n",
@@ -206,7 +221,7 @@ def test_a_folder_must_hold_one_such_file(tmp_path: Path) -> None:
 
 def test_a_model_that_tells_no_inputs_is_refused(tmp_path: Path) -> None:
     (line,) = refusal(NpzDataset, DatasetSetup(data_dir=tmp_path))
-    assert line.startswith("dataset 'npz' needs the model's inputs, which neither a manifest nor")
+    assert line.startswith("dataset 'npz' needs the model's inputs: name a --model with a manifest")
 
 
 def test_the_digest_is_of_the_content_and_of_the_steps(tmp_path: Path) -> None:
@@ -297,6 +312,123 @@ def test_a_damaged_npz_is_told_as_it_is_loaded(tmp_path: Path) -> None:
     assert line == f"{path} cannot be read: Bad CRC-32 for file 'x.npy'"
 
 
+def archived(path: Path, tmp_path: Path, **more: Any) -> NpzDataset:
+    return NpzDataset(DatasetSetup(inputs=(FEATURES,), data_dir=path, cache_dir=tmp_path, **more))
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything counts as too large to be held."""
+    monkeypatch.setattr(archive, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(archive, "_BLOCK_BYTES", 3 * 16)  # three rows of two float64
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("cached", [True, False])
+def test_rows_of_a_large_npz_are_the_same(save: Any, cached: bool, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((50, 2))
+    names = np.array([f"row {i}" for i in range(50)])
+    save(tmp_path / "data.npz", x=values, labels=names)
+    cache = tmp_path / "cache" if cached else None
+    data = NpzDataset(DatasetSetup(inputs=(FEATURES,), data_dir=tmp_path, cache_dir=cache))
+    chosen = [7, 49, 0, 7, 23]
+    for indices in (chosen, range(50)):
+        data.load(indices)
+        found = data.batch(indices).inputs["x"]
+        assert np.array_equal(found, values[list(indices)].astype(np.float32))
+    assert [data.label(i) for i in (0, 49)] == ["row 0", "row 49"]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_compressed_npz_is_gone_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "data.npz", x=np.eye(50, 2))
+    archived(tmp_path / "data.npz", tmp_path).load([3])
+    told: list[tuple[int, int]] = []
+    again = archived(tmp_path / "data.npz", tmp_path, progress=lambda *done: told.append(done))
+    monkeypatch.setattr(archive.ArchivedArray, "_blocks", None)
+    again.load([0, 1])
+    assert again.batch([0, 1]).inputs["x"].tolist() == [[1, 0], [0, 1]]
+    assert told == [(2, 2)]
+    np.savez_compressed(tmp_path / "data.npz", x=np.zeros((50, 2)))
+    with pytest.raises(TypeError):  # another file: it would be gone through again
+        archived(tmp_path / "data.npz", tmp_path).load([0])
+
+
+@pytest.mark.usefixtures("large")
+def test_a_damaged_cache_of_an_npz_costs_only_work(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "data.npz", x=np.eye(50, 2))
+    archived(tmp_path / "data.npz", tmp_path).load([0])
+    (rows,) = (tmp_path / "arrays").glob("*/rows")
+    rows.write_bytes(bytes(rows.stat().st_size))
+    data = archived(tmp_path / "data.npz", tmp_path)
+    data.load([1, 0])
+    assert data.batch([0, 1]).inputs["x"].tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_damage_in_a_large_npz_is_told_before_a_row_is_used(save: Any, tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    save(path, x=np.random.default_rng(0).standard_normal((50, 2)))
+    content = bytearray(path.read_bytes())
+    content[600] ^= 1
+    path.write_bytes(content)
+    (line,) = refusal(NpzDataset, setup(path))
+    assert line.startswith(f"{path} cannot be read: ")
+
+
+@pytest.mark.usefixtures("large")
+def test_an_array_of_another_length_than_its_header_says(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.zeros((4, 2)))
+    for kept, told in (
+        (-8, "the archive ends in the middle"),
+        (None, "x.npy is longer than its h"),
+    ):
+        content = file.getvalue()[:kept] if kept else file.getvalue() + bytes(8)
+        with zipfile.ZipFile(tmp_path / "data.npz", "w") as made:
+            made.writestr("x.npy", content)
+        (line,) = refusal(NpzDataset, setup(tmp_path))
+        assert line.startswith(f"{tmp_path}/data.npz cannot be read: {told}")
+
+
+def test_an_npz_larger_than_its_run_takes_the_memory_of_the_run(tmp_path: Path) -> None:
+    """128 MiB in the file; a thousand of its rows are 1 MiB."""
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.zeros((131_072, 256), np.float32))
+    code = (
+        "import resource, sys; from pathlib import Path; import numpy\n"
+        "from harness.datasets.npz import NpzDataset\n"
+        "from harness.types import DatasetSetup, TensorSpec\n"
+        "spec = TensorSpec('x', 'float32', ('n', 256))\n"
+        "data = NpzDataset(DatasetSetup(inputs=(spec,), data_dir=Path(sys.argv[1])))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "data.load(range(0, 131_072, 128)); data.describe()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 40 * 1024, "KiB"
+
+
+def test_an_npz_that_is_too_large_is_held_in_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:  # fmt: skip
+    data = NpzDataset(setup(npz(tmp_path, x=np.zeros((9, 2)))))
+    assert data.performance_count == 9
+    monkeypatch.setattr("harness.datasets.npz.MEMORY_LIMIT_BYTES", 5 * 8)
+    assert data.performance_count == 5
+
+
+def test_an_npz_without_arrays_is_told(tmp_path: Path) -> None:
+    npz(tmp_path)
+    assert refusal(NpzDataset, setup(tmp_path)) == [
+        f"{tmp_path}/data.npz: there is no array 'x', nor any other"
+    ]
+
+
 def test_a_row_fits_as_it_is_or_spread_over_a_fixed_shape() -> None:
     assert row_shape((5, 7), TensorSpec("x", "float32", ("n", None, 7))) == (5, 7)
     assert row_shape((5, 7), TensorSpec("x", "float32", ("n", None, 8))) is None
@@ -313,6 +445,16 @@ def test_values_that_a_type_cannot_hold_are_found() -> None:
     assert cast(rows, "float32")[1] is None
     assert cast(rows, "int64")[1] == 2
     assert cast(rows[:1], "bool")[1] is None
+
+
+def test_normalise_is_the_formula_whatever_the_layout() -> None:
+    values = np.asfortranarray(np.arange(24).reshape(2, 3, 4))
+    options = {"scale": 2.0, "mean": (1.0, 2.0, 3.0, 4.0), "std": (2.0,)}
+    found = normalised(values, options)
+    assert found.tolist() == ((values * 2 - np.arange(1, 5)) / 2).tolist()
+    assert str(found.dtype) == "float32"
+    column = normalised(np.array([1, 2]), {"scale": 1, "mean": (1.0,), "std": (1.0,)})
+    assert column.tolist() == [0, 1]
 
 
 def test_normalise_with_another_number_of_means_is_refused() -> None:
@@ -377,6 +519,10 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
         table = ParquetDataset(setup(path))
         table.load([0, 1])
         assert table.batch([0, 1]).inputs["x"].tolist() == [[1, 2], [3, 4]]
+
+    found = [{"id": "q", "relevant": ["d"]}, {"id": "d", "relevant": None}]
+    pq.write_table(pa.table({"v": lists, "label": found}), path)
+    assert [ParquetDataset(setup(path)).label(i) for i in range(2)] == found
 
     for columns, told in (
         ({"a": [1, None], "b": [1.0, float("nan")]}, [

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,10 @@ from harness.loading import (
     plugin,
 )
 from harness.manifest import Model
-from harness.postprocess import postprocessor
+from harness.postprocess import check, postprocessor
 from harness.requirements import here, problems
 from harness.sampling import TOLERANCE
+from harness.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Step, TensorSpec
 
 CHUNK = 32
@@ -70,6 +72,8 @@ class Runner:
         steps = model.output.postprocess if model.output else ()
         hook = load_hook(model, subject.config.hook)
         name = model.output.name if model.output else None
+        self._check = partial(check, steps, name, hook)
+        self._is_checked = False
         self._postprocess = postprocessor(steps, name, hook)
 
     def answers(self, inputs: Mapping[str, Array], indices: Sequence[int]) -> Rows:
@@ -80,7 +84,11 @@ class Runner:
                 batch = Batch(
                     indices[part], {k: np.ascontiguousarray(v[part]) for k, v in inputs.items()}
                 )
-                answers = self._postprocess.answers(self._backend.infer(batch), batch.indices)
+                outputs = self._backend.infer(batch)
+                if not self._is_checked:
+                    self._check(outputs, batch)
+                    self._is_checked = True
+                answers = self._postprocess.answers(outputs, batch.indices)
                 rows += answers.rows if isinstance(answers, Ragged) else list(answers)
         if len(rows) != len(indices):
             raise ConfigError(f"{len(rows)} answers for {len(indices)} samples")
@@ -127,7 +135,7 @@ class Baseline:
             if runner:
                 self.rows += runner.answers(inputs, indices)
         with plugin(f"dataset {subject.dataset!r}: label()"):
-            self._labels = {i: self._dataset.label(i) for i in self.indices}
+            self._labels = {i: label_of(self._dataset, i, subject.model) for i in self.indices}
         self.score, self.no_score = self._first_score()
 
     def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:

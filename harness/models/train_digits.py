@@ -3,7 +3,7 @@
     python -m harness.models.train_digits [--out DIR] [--formats-only]
 
 Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 (of a
-folder: harness.manifest.sha256_of). `--formats-only` does not train: it writes every format again,
+folder: harness.modelfiles.sha256_of). `--formats-only` does not train: it writes every format again,
 from the weights in digits_weights.npz.
 
 Model, in every format: "image" float32 (batch, 1, 8, 8), grey values already scaled to 0..1,
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.manifest import sha256_of
+from harness.modelfiles import sha256_of
 
 SEED = 2026
 HELD_OUT = 500

@@ -7,16 +7,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from tests.faults.command import SERVER, SHORT, run
+from tests.faults.command import (
+    NOBODY,
+    ROOT,
+    SERVER,
+    SHORT,
+    only_all,
+    run,
+    unprivileged,
+)
+from tests.pictures import write
+from tests.test_image_datasets import overwritten
+from tests.test_modelfiles import split
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 """With the digits model: one input `image`, float32 of 1x8x8."""
 
 
-def archive() -> bytes:
+def archive(labels: int = 40) -> bytes:
     file = io.BytesIO()
-    np.savez(file, image=np.zeros((40, 64), np.float32), labels=np.zeros(40, int))
+    np.savez(file, image=np.zeros((40, 64), np.float32), labels=np.zeros(labels, int))
     return file.getvalue()
 
 
@@ -33,6 +45,13 @@ Made = Callable[[], bytes]
     [
         ("npz", "data.npz", lambda: archive()[:-30], " cannot be read: File is not a zip file"),
         ("csv", "data.csv", lambda: table("0," * 63 + "nan,1"), ":3: column 'p63' is 'nan', not a number"),
+        ("npz", "data.npz", lambda: archive(labels=39), ": the arrays have different lengths (image 40, labels 39)"),
+        *only_all(
+            ("npz", "data.npz", lambda: archive(labels=41), ": the arrays have different lengths (image 40, labels 41)"),
+            ("npz", "data.npz", lambda: b"", " cannot be read: File is not a zip file"),
+            ("csv", "data.csv", lambda: b"", " is empty: the first line must name the columns"),
+            ("csv", "data.csv", lambda: table("0," * 62 + "1"), ":3: 63 fields, 65 columns"),
+        ),
     ],
 )  # fmt: skip
 def test_a_broken_file_is_one_line(
@@ -44,6 +63,103 @@ def test_a_broken_file_is_one_line(
     assert (done.status, done.printed) == (2, "")
     assert done.said == f"harness: {path}{told}\n"
     assert not (tmp_path / "r").exists()
+
+
+def coco(folder: Path, *annotations: dict[str, object]) -> Path:
+    write(folder / "images/1.jpg", 1, 60, 80)
+    image = {"id": 1, "file_name": "1.jpg", "height": 60, "width": 80}
+    content = {"images": [image], "categories": [{"id": 1}], "annotations": annotations}
+    (folder / "annotations.json").write_text(json.dumps(content))
+    return folder
+
+
+BOX: dict[str, object] = {"id": 7, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 9}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "told"),
+    [
+        ([BOX, BOX], ": annotations has id 7 twice: keep one"),
+        *only_all(
+            ([{**BOX, "bbox": [1, 2, float("nan"), 4]}], ": annotation 7 has nan in bbox or area, which is no number"),
+            ([{**BOX, "bbox": [1, 2, -3, 4]}], ": annotation 7 has a negative size: bbox [1, 2, -3, 4], area 9"),
+            ([{**BOX, "image_id": 2}], ": annotation 7 is of image 2, which is not there"),
+        ),
+    ],
+)  # fmt: skip
+def test_annotations_that_cannot_be_are_named(
+    annotations: list[dict[str, object]], told: str, tmp_path: Path
+) -> None:
+    folder = coco(tmp_path / "coco", *annotations)
+    done = run(*NULL, "--dataset", "coco", "--data-dir", str(folder), "--out", f"{tmp_path}/r")
+    assert (done.status, done.printed) == (2, "")
+    assert done.said == f"harness: {folder}/annotations.json{told}\n"
+
+
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
+    unprivileged(tmp_path)
+    path = tmp_path / "data.npz"
+    path.write_bytes(archive())
+    path.chmod(0)
+    done = run(
+        *(*NULL, "--dataset", "npz", "--data-dir", str(path), "--out", f"{tmp_path}/r"),
+        prefix=NOBODY,
+        env={"HOME": str(tmp_path)},
+    )
+    assert done.status == 2
+    assert done.said == f"harness: {path} cannot be read: Permission denied\n"
+
+
+def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> None:
+    pytest.importorskip("simplejpeg")
+    folder = coco(tmp_path / "coco", BOX)
+    overwritten(folder / "images/1.jpg")
+    done = run("data", "check", "coco", "--data-dir", str(folder))
+    assert done.status == 4
+    assert done.printed.splitlines()[-1].startswith(
+        f"bad         {folder}/images/1.jpg: the JPEG is damaged: "
+    )
+
+
+def manifest(folder: Path, **changed: object) -> Path:
+    """Of the digits, on the null backend, whose answers are ten zeros."""
+    content = yaml.safe_load((ROOT / "harness/models/digits.yaml").read_text())
+    path = folder / "m.yaml"
+    path.write_text(yaml.safe_dump({**content, "files": {}, **changed}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ({"topk": {"k": 11}}, ".0': topk of 11, but the output has 10 classes"),
+        *only_all(
+            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), here it gets int64 of shape (n)"),
+            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), here it gets float32 of shape (n, 10)"),
+            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend gives one alone"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_postprocess_step_that_cannot_be_is_named_before_the_run(
+    steps: object, told: str, tmp_path: Path
+) -> None:
+    path = manifest(tmp_path, outputs=[{"name": "logits", "postprocess": steps}])
+    done = run(*NULL, "--model", str(path), "--out", f"{tmp_path}/r")
+    assert (done.status, done.printed) == (2, "")
+    wanted = f"harness: the manifest's field 'outputs.0.postprocess{told}"
+    assert done.said.splitlines()[-1] == wanted
+    assert not list(tmp_path.glob("r*"))
+
+
+def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    path = split(tmp_path / "in", "../secret.bin")
+    (tmp_path / "secret.bin").write_bytes(bytes(48))
+    done = run(*SERVER, *SHORT, "--model", str(path), "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert done.said == (
+        f"harness: {path}: it reads '../secret.bin', which is not in its folder: refused\n"
+    )
 
 
 def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:

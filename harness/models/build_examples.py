@@ -1,0 +1,214 @@
+"""Small files in the true format of each dataset, and a model with a known score for each metric.
+
+    python -m harness.models.build_examples OUT
+
+The package `onnx` is needed; Parquet and HuggingFace files are written where their packages are
+installed. The README has a command for each. A model here computes what its data were made by, so
+that a score says whether the way from file to score is right, and nothing else.
+"""
+
+import argparse
+import json
+import wave
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from harness.console import say
+from harness.models import example_models as models
+from harness.types import Array
+
+COUNT = 24
+COLOURS = ("red", "green", "blue")
+CATEGORIES = (1, 18, 90)
+"""COCO's ids of the colours' classes; with gaps, as COCO's are."""
+
+CITIES = ("oslo", "rome", "lima", "cairo", "delhi", "quito", "tunis", "hanoi")
+ASIDES = ("where it often rains", "as everybody knows", "which is far away")
+WORDS = ("the", "sky", "over", "is", "what", "colour", "today", "and", "people", "like", "it")
+SENTENCES = ("THE SUN IS UP", "IT'S RAINING", "GO ON", "HELLO WORLD", "NO", "WE SAW A SHIP")
+"""What is said; the last letter of the last one is spoken wrongly."""
+
+
+def pieces() -> list[str]:
+    """The vocabulary of the texts here, a line of vocab.txt each."""
+    asides = {word for aside in ASIDES for word in aside.split()}
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    return [*special, ".", "?", ",", *dict.fromkeys([*COLOURS, *CITIES, *WORDS, *sorted(asides)])]
+
+
+def picture(bright: int) -> Array:
+    """Grey noise with one bright tile of six, at twice the model's size."""
+    random = np.random.default_rng(bright)
+    rows, columns = models.TILES
+    side = 2 * models.TILE
+    pixels = random.integers(20, 90, (rows * side, columns * side, 3), np.uint8)
+    tile = bright % (rows * columns)
+    top, left = side * (tile // columns), side * (tile % columns)
+    pixels[top : top + side, left : left + side] += 140
+    return pixels
+
+
+def write_image(path: Path, pixels: Array) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, "JPEG", quality=95)
+
+
+def write_images(out: Path) -> None:
+    """`folder`: a sub-folder for each class; `imagenet`: val_map.txt and val/."""
+    tiles = models.TILES[0] * models.TILES[1]
+    lines = []
+    for i in range(COUNT):
+        write_image(out / f"folder/tile{i % tiles}/{i:02}.jpg", picture(i))
+        name = f"ILSVRC2012_val_{i + 1:08}.JPEG"
+        write_image(out / "imagenet/val" / name, picture(i))
+        lines.append(f"{name} {i % tiles}\n")
+    (out / "imagenet/val_map.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def write_coco(out: Path) -> None:
+    """Up to three coloured tiles an image, each an object."""
+    random = np.random.default_rng(0)
+    images: list[dict[str, object]] = []
+    annotations: list[dict[str, object]] = []
+    side = models.GRID * models.TILE
+    for i in range(1, COUNT + 1):
+        pixels = np.zeros((side, side, 3), np.uint8)
+        for tile in random.choice(models.GRID**2, i % 4, replace=False):
+            top, left = (models.TILE * int(n) for n in divmod(tile, models.GRID))
+            colour = int(random.integers(3))
+            pixels[top : top + models.TILE, left : left + models.TILE, colour] = 255
+            box = [left, top, models.TILE, models.TILE]
+            one = {"image_id": i, "category_id": CATEGORIES[colour], "bbox": box, "iscrowd": 0}
+            annotations.append({"id": len(annotations) + 1, "area": models.TILE**2, **one})
+        name = f"{i:012}.jpg"
+        write_image(out / "coco/val2017" / name, pixels)
+        images.append({"id": i, "file_name": name, "height": side, "width": side})
+    kinds = [{"id": c, "name": n} for c, n in zip(CATEGORIES, COLOURS, strict=True)]
+    write_json(
+        out / "coco/annotations/instances_val2017.json",
+        {"images": images, "annotations": annotations, "categories": kinds},
+    )
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def weather() -> Iterator[tuple[str, str, str]]:
+    """(city, colour, a text that says which colour the sky over it has)."""
+    for i in range(COUNT):
+        city, colour = CITIES[i % len(CITIES)], COLOURS[i % len(COLOURS)]
+        aside = ASIDES[i % len(ASIDES)]
+        yield city, colour, f"The sky over {city}, {aside}, is {colour} today. People like it."
+
+
+def write_squad(out: Path) -> None:
+    paragraphs = []
+    for i, (city, colour, text) in enumerate(weather()):
+        answer = {"text": colour, "answer_start": text.index(colour)}
+        asked = {"id": f"q{i}", "question": f"What colour is the sky over {city}?"}
+        paragraphs.append({"context": text, "qas": [{**asked, "answers": [answer]}]})
+    data = [{"title": "weather", "paragraphs": paragraphs}]
+    write_json(out / "squad/dev-v1.1.json", {"version": "1.1", "data": data})
+
+
+def write_texts(out: Path) -> None:
+    """texts.csv: a text, and a summary that its first words come close to."""
+    lines = ["text,label"]
+    lines += [f'"{text}",the sky over {city} is {colour}' for city, colour, text in weather()]
+    (out / "texts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_speech(out: Path) -> None:
+    """Each letter is a tone, as loud as its place in the alphabet is high."""
+    folder = out / "librispeech/7/3"
+    folder.mkdir(parents=True, exist_ok=True)
+    tone = np.sin(2 * np.pi * np.arange(models.SYMBOL_FRAMES) / 8)
+    lines = []
+    for i, said in enumerate(SENTENCES):
+        spoken = said if i < len(SENTENCES) - 1 else said[:-1] + "N"
+        levels = [models.SYMBOLS.index(letter) / models.LOUDEST for letter in spoken]
+        samples = np.concatenate([level * tone for level in levels])
+        with wave.open(str(folder / f"7-3-{i:04}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(models.RATE)
+            file.writeframes((samples * 32767).astype("<i2").tobytes())
+        lines.append(f"7-3-{i:04} {said}\n")
+    (folder / "7-3.trans.txt").write_text("".join(lines), encoding="utf-8")
+
+
+def write_vectors(out: Path) -> None:
+    """vectors.npz: what the projection gives, a little off; pairs: two near vectors for each label."""
+    random = np.random.default_rng(0)
+    matrix = random.standard_normal((8, 4)).astype(np.float32)
+    models.write_vectors(out, matrix)
+    x = random.standard_normal((COUNT, 8)).astype(np.float32)
+    right = x @ matrix + 0.1 * random.standard_normal((COUNT, 4))
+    np.savez(out / "vectors.npz", x=x, labels=right)
+    near = np.repeat(x, 2, axis=0) + 0.01 * random.standard_normal((2 * COUNT, 8))
+    columns = {f"x{i}": near[:, i].tolist() for i in range(8)}
+    labels = [i // 2 for i in range(2 * COUNT)]
+    lines = [",".join([*columns, "label"])]
+    lines += [",".join(map(str, row)) for row in zip(*columns.values(), labels, strict=True)]
+    (out / "pairs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_tables(out, {**columns, "label": labels})
+
+
+def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> None:
+    """The same pairs in the formats whose packages are installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table(dict(columns)), out / "pairs.parquet")
+    except ModuleNotFoundError:
+        say(f"no {out}/pairs.parquet: pip install 'mlperf-harness[parquet]'")
+    try:
+        from datasets.arrow_dataset import Dataset  # noqa: TID251 - HuggingFace's
+
+        Dataset.from_dict(dict(columns)).save_to_disk(str(out / "pairs"))
+    except ModuleNotFoundError:
+        say(f"no {out}/pairs/: pip install 'mlperf-harness[hf]'")
+
+
+def write_volumes(out: Path) -> None:
+    """Cases of different shapes, whose density tells their segmentation."""
+    random = np.random.default_rng(0)
+    for i in range(6):
+        folder = out / f"kits/case_{i:05}"
+        folder.mkdir(parents=True, exist_ok=True)
+        classes = random.integers(0, 3, (4, 6, 6 + i), np.uint8)
+        noise = random.uniform(-0.4, 0.4, classes.shape)
+        np.save(folder / "imaging.npy", (classes + noise).astype(np.float32))
+        np.save(folder / "segmentation.npy", classes)
+
+
+def build(out: Path) -> None:
+    """Everything into `out`, which may be there already."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / models.VOCABULARY).write_text("\n".join(pieces()) + "\n", encoding="utf-8")
+    models.write_tiles(out)
+    models.write_lights(out)
+    models.write_spans(out, pieces(), COLOURS)
+    models.write_summaries(out, pieces())
+    models.write_letters(out)
+    models.write_densities(out)
+    for write in (write_images, write_coco, write_squad, write_texts, write_speech):
+        write(out)
+    write_vectors(out)
+    write_volumes(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    build(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Protobuf's wire format, field by field and without a schema: what is read of an ONNX file.
+
+The `onnx` package is no dependency of the frameworks, and would hold a file three times while it is
+parsed; here only the keys and lengths of fields are looked at. Every function raises ValueError for
+bytes that are no message.
+"""
+
+from collections.abc import Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Number and value of each field; numbers of fixed width are skipped, none is needed here."""
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, position = _varint(message, position)
+            yield number, value
+        elif kind == _BYTES:
+            size, position = _varint(message, position)
+            if position + size > len(message):
+                raise ValueError("the file is cut")
+            yield number, message[position : position + size]
+            position += size
+        elif kind in (_FIXED32, _FIXED64):
+            position += 4 if kind == _FIXED32 else 8
+        else:
+            raise ValueError("not a protobuf message")
+
+
+def messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
+    """Those in the fields of that number."""
+    return (v for n, v in fields(message) if n == wanted and isinstance(v, memoryview))
+
+
+def packed(numbers: memoryview) -> Iterator[int]:
+    """Repeated numbers in one field, as newer writers put them."""
+    position = 0
+    while position < len(numbers):
+        number, position = _varint(numbers, position)
+        yield number
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """-> the number at `position`, and where the next thing begins."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            raise ValueError("the file is cut")
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("not a protobuf message")
