@@ -27,7 +27,7 @@ def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[t
     """(queue, infer) a query, nanosecond by nanosecond: nothing in common with the one under test."""
     busy_until = [0] * instances
     waiting: list[int] = []
-    found = {}
+    found: dict[int, tuple[int, int]] = {}
     now = 0
     while len(found) < len(arrivals):
         waiting += [i for i, at in enumerate(arrivals) if at == now]

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.analysis.page import POINTS, Figure, digits, thinned
 from harness.hostlog import HostLog, Row
-from harness.power import GAP_NS, PowerLog, counted, window_ns
+from harness.power import GAP_NS, NoReading, PowerLog, counted, window_ns
 from harness.stats import percentile_ns
 from harness.types import Array, PowerSource
 from harness.units import NS_PER_MS, NS_PER_S
@@ -112,7 +112,7 @@ def _watts(
     if source.unit == "W":
         return at, value
     joules = counted(source, value)
-    if joules is None or at[-1] <= at[0]:
+    if isinstance(joules, NoReading) or at[-1] <= at[0]:
         return None
     step = max(_POWER_S * NS_PER_S, (at[-1] - at[0]) / POINTS)
     grid = np.linspace(at[0], at[-1], max(1, int((at[-1] - at[0]) / step)) + 1)
