@@ -3,7 +3,8 @@
 #
 #   ./run.sh --scenario server --backend ort
 #
-# .venv is made on first use, with the framework of the backend asked for (ort when none is named).
+# .venv is made on first use, with the framework of the backend asked for (ort when none is named),
+# and with what draws the report.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
@@ -29,8 +30,8 @@ if [[ -z $backend && -f $config ]]; then
 fi
 
 case ${backend:=ort} in
-ort | tensorflow | openvino | litert | torch) ensure_env "$backend" ;;
-*) ensure_env ;; # null, a plug-in, or a name that the harness will refuse
+ort | tensorflow | openvino | litert | torch) ensure_env "$backend" report ;;
+*) ensure_env report ;; # null, a plug-in, or a name that the harness will refuse
 esac
 
 model=$(option --model "$@")

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from harness import __version__, verbs
+from harness import __version__, runs, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,
-            "runs": verbs.runs,
+            "runs": runs.runs,
         }
         return known[_verb(given)](given)
     except HarnessError as e:

@@ -39,7 +39,7 @@ MODES = ("performance", "accuracy", "both")
 
 MAX_SEED = 2**64 - 1
 _NO_SCENARIO = "--scenario is missing"
-_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns")
+_NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +239,7 @@ class RunConfig:
         metavar="TIME",
         group="watching it",
     )
+    no_report: bool = option("make no report.html", flag=True, default=False, group="watching it")
     qsl_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     sample_index_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     schedule_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 2
-"""In the file's user_version. 1, which wrote 0 there, had no host and no metric."""
+SCHEMA = 3
+"""In the file's user_version. 1, which wrote 0 there, had none of `_ADDED`, 2 the first two."""
 
 _TYPES = {
     "folder": "TEXT PRIMARY KEY",
@@ -31,10 +31,13 @@ _TYPES = {
     "harness_commit": "TEXT",
     "host": "TEXT",
     "metric": "TEXT",
+    "lower_is_better": "INTEGER",
+    "joules_per_sample": "REAL",
+    "energy_source": "TEXT",
 }
 COLUMNS = tuple(_TYPES)
-_ADDED = ("host", "metric")
-"""By schema 2; older rows have none."""
+_ADDED = ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source")
+"""After schema 1; older rows have none."""
 
 _CONDITIONS = {
     "model": "model GLOB ?",
@@ -67,6 +70,7 @@ def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
     accuracy = result.get("accuracy") or {}
     throughput = result.get("throughput_per_s") or {}
     environment = result["environment"]
+    energy = _energy(result.get("power") or {})
     return (
         folder,
         result["started"],
@@ -86,7 +90,17 @@ def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
         (environment.get("harness") or {}).get("commit"),
         (environment.get("machine") or {}).get("host"),
         accuracy.get("metric"),
+        accuracy.get("lower_is_better"),
+        energy.get("joules_per_sample"),
+        energy.get("source"),
     )
+
+
+def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first source that was measured, else the first; {} where there is none."""
+    readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
+    measured = [one for one in readings if one["provenance"] == "measured"]
+    return next(iter([*measured, *readings]), {})
 
 
 def _migrate(db: sqlite3.Connection) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness import database, records, results, table
 from harness.console import say, show
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.exporter import FILE, Exporter
 from harness.hostlog import HostLog
 from harness.outcome import Findings, result
@@ -26,6 +26,7 @@ class RunKeeper:
         self.folder = folder
         self.findings = findings
         self._exporter = exporter
+        self._left = folder.path
 
     @property
     def has_measured(self) -> bool:
@@ -88,7 +89,7 @@ class RunKeeper:
             self.save(content)
             self._write_metrics()
             if not status and self.findings.unsaved is None:
-                folder = self.folder.finish()
+                self._left = folder = self.folder.finish()
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             path = database.path_in(folder.parent)
@@ -105,3 +106,21 @@ class RunKeeper:
         if status:
             return status
         return 0 if content["verdict"] == "VALID" else 4
+
+    def report(self, *, as_json: bool) -> None:
+        """report.html, when all else is kept and told: whatever goes wrong with it is one line."""
+        found = self.findings
+        if found.config.no_report or found.unsaved is not None or not self.has_measured:
+            return
+        try:
+            from harness.analysis.report import report_at_end
+
+            told = str(report_at_end(self._left, found))
+        except PluginUnavailable as e:
+            told = f"none: {e}"
+        except Exception as e:  # noqa: BLE001 - the run is over, and its page no part of it
+            kind = "" if isinstance(e, HarnessError) else f"{type(e).__name__}: "
+            say(f"no report: {kind}{one_line(e)}: `report {self._left}` makes one later")
+            return
+        if not as_json:
+            show(f"{'report':<12}{told}")

@@ -130,16 +130,26 @@ def cut(
     at, value = at[first : last + 1], value[first : last + 1]
     seconds = (at - begin_ns) / 1e9
     if source.unit == "J":
-        steps = np.diff(value)
-        back = steps < 0
-        if back.any() and source.wraps_at_joules is None:
+        joules = counted(source, value)
+        if joules is None:
             return NoReading("the counter went back, and it does not say where it wraps")
-        steps[back] += source.wraps_at_joules or 0.0
+        steps = np.diff(joules)
     else:
         seconds, value = _with_ends(seconds, value, (end_ns - begin_ns) / 1e9)
         steps = (value[1:] + value[:-1]) / 2 * np.diff(seconds)
     total = np.concatenate([[0.0], np.cumsum(steps)])
     return _energy(seconds, total, (end_ns - begin_ns) / 1e9, last - first + 1)
+
+
+def counted(source: PowerSource, joules: Array) -> Array | None:
+    """A counter's readings as if it never began at 0 again; None where it went back otherwise."""
+    steps = np.diff(joules)
+    back = steps < 0
+    if back.any() and source.wraps_at_joules is None:
+        return None
+    steps[back] += source.wraps_at_joules or 0.0
+    total: Array = np.concatenate([[0.0], np.cumsum(steps)])
+    return total
 
 
 def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> str:

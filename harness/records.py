@@ -132,6 +132,19 @@ def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> Non
         power.write(folder / POWER_CSV)
 
 
+def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
+    """What `write_samples` wrote. A ConfigError names a file that cannot be what we wrote."""
+    path = folder / HOST_CSV
+    try:
+        host = _read_host(path)
+        path = folder / FINDINGS
+        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        path = folder / POWER_CSV
+        return host, _read_power(said.get("power"), folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+
+
 def _read_host(path: Path) -> HostLog | None:
     return HostLog.read(path) if path.is_file() else None
 

@@ -1,6 +1,7 @@
 """What a run decided for itself: the plan of instances, config.yaml and environment.json."""
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,12 +49,13 @@ def config(
         "metric": _absolute(asked.metric) if asked.metric else None,
         "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
+        "hook": asked.hook.absolute() if asked.hook else None,
         "dataset": _absolute(dataset),
         "lengths": tuple(
             (name, given.absolute() if isinstance(given, Path) else given)
             for name, given in asked.lengths
         ),
-        "meter": tuple((_absolute(name), argument) for name, argument in asked.meter),
+        "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
         **spec._asdict(),
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
@@ -76,6 +78,25 @@ def _absolute(name: str) -> str:
     """The path of a plug-in's file, so that config.yaml runs from any folder; names stay names."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
+
+
+def absolute_argument(meter: str, argument: str) -> str:
+    """Of ours: rapl and hwmon take a folder, the command's words may be files."""
+    if meter in ("rapl", "hwmon"):
+        return str(Path(argument).absolute()) if argument else ""
+    if meter != "command":
+        return argument
+    words = shlex.split(argument)
+    resolved = [_absolute_word(word, first=not i) for i, word in enumerate(words)]
+    return shlex.join(resolved) if resolved != words else argument
+
+
+def _absolute_word(word: str, *, first: bool) -> str:
+    """The first one without a slash is looked for on PATH. A plain word, without slash and dot, is
+    taken for what it says (`ipmitool power`), even where a file happens to be called so.
+    """
+    is_named = "/" in word or ("." in word and not first)
+    return str(Path(word).absolute()) if is_named and Path(word).is_file() else word
 
 
 def _absolute_data(path: Path | None) -> Path | None:

@@ -91,9 +91,12 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
             kept.save()
             raise
         status = kept.conclude(status, as_json=as_json)
-        if status < INTERRUPT_EXIT:
-            with suppress(Stopped), stopping.allowed():
-                endpoint.linger()
+        if status >= INTERRUPT_EXIT:  # signals are ignored by now
+            kept.report(as_json=as_json)
+            return status
+        with suppress(Stopped), stopping.allowed():
+            kept.report(as_json=as_json)
+            endpoint.linger()
         return status
 
 

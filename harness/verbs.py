@@ -1,13 +1,12 @@
-"""The verbs that look at finished runs: compare, rerun, runs, report."""
+"""The verbs that look at finished runs: compare, rerun, report."""
 
 import argparse
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from harness.console import say, show
+from harness.console import show
 from harness.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,12 +27,27 @@ def compare(arguments: list[str]) -> int:
     )
     parser.add_argument("sides", nargs="+", metavar="SIDE", help="e.g. results/a 'results/b-*'")
     _add_gate(parser)
+    parser.add_argument(
+        "--price",
+        metavar="PRICES",
+        help="what an hour of each side's machine costs, in any one currency, e.g. 1.20/h,0.85/h",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
     if len(options.sides) < 2:
         raise ConfigError("compare needs two sides: name another run")
     limits, noise = _gate(options)
-    return _compared(options.sides, limits, noise, as_json=options.json)
+    prices = _prices(options.price, len(options.sides))
+    return _compared(options.sides, limits, noise, prices, as_json=options.json)
+
+
+def _prices(text: str | None, sides: int) -> list[float | None]:
+    from harness.analysis.compare_report import parse_prices
+
+    try:
+        return [None] * sides if text is None else [*parse_prices(text, sides)]
+    except ValueError as e:
+        raise ConfigError(f"--price: {e}") from None
 
 
 def _add_gate(parser: Parser) -> None:
@@ -74,13 +88,18 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
 
 
 def _compared(
-    sides: Sequence[str], limits: "Sequence[Limit]", noise: float | None, *, as_json: bool
+    sides: Sequence[str],
+    limits: "Sequence[Limit]",
+    noise: float | None,
+    prices: Sequence[float | None],
+    *,
+    as_json: bool,
 ) -> int:
     from harness.analysis import compare_report
     from harness.analysis.compare import compare as compared
     from harness.analysis.finished import side
 
-    first, *others = [side(text) for text in sides]
+    first, *others = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     found = []
     for other in others:
         comparison = compared(first, other, noise)
@@ -117,7 +136,7 @@ def rerun(arguments: list[str]) -> int:
     if not out.is_dir():
         return status  # it was stopped or died, and said so
     show("")
-    return _compared([str(before), str(out)], limits, noise, as_json=False)
+    return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
 
 
 def _free(before: Path) -> Path:
@@ -139,98 +158,9 @@ def report(arguments: list[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="default: report.html in the run's folder")
     parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
     options = parser.parse_args(arguments)
-    from harness.analysis.report import write
+    from harness.analysis.report import report as made
 
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
-    show(str(write(folders, out, standalone=options.standalone)))
+    show(str(made(folders, out, standalone=options.standalone)))
     return 0
-
-
-SHOWN_RUNS = 20
-"""In a table; exports have all."""
-
-
-def runs(arguments: list[str]) -> int:
-    parser = Parser(
-        prog="python -m harness runs",
-        description="The runs made here, newest first. MODEL, NAME and HOST may be patterns (r*).",
-    )
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--model", metavar="MODEL", help="only of this model")
-    parser.add_argument("--backend", metavar="NAME", help="only on this backend")
-    parser.add_argument("--scenario", metavar="NAME", help="only in this scenario")
-    parser.add_argument("--host", metavar="HOST", help="only on this machine")
-    parser.add_argument("--since", metavar="DATE", help="only begun then or later, e.g. 2026-11-21")
-    parser.add_argument("--verdict", metavar="VERDICT", help="valid or invalid")
-    parser.add_argument(
-        "--format", default="table", metavar="FORMAT", help="table (default), csv or json"
-    )
-    parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"default: {SHOWN_RUNS} in a table, else all"
-    )
-    options = parser.parse_args(arguments)
-    chosen = _chosen(options)
-    import sqlite3
-
-    from harness import database, table
-
-    results = Path(options.results)
-    limit = options.limit or (SHOWN_RUNS if options.format == "table" else None)
-    try:
-        rows = database.newest_first(results, limit, **chosen)
-    except sqlite3.Error as e:
-        raise ConfigError(_unreadable(database.path_in(results), str(e))) from None
-    if options.format != "table":
-        show(database.export(rows, options.format))
-    elif rows:
-        show("\n".join(table.run_lines(rows)))
-    elif chosen:
-        say(f"no such run in {options.results}: `runs` without a filter lists all")
-    else:
-        say(f"no runs in {options.results}: make one, or pass --results DIR")
-    return 0
-
-
-def _unreadable(path: Path, told: str) -> str:
-    hint = "remove it, runs make a new one"
-    if "locked" in told:
-        hint = "another process writes there: try again"
-    return f"{path} cannot be read: {told}" + ("" if "update" in told else f": {hint}")
-
-
-def _chosen(options: argparse.Namespace) -> dict[str, str]:
-    """What database.newest_first is to filter by; every problem at once."""
-    from harness.parse import parse_scenario
-
-    names = ("model", "backend", "scenario", "host", "since", "verdict")
-    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
-    problems = []
-    if "scenario" in given:
-        try:
-            given["scenario"] = parse_scenario(given["scenario"])
-        except ValueError as e:
-            problems.append(f"--scenario: {e}")
-    if "since" in given:
-        try:
-            given["since"] = _as_utc(given["since"])
-        except ValueError:
-            problems.append(f"--since {given['since']}: write a date, e.g. 2026-11-21")
-    if "verdict" in given:
-        given["verdict"] = given["verdict"].upper()
-        if given["verdict"] not in ("VALID", "INVALID"):
-            problems.append(f"--verdict {options.verdict}: write valid or invalid")
-    if options.format not in ("table", "csv", "json"):
-        problems.append(f"--format {options.format}: choose from table, csv, json")
-    if options.limit is not None and options.limit < 1:
-        problems.append(f"--limit {options.limit}: it must be at least 1")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return given
-
-
-def _as_utc(text: str) -> str:
-    """As the database has it; a time without a zone is UTC, as in the folders' names."""
-    at = datetime.fromisoformat(text)
-    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    return at.isoformat(timespec="milliseconds")

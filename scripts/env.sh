@@ -82,7 +82,7 @@ install_missing() {
     for name in "${extras[@]-core}"; do
         if [[ -f $venv/.installed-$name ]]; then
             say "updating '$name' in .venv (pyproject.toml, constraints.txt or the folder's path changed)"
-        elif [[ $name == core || $name == dev || $name == light ]]; then
+        elif [[ $name == core || $name == dev || $name == light || $name == report ]]; then
             say "installing '$name' into .venv (first use)"
         else
             say "installing backend '$name' into .venv (first use)"

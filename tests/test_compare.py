@@ -243,6 +243,65 @@ def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
         side(f"{runs}/nothing-*")
 
 
+def powered(source: str, joules: float) -> Callable[[Any], None]:
+    """A result as if this source had been read."""
+
+    def change(content: Any) -> None:
+        energy = {"joules_per_query": joules, "joules_per_sample": joules, "mean_watts": 20.0}
+        content["power"] = {"readings": [{"source": source, **energy}]}
+
+    return change
+
+
+def test_numbers_a_core_a_watt_and_a_price(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
+    theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
+    machine = json.loads((theirs / "environment.json").read_text())
+    cores = machine["machine"]["cores_usable"]
+    machine["machine"]["cores_usable"] = 2 * cores
+    (theirs / "environment.json").write_text(json.dumps(machine))
+    words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
+    limit = "joules_per_sample.rapl:psys:+10%"
+    assert main([*words, "--noise", "1%", "--fail-on", limit]) == 6
+    (found,) = json.loads(capsys.readouterr().out)
+    changes = found["changes"]
+    rate = changes["throughput"]["before"]
+    assert changes["throughput_per_core"]["before"] == pytest.approx(rate / cores)
+    assert changes["throughput_per_core"]["change"] == pytest.approx(-0.5)
+    assert changes["throughput_per_core"]["verdict"] == WORSE
+    assert changes["throughput_per_watt.rapl:psys"]["after"] == pytest.approx(rate / 20)
+    assert changes["samples_per_price"]["before"] == pytest.approx(rate * 1800)
+    assert changes["samples_per_price"]["after"] == pytest.approx(rate * 7200)
+    assert changes["joules_per_sample.rapl:psys"]["verdict"] == WORSE
+    assert changes["joules_per_query.rapl:psys"]["change"] == pytest.approx(0.5)
+    assert main(words[:-1]) == 0
+    table = capsys.readouterr().out
+    assert "joules_per_sample.rapl:psys" in table
+    assert "500 mJ" in table
+
+
+def test_energy_of_different_sources_is_not_compared(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
+    theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("estimate:cpu", 0.1))
+    assert main(["compare", str(ours), str(theirs), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [name for name in found["changes"] if "joules" in name or "watt" in name] == []
+
+
+def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) -> None:
+    (cpu,) = side(str(runs / "fast"))
+    other = edited(
+        runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(device="cuda")
+    )
+    (gpu,) = side(str(other))
+    assert "throughput_per_core" in cpu.numbers
+    assert set(cpu.numbers) - set(gpu.numbers) == {"throughput_per_core"}
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -250,6 +309,9 @@ def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
         (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: both sides have no p9: did you mean p99?"),
         (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: that way is better: write p99:+5%"),
         (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
+        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 prices for 2 sides: one for each"),
+        (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
+        (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "gone"], "gone/result.json cannot be read: No such file or directory: is this a run's folder?"),
     ],
 )  # fmt: skip

@@ -86,6 +86,24 @@ def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
     assert (row["accuracy"], row["backend"], row["removed"]) == ("", 'a,"b"', "True")
 
 
+@pytest.mark.parametrize(
+    ("readings", "energy"),
+    [
+        ([], (None, None)),
+        ([("estimate:cpu", "estimated", 0.5)], (0.5, "estimate:cpu")),
+        ([("estimate:cpu", "estimated", 0.5), ("rapl:psys", "measured", 0.7)], (0.7, "rapl:psys")),
+    ],
+)
+def test_energy_is_of_a_measured_source_where_there_is_one(
+    tmp_path: Path, readings: list[tuple[str, str, float]], energy: tuple[float | None, str | None]
+) -> None:
+    names = ("source", "provenance", "joules_per_sample")
+    power = {"readings": [dict(zip(names, one, strict=True)) for one in readings]}
+    database.add(tmp_path, "run", result("2026-01-01", power=power))
+    (row,) = database.newest_first(tmp_path)
+    assert (row["joules_per_sample"], row["energy_source"]) == energy
+
+
 def test_a_folder_that_was_removed_is_told(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,7 +138,7 @@ def test_no_match_is_not_an_empty_database(
 def older(results: Path) -> None:
     """As schema 1 left it."""
     with closing(sqlite3.connect(database.path_in(results))) as db, db:
-        for column in ("host", "metric"):
+        for column in ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source"):
             db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
         db.execute("PRAGMA user_version = 0")
 
@@ -142,10 +160,10 @@ def test_a_newer_file_is_left_alone(results: Path, capsys: pytest.CaptureFixture
     with closing(sqlite3.connect(database.path_in(results))) as db, db:
         db.execute("PRAGMA user_version = 99")
     before = database.path_in(results).read_bytes()
-    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness knows 2: update"):
+    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness knows 3: update"):
         database.add(results, "next", result("2026-04-01"))
     assert main(["runs", "--results", str(results)]) == 2
-    line = "it has schema 99, this harness knows 2: update the harness\n"
+    line = "it has schema 99, this harness knows 3: update the harness\n"
     assert capsys.readouterr().err.endswith(line)
     assert database.path_in(results).read_bytes() == before
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.analysis.compare import SAME, WORSE, Change, Comparison
 from harness.analysis.finished import FinishedRun
 from harness.errors import ConfigError, Regression, RunInvalid
-from harness.units import show_ns, show_rate
+from harness.units import show_ns, show_rate, show_si
 
 
 class Limit(NamedTuple):
@@ -29,12 +29,25 @@ class Judged(NamedTuple):
 
 def parse_limit(text: str) -> Limit:
     """'p99:+5%': at most 5 % more. A ValueError where it is none."""
-    match = re.fullmatch(r"([\w.]+):([+-]\d+(?:\.\d+)?)%", text.strip())
+    match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
     if match is None:
         raise ValueError(
             f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%"
         )
     return Limit(text, match[1], float(match[2]) / 100)
+
+
+def parse_prices(text: str, sides: int) -> list[float]:
+    """'1.20/h,0.85/h': what an hour of each side's machine costs. A ValueError where it is none."""
+    matches = [
+        re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
+    ]
+    prices = [float(match[1]) for match in matches if match is not None]
+    if len(prices) < len(matches) or not all(prices):
+        raise ValueError(f"{text!r}: write a price an hour for each side, e.g. 1.20/h,0.85/h")
+    if len(prices) != sides:
+        raise ValueError(f"{text!r} has {len(prices)} prices for {sides} sides: one for each")
+    return prices
 
 
 def judge(found: Comparison, limits: Sequence[Limit]) -> list[Judged]:
@@ -80,8 +93,9 @@ def lines(found: Comparison, judged: Sequence[Judged]) -> Iterator[str]:
     for label, runs in (("A", found.before), ("B", found.after)):
         yield f"{label:<4}{_side(runs)}"
     yield ""
-    yield f"{'number':<18}{'A':>12}{'B':>12}{'change':>10}  {'95 % interval':<20}  verdict"
-    yield from (_row(change) for change in found.changes)
+    width = max(18, *(len(change.name) + 1 for change in found.changes), 0)
+    yield f"{'number':<{width}}{'A':>12}{'B':>12}{'change':>10}  {'95 % interval':<20}  verdict"
+    yield from (_row(change, width) for change in found.changes)
     yield ""
     if found.answers is not None:
         yield f"{'answers':<10}{_answers(found)}"
@@ -142,11 +156,11 @@ def _side(runs: Sequence[FinishedRun]) -> str:
     return f"{len(runs)} runs, {', '.join(run.name for run in runs)}  ({about})"
 
 
-def _row(change: Change) -> str:
+def _row(change: Change, width: int) -> str:
     before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
     verdict = change.verdict or "not ranked"
     return (
-        f"{change.name:<18}{before:>12}{after:>12}{_change(change):>10}  "
+        f"{change.name:<{width}}{before:>12}{after:>12}{_change(change):>10}  "
         f"{_interval(change):<20}  {verdict}"
     )
 
@@ -156,6 +170,10 @@ def _quantity(value: float, unit: str) -> str:
         return show_ns(value)
     if unit == "samples/s":
         return f"{show_rate(value)}/s"
+    if unit == "J":
+        return show_si(value, "J")
+    if unit.startswith("samples"):  # a core, a watt: the name says of what
+        return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
 

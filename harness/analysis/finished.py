@@ -6,23 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import records, results
+from harness import results
 from harness.analysis import spread
+from harness.analysis.run_files import RunFiles, fitting, read_files
 from harness.errors import ConfigError
-from harness.manifest import load_yaml
 from harness.stages import STAGE_EDGES, STAGES, Completions, query_latency_ns
 from harness.types import Array
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
 _TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
-_NEEDED: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("verdict", "scenario", "mode", "backend", "model", "dataset"), (str,)),
-    **dict.fromkeys(("reasons", "doubts"), (list,)),
-    **dict.fromkeys(
-        ("latency_ns", "throughput_per_s", "accuracy", "stages_ns"), (dict, type(None))
-    ),
-}
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Number(NamedTuple):
@@ -51,50 +43,31 @@ class FinishedRun:
     numbers: Mapping[str, Number]
 
 
-def side(text: str) -> list[FinishedRun]:
-    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`)."""
-    return [read(folder) for folder in _folders(text)]
+def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
+    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`).
+
+    price_per_h: what an hour of their machine costs.
+    """
+    return [read(folder, price_per_h) for folder in _folders(text)]
 
 
-def read(folder: Path) -> FinishedRun:
-    """A ConfigError names the file that is missing, or is not what a run writes."""
-    result = results.read_json(folder / results.RESULT)
-    config = folder / results.CONFIG
-    if not config.is_file():
-        raise ConfigError(f"{folder} has no {results.CONFIG}: its run ended before its first query")
-    plain = load_yaml(config)
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{config} is not a configuration")
-    _check(result, folder / results.RESULT)
-    evidence = records.read(folder / "performance" / "run_1", "")
-    try:
-        done = evidence.done if evidence else None
-        samples_per_query = evidence.plan.samples_per_query if evidence else 1
+def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
+    """With its numbers. A ConfigError names the file that is missing, or is not what a run writes."""
+    files = read_files(folder)
+    run = files.performance
+    done = run.done if run else None
+    with fitting(folder):
+        numbers = dict(_numbers(files.result, done, run.plan.samples_per_query if run else 1))
+        if "throughput" in numbers:
+            numbers |= dict(_efficiency(numbers["throughput"], files, price_per_h))
         return FinishedRun(
-            name=folder.resolve().name,
+            name=files.name,
             folder=folder,
-            result=result,
-            environment=results.read_json(folder / results.ENVIRONMENT),
-            config=plain,
-            numbers=dict(_numbers(result, done, samples_per_query)),
+            result=files.result,
+            environment=files.environment,
+            config=files.config,
+            numbers=numbers,
         )
-    except _UNREADABLE as e:
-        raise ConfigError(
-            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: `check` says more"
-        ) from e
-
-
-def _check(result: Mapping[str, Any], path: Path) -> None:
-    wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
-    for name in ("reasons", "doubts"):
-        if name not in wrong and not all(_is_reason(one) for one in result[name]):
-            wrong.append(name)
-    if wrong:
-        raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
-
-
-def _is_reason(one: object) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))
 
 
 def _folders(text: str) -> Iterator[Path]:
@@ -179,7 +152,32 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         higher = not accuracy.get("lower_is_better", False)
         value, unit = float(accuracy["value"]), str(accuracy["unit"])
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
-    power = result.get("power") or {}
-    for name in ("joules_per_query", "joules_per_sample"):
-        if isinstance(power.get(name), int | float):
-            yield name, Number(float(power[name]), "J", "body")
+    for reading in _readings(result):
+        for name in ("joules_per_query", "joules_per_sample"):
+            # Sources cover different things: of each the name says which, so none meets another.
+            yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
+
+
+def _readings(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    readings: Sequence[Mapping[str, Any]] = (result.get("power") or {}).get("readings", ())
+    return readings
+
+
+def _efficiency(
+    throughput: Number, files: RunFiles, price_per_h: float | None
+) -> Iterator[tuple[str, Number]]:
+    """What the throughput is of each thing that it costs. Of a GPU's answers no core is the measure."""
+    cores = (files.environment.get("machine") or {}).get("cores_usable")
+    if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
+        yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
+    for reading in _readings(files.result):
+        per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
+        # How far the power itself may be off is not known, so neither is the interval.
+        yield f"throughput_per_watt.{reading['source']}", per_watt._replace(draws=None, kind="body")
+    if price_per_h is not None:
+        yield "samples_per_price", _times(throughput, 3600 / price_per_h, "samples")
+
+
+def _times(number: Number, factor: float, unit: str) -> Number:
+    draws = None if number.draws is None else number.draws * factor
+    return number._replace(value=number.value * factor, draws=draws, unit=unit)

@@ -1,129 +1,71 @@
 """`report`: one page for a person, of one finished run or several, made from their files.
 
-Every text of a run (names of plug-ins, messages of frameworks) is escaped: it is anybody's.
+Every run makes its own at its end. Every text of a run is escaped: it is anybody's.
 """
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness import records, results
-from harness.analysis.finished import PERCENTILES, FinishedRun, read
-from harness.analysis.report_figures import Figure, figures
-from harness.errors import ConfigError, PluginUnavailable
-from harness.units import show_ns, show_rate
+from harness.analysis.finished import PERCENTILES
+from harness.analysis.page import Article, table, write
+from harness.analysis.report_figures import figures
+from harness.analysis.run_files import RunFiles, fitting, read_files
+from harness.errors import ConfigError
+from harness.hostlog import HostLog
+from harness.outcome import Findings
+from harness.power import PowerLog
+from harness.units import show_ns, show_rate, show_si
 
 PAGE = "report.html"
-SCRIPT = "plotly.min.js"
 
 
-class _Section(NamedTuple):
-    run: FinishedRun
-    figures: Sequence[Figure]
+def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Path:
+    """The page's path. plotly's script lies beside it, or inside with `standalone`.
 
-
-def write(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Path:
-    """The page's path; beside it lies plotly's script, unless the page holds it (4 MB).
-
-    out: default report.html in the one run's folder. A page that is there is replaced.
+    out: default report.html in the one run's folder, with one script beside all runs for all of
+    them. A page that is there is replaced.
     """
-    if out is None:
-        if len(folders) > 1:
-            raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
-        out = folders[0] / PAGE
-    script = _plotly()
-    page = _page([_section(folder) for folder in folders], script if standalone else None)
-    try:
-        out.write_text(page, encoding="utf-8")
-        if not standalone:
-            out.with_name(SCRIPT).write_text(script, encoding="utf-8")
-    except OSError as e:
-        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass --out FILE") from None
-    return out
+    if out is None and len(folders) > 1:
+        raise ConfigError("a report of several runs lies in none of them: pass --out FILE")
+    articles = [_article(read_files(f), *records.read_samples(f)) for f in folders]
+    title = ", ".join(folder.resolve().name for folder in folders)
+    script_in = out.parent if out else folders[0].resolve().parent
+    page = out or folders[0] / PAGE
+    return write(articles, title, page, script_in=None if standalone else script_in)
 
 
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise PluginUnavailable(
-            "a report needs the module 'plotly': pip install 'mlperf-harness[report]'"
-        ) from None
-    return str(get_plotlyjs())
+def report_at_end(folder: Path, found: Findings) -> Path:
+    """Of the run that has just left `folder`: what it still holds in memory is not read again."""
+    run = read_files(folder, found.performance)
+    article = _article(run, found.host, found.power)
+    return write([article], run.name, folder / PAGE, script_in=folder.resolve().parent)
 
 
-def _section(folder: Path) -> _Section:
-    run = read(folder)
-    evidence = records.read(folder / "performance" / "run_1", "")
-    return _Section(run, list(figures(evidence)) if evidence else [])
+def _article(run: RunFiles, host: HostLog | None, power: PowerLog | None) -> Article:
+    with fitting(run.folder):
+        drawn = figures(run.performance, host, power) if run.performance else ()
+        return Article([*_top(run), *_numbers(run.result)], list(drawn), list(_bottom(run)))
 
 
-def _page(sections: Sequence[_Section], script: str | None) -> str:
-    css, javascript = (
-        Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("report_page.css", "report_page.js")
-    )
-    articles: list[str] = []
-    plots: list[Mapping[str, Any]] = []
-    for section in sections:
-        articles.append("\n".join(_article(section, len(plots))))
-        plots += [{"data": f.data, "layout": f.layout} for f in section.figures]
-    # "<" ends a script element, whatever kind of text it stands in
-    data = json.dumps(plots).replace("<", "\\u003c")
-    loaded = f"<script>{script}</script>" if script else f'<script src="{SCRIPT}"></script>'
-    title = ", ".join(section.run.name for section in sections)
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{css}</style></head><body>",
-            *articles,
-            f'<script type="application/json" id="figures">{data}</script>',
-            loaded,
-            f"<script>{javascript}</script>",
-            "</body></html>\n",
-        ]
-    )
-
-
-def _article(section: _Section, first_plot: int) -> Iterator[str]:
-    run, result = section.run, section.run.result
-    yield "<article>"
-    yield from _top(run)
-    if result["latency_ns"]:
-        yield "<h2>Latency</h2>"
-        yield _table(
-            ("percentile", "latency"),
-            [(n, show_ns(result["latency_ns"][n])) for n in _known(result["latency_ns"])],
-        )
-        yield f'<p class="quiet">{escape(str(result["latency_ns"].get("source", "")))}</p>'
-    yield '<div class="plots">'
-    for i, figure in enumerate(section.figures, first_plot):
-        yield f"<section><h2>{escape(figure.title)}</h2>"
-        yield f'<p class="quiet">{escape(figure.about)}</p>'
-        yield f'<div class="plot" id="plot-{i}"></div></section>'
-    yield "</div>"
-    yield "<h2>Settings</h2>"
-    yield _table(("setting", "value"), _flat(run.config))
-    yield "<h2>Machine</h2>"
-    yield _table(("what", "value"), _flat(run.environment))
+def _bottom(run: RunFiles) -> Iterator[str]:
+    for title, content in (
+        ("Settings", run.config),
+        ("Machine", run.environment),
+        ("Machine in the run", run.result.get("host") or {}),
+    ):
+        if content:
+            yield f"<h2>{title}</h2>"
+            yield table(("what", "value"), _flat(content))
     yield "<h2>Run it again</h2>"
-    path = shlex.quote(str(run.folder / results.CONFIG))
+    path = shlex.quote(str(run.folder.absolute() / results.CONFIG))
     yield f"<pre>{escape(f'python -m harness --config {path}')}</pre>"
-    yield "</article>"
 
 
-def _known(latency: Mapping[str, Any]) -> list[str]:
-    return [n for n in ("min", "mean", *PERCENTILES, "max") if latency.get(n) is not None]
-
-
-def _top(run: FinishedRun) -> Iterator[str]:
+def _top(run: RunFiles) -> Iterator[str]:
     """Verdict and why, doubts, headline, accuracy."""
     result = run.result
     verdict = str(result["verdict"])
@@ -151,6 +93,52 @@ def _top(run: FinishedRun) -> Iterator[str]:
     yield f"<p>{escape(_accuracy(result['accuracy']))}</p>"
 
 
+def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
+    latency, rates = result["latency_ns"], result["throughput_per_s"]
+    if latency:
+        known = [n for n in ("min", "mean", *PERCENTILES, "max") if latency.get(n) is not None]
+        yield "<h2>Latency</h2>"
+        rows = [(name, show_ns(latency[name])) for name in known]
+        yield table(("percentile", "latency"), rows, numbers=1)
+        yield f'<p class="quiet">{escape(str(latency.get("source", "")))}</p>'
+    if rates:
+        known = [n for n in ("asked", "scheduled", "completed") if rates.get(n) is not None]
+        yield "<h2>Throughput</h2>"
+        rows = [(name, f"{show_rate(rates[name])} /s") for name in known]
+        yield table(("samples", "rate"), rows, numbers=1)
+    yield from _power(result.get("power"), result.get("power_reason"))
+
+
+_POWER = ("source", "covers", "from", "energy", "mean", "peak", "idle", "a query", "a sample")
+
+
+def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
+    yield "<h2>Power</h2>"
+    if not power:
+        yield f'<p class="quiet">Not measured: {escape(str(reason))}.</p>'
+        return
+    yield table(_POWER, [_reading(one) for one in power["readings"]], numbers=6)
+    for one in power["missing"]:
+        yield f'<p class="quiet">{escape(one["source"])}: no reading: {escape(one["reason"])}.</p>'
+    about = f"{power['window']}, {show_ns(power['seconds'] * 1e9)}; {power['note']}"
+    yield f'<p class="quiet">{escape(about)}.</p>'
+
+
+def _reading(one: Mapping[str, Any]) -> list[str]:
+    idle = one["idle_watts"]
+    return [
+        one["source"],
+        one["domain"],
+        one["provenance"],
+        show_si(one["joules"], "J"),
+        show_si(one["mean_watts"], "W"),
+        show_si(one["peak_watts"], "W"),
+        "-" if idle is None else show_si(idle, "W"),
+        show_si(one["joules_per_query"], "J"),
+        show_si(one["joules_per_sample"], "J"),
+    ]
+
+
 def _quantity(quantity: Mapping[str, Any]) -> str:
     if quantity["unit"] == "ns":
         return show_ns(quantity["value"])
@@ -175,14 +163,6 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
             rows += _flat(value, f"{prefix}{key} ")
         elif value not in (None, "", []):
             told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            told = f"{value:.6g}" if isinstance(value, float) else told
             rows.append((f"{prefix}{key}", told))
     return rows
-
-
-def _table(heads: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    kind = ' class="number"' if heads[-1] == "latency" else ""
-    body = "".join(
-        f"<tr><td>{escape(name)}</td><td{kind}>{escape(value)}</td></tr>" for name, value in rows
-    )
-    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'

@@ -1,6 +1,7 @@
 "use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const narrow = window.matchMedia("(max-width: 40rem)");
 
 function themed(layout, printing) {
   const isDark = dark.matches && !printing;
@@ -8,14 +9,15 @@ function themed(layout, printing) {
   const grid = isDark ? "#343c44" : "#d9dfe4";
   const axis = (given) => ({
     gridcolor: grid, zerolinecolor: grid, automargin: true, ...given,
-    title: { text: given && given.title },
+    title: { text: given.title, standoff: 8 },
   });
   const made = {
-    ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: text, size: 12 },
+    ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: text, size: narrow.matches ? 10 : 12 },
     margin: { l: 55, r: 20, t: 30, b: 45 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
   };
-  for (const name of ["xaxis", "yaxis", "yaxis2"]) {
-    if (layout[name]) made[name] = axis(layout[name]);
+  for (const name of Object.keys(layout)) {
+    if (/^[xy]axis\d*$/.test(name)) made[name] = axis(layout[name]);
   }
   return made;
 }
@@ -27,7 +29,16 @@ function draw(printing) {
   });
 }
 
-draw(false);
-dark.addEventListener("change", () => draw(false));
-window.addEventListener("beforeprint", () => draw(true));
-window.addEventListener("afterprint", () => draw(false));
+if (window.Plotly) {
+  draw(false);
+  dark.addEventListener("change", () => draw(false));
+  narrow.addEventListener("change", () => draw(false));
+  window.addEventListener("beforeprint", () => draw(true));
+  window.addEventListener("afterprint", () => draw(false));
+} else {
+  for (const place of document.getElementsByClassName("plot")) {
+    place.style.height = "auto";
+    place.textContent = "Not drawn: plotly's script is not where it was beside this page. "
+      + "`python -m harness report RUN --standalone` makes one file that needs no other.";
+  }
+}

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -315,25 +317,48 @@ def test_a_results_folder_deleted_during_the_run_loses_no_number(tmp_path: Path)
     assert "p99" in done.printed
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
-def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[Path]:
+    """Mounted at `place`, or the test is skipped."""
+    place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", small],
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place],
         capture_output=True,
         check=False,
     )
     if mounted.returncode:
         pytest.skip("no right to mount here")
     try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_loses_no_number(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "200k") as small:
         done = run(*SERVER, "--target-qps", "3000", "--duration", "2s", "--out", f"{small}/r")
         assert done.status == 4
         assert "No space left on device" in done.said
         assert done.printed.startswith("INVALID")
         assert "p99" in done.printed
-    finally:
-        subprocess.run(["umount", "-l", small], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> None:
+    """There is room for all that was measured, and none for plotly's script of 4 MB."""
+    pytest.importorskip("plotly")
+    with small_disk(tmp_path / "small", "2m") as small:
+        done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{small}/r")
+        assert done.status == 0
+        assert result(small / "r")["verdict"] == "VALID"
+        line = (
+            f"harness: no report: {small}/r/report.html cannot be written: No space left on device"
+        )
+        assert line in done.said
+        assert "report " not in done.printed
+        assert check(small / "r") == []
+        assert [p.name for p in small.iterdir() if "plotly" in p.name] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")

@@ -1,0 +1,216 @@
+"""The reference dispatcher: how the same queries would have fared without any cost but the model's.
+
+Server: a queue first in, first out; whoever of the instances is free takes what waits, up to the
+largest batch, at once. Simulated over LoadGen's recomputed schedule with service times of bare loops
+(harness/service.py), so that what a run lost to its load generator shows apart from what any
+dispatcher would lose to queueing. Pure: a run's files in, numbers out.
+"""
+
+import heapq
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.plan import LoadPlan
+from harness.service import QUANTILES, ServiceTimes, together
+from harness.stages import STAGE_EDGES, STAGES, Completions
+from harness.stats import percentile_ns
+from harness.types import Array
+from harness.units import show_ns, show_rate
+
+LIMIT_QUERIES = 200_000
+"""The first so many of a run are simulated: a second or two of Python."""
+
+_SEED = 1
+DRIFT = 0.10
+"""Bare loops before and after the run that differ by more say that the machine has changed."""
+
+TIGHT = 1.15
+"""A run within this of the reference was not held back by its load generator."""
+
+
+class Simulated(NamedTuple):
+    """queue_ns, infer_ns: (queries,) int64, of each query."""
+
+    queue_ns: Array
+    infer_ns: Array
+
+
+def simulate(
+    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int
+) -> Simulated:
+    """scheduled_ns: (queries,) ascending. Service times are drawn with a fixed seed."""
+    draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
+    table = [service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)]
+    arrivals: list[int] = scheduled_ns.tolist()
+    free = [arrivals[0]] * instances if arrivals else []
+    started: list[int] = []
+    sizes: list[int] = []
+    first, count = 0, len(arrivals)
+    while first < count:
+        start = max(free[0], arrivals[first])
+        end = min(first + max_batch, count)
+        last = first + 1
+        while last < end and arrivals[last] <= start:
+            last += 1
+        heapq.heapreplace(free, start + table[last - first - 1][draws[first]])
+        started.append(start)
+        sizes.append(last - first)
+        first = last
+    batch_of = np.repeat(np.arange(len(sizes)), sizes)
+    begins = np.cumsum(sizes) - sizes if sizes else np.zeros(0, np.int64)
+    infer = [table[n - 1][draws[i]] for n, i in zip(sizes, begins.tolist(), strict=True)]
+    queue_ns = np.asarray(started, np.int64)[batch_of] - scheduled_ns
+    return Simulated(queue_ns, np.asarray(infer, np.int64)[batch_of])
+
+
+def report(
+    plan: LoadPlan, done: Completions, bare: Mapping[str, Any], spec: Mapping[str, int]
+) -> dict[str, Any]:
+    """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
+
+    spec: instances and max_batch of the run.
+    """
+    if "reason" in bare:
+        return {"reason": bare["reason"]}
+    before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
+    service = together(before, after)
+    found = {
+        "service_ns": [
+            {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
+            for n in service.sizes
+        ],
+        "batches": sum(service.counts),
+        "drift": _drift(before, after),
+    }
+    if plan.scenario == "server":
+        return found | _server(plan, done, service, spec)
+    if plan.scenario == "offline":
+        return found | _offline(done, service, spec)
+    return found | _streams(plan, done, service, spec["max_batch"])
+
+
+def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
+    """Of the medians, the median over the sizes: 0.1 means a tenth slower after the run."""
+    middle = QUANTILES // 2
+    return float(np.median(after.ns[:, middle] / before.ns[:, middle])) - 1.0
+
+
+def _server(
+    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Mapping[str, int]
+) -> dict[str, Any]:
+    percentile = plan.percentile or 0.99
+    scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
+    ideal = simulate(scheduled_ns, service, spec["instances"], spec["max_batch"])
+    ideal_ns = ideal.queue_ns + ideal.infer_ns
+    ours_ns = done.latency_ns[:LIMIT_QUERIES]
+    at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
+    at_ours = percentile_ns(np.sort(ours_ns), percentile)
+    return {
+        "what": f"p{percentile * 100:.10g}",
+        "unit": "ns",
+        "reference": at_ideal,
+        "ours": at_ours,
+        "ratio": at_ours / at_ideal,
+        "queries": len(scheduled_ns),
+        "lost_ns": _lost_ns(done, ours_ns, ideal, ideal_ns, percentile),
+    }
+
+
+def _lost_ns(
+    done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
+) -> dict[str, float]:
+    """stage -> mean ns by which it is longer here, over the slowest queries of each side.
+
+    The stages of one query sum to its latency, so these sum to the difference of the tails' means.
+    """
+    count = max(1, round(len(ours_ns) * (1 - percentile)))
+    ours_slowest = np.argpartition(ours_ns, -count)[-count:]
+    ideal_slowest = np.argpartition(ideal_ns, -count)[-count:]
+    lost = {}
+    for stage in STAGES:
+        begin, end = STAGE_EDGES[stage]
+        lost[stage] = float((done.columns[end] - done.columns[begin])[ours_slowest].mean())
+    lost["queue"] -= float(ideal.queue_ns[ideal_slowest].mean())
+    lost["infer"] -= float(ideal.infer_ns[ideal_slowest].mean())
+    return lost
+
+
+def _offline(done: Completions, service: ServiceTimes, spec: Mapping[str, int]) -> dict[str, Any]:
+    """The bare loop at the largest batch, every instance busy."""
+    took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
+    size = min(spec["max_batch"], len(done))
+    ours = len(done) * 1e9 / took_ns
+    bare = spec["instances"] * size * 1e9 / float(service.of(size).mean())
+    return {
+        "what": "samples/s",
+        "unit": "samples/s",
+        "reference": bare,
+        "ours": ours,
+        "ratio": ours / bare,
+    }
+
+
+def _streams(
+    plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int
+) -> dict[str, Any]:
+    """The bare loop over the batches of one query."""
+    samples = plan.samples_per_query
+    sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
+    bare_ns = sum(service.median_ns(size) for size in sizes)
+    latency_ns = done.latency_ns
+    whole = len(latency_ns) // samples * samples
+    ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
+    last = slice(samples - 1, whole, samples)  # its latency is the query's; the others are its queue
+    lost = {
+        stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
+        for stage, (begin, end) in STAGE_EDGES.items()
+    }
+    lost["infer"] -= service.median_ns(sizes[-1])
+    lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
+    return {
+        "what": "p50",
+        "unit": "ns",
+        "reference": bare_ns,
+        "ours": ours_ns,
+        "ratio": ours_ns / bare_ns,
+        "lost_ns": lost,
+    }
+
+
+def line(found: Mapping[str, Any], ceiling_per_s: float | None, rate_per_s: float | None) -> str:
+    """Was the load generator the bottleneck? One line for the table.
+
+    ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
+    """
+    if "reason" in found:
+        return f"no reference: {found['reason']}"
+    show = show_ns if found["unit"] == "ns" else _show_rate
+    ratio = found["ratio"]
+    told = f"{found['what']} {show(found['ours'])}, {ratio:.2f} x the reference's {show(found['reference'])}"
+    worse = ratio if found["unit"] == "ns" else 1 / ratio
+    if abs(found["drift"]) > DRIFT:
+        judged = f"not decidable: the model itself took {found['drift']:+.0%} after the run"
+    elif worse <= TIGHT:
+        judged = "the load generator was not the bottleneck"
+    else:
+        judged = "the load generator held it back" + _where(found.get("lost_ns"))
+    head = ""
+    if ceiling_per_s and rate_per_s:
+        head = (
+            f"; null backend here {_show_rate(ceiling_per_s)}, {ceiling_per_s / rate_per_s:.0f} x"
+        )
+    return f"{told}: {judged}{head}"
+
+
+def _where(lost_ns: Mapping[str, float] | None) -> str:
+    if not lost_ns:
+        return ""
+    most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
+    told = [f"{show_ns(lost_ns[name])} in {name}" for name in most if lost_ns[name] > 0]
+    return f", {', '.join(told)} more" if told else ""
+
+
+def _show_rate(per_s: float) -> str:
+    return f"{show_rate(per_s)}/s"

@@ -1,0 +1,52 @@
+"""A page as a real browser shows it, headless."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+_OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --enable-logging=stderr --hide-scrollbars "
+    "--virtual-time-budget=20000"
+)
+
+
+class Shown(NamedTuple):
+    """console: every line that the page's scripts caused there. drawn: plots with marks in them."""
+
+    console: list[str]
+    document: str
+    drawn: int
+
+
+def needs_chromium() -> pytest.MarkDecorator:
+    return pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
+
+
+def _browser(page: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(CHROMIUM), *_OPTIONS.split(), *more, page.absolute().as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+
+def shown(page: Path) -> Shown:
+    done = _browser(page, "--dump-dom")
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    plots = done.stdout.split('class="plot js-plotly-plot"')[1:]
+    layers = re.compile(r'class="(?:scatterlayer|barlayer)[^"]*"><g class="trace')
+    return Shown(console, done.stdout, sum(bool(layers.search(plot)) for plot in plots))
+
+
+def photograph(page: Path, picture: Path, *, width: int, height: int, dark: bool = False) -> Path:
+    """A PNG of the page from its top."""
+    theme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
+    _browser(page, f"--screenshot={picture}", f"--window-size={width},{height}", *theme)
+    return picture

@@ -1,0 +1,197 @@
+"""The reference dispatcher: simulated queueing against theory and against a plainer simulation."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.plan import LoadPlan, Seeds
+from harness.reference import line, report, simulate
+from harness.schedule import server_schedule_ns
+from harness.service import QUANTILES, ServiceTimes, batches_of, measure, together
+from harness.stages import STAGES, Completions
+from harness.types import Batch
+
+
+def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:
+    rows = np.repeat(np.asarray(ns, np.float64)[:, None], QUANTILES, axis=1)
+    return ServiceTimes(tuple(sizes or range(1, len(ns) + 1)), rows, (9,) * len(ns))
+
+
+def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[tuple[int, int]]:
+    """(queue, infer) a query, nanosecond by nanosecond: nothing in common with the one under test."""
+    busy_until = [0] * instances
+    waiting: list[int] = []
+    found = {}
+    now = 0
+    while len(found) < len(arrivals):
+        waiting += [i for i, at in enumerate(arrivals) if at == now]
+        while waiting and min(busy_until) <= now:
+            taken, waiting = waiting[: len(service_ns)], waiting[len(service_ns) :]
+            spent = service_ns[len(taken) - 1]
+            busy_until[busy_until.index(min(busy_until))] = now + spent
+            found |= {i: (now - arrivals[i], spent) for i in taken}
+        now += 1
+    return [found[i] for i in range(len(arrivals))]
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=30),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.integers(1, 3),
+)
+def test_queueing_is_what_a_simulation_by_the_clock_gives(
+    gaps: list[int], service_ns: list[int], instances: int
+) -> None:
+    arrivals = np.cumsum(gaps) - gaps[0]
+    found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
+    wanted = slowly(arrivals.tolist(), service_ns, instances)
+    assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_one_instance_without_batches_waits_as_queueing_theory_says(load: float) -> None:
+    """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
+    service_ns = 1_000_000
+    scheduled_ns = server_schedule_ns(200_000, load * 1e9 / service_ns, 7)
+    found = simulate(scheduled_ns, constant(service_ns), 1, 1)
+    wanted = service_ns * load / (2 * (1 - load))
+    assert found.queue_ns.mean() == pytest.approx(wanted, rel=0.05)
+
+
+def test_service_times_between_and_beyond_what_was_measured() -> None:
+    service = constant(10, 40, sizes=(1, 4))
+    assert [service.median_ns(size) for size in (1, 2, 3, 4, 8)] == [10, 20, 30, 40, 80]
+
+
+def test_before_and_after_are_one_measurement() -> None:
+    before, after = constant(10.0), constant(30.0)
+    both = together(before, after)
+    assert (both.ns[0, 0], both.ns[0, -1], both.counts) == (10, 30, (18,))
+    assert both.ns.mean() == pytest.approx(20)
+    assert ServiceTimes.from_json(both.to_json()).sizes == (1,)
+
+
+class Counting:
+    """A backend that notes who calls it at the same time."""
+
+    def __init__(self, at_once: list[int]) -> None:
+        self._at_once = at_once
+        self.sizes: list[int] = []
+
+    def infer(self, batch: Batch) -> Any:
+        self.sizes.append(len(batch.indices))
+        self._at_once.append(threading.active_count())
+        time.sleep(0.002)
+
+
+class Plain:
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return Batch(tuple(indices), {})
+
+
+def test_bare_loops_keep_every_instance_busy_at_once() -> None:
+    at_once: list[int] = []
+    others = threading.active_count()
+    backends: Any = [Counting(at_once), Counting(at_once)]
+    dataset: Any = Plain()
+    batches = batches_of(dataset, [5, 6, 7], [1, 2, 4])
+    assert [[b.indices for b in alike] for alike in batches] == [
+        [(5,), (6,), (7,)],
+        [(5, 6), (7, 5)],
+        [(5, 6, 7, 5)],
+    ]
+    service = measure(backends, batches, 0.06)
+    assert service.sizes == (1, 2, 4)
+    assert min(service.counts) >= 2 * 3
+    assert max(at_once) == others + 2
+    assert all(set(b.sizes) == {1, 2, 4} for b in backends)
+    assert service.ns.min() >= 2e6
+
+
+def test_bare_loops_raise_what_a_backend_raises() -> None:
+    class Broken:
+        def infer(self, _batch: Batch) -> Any:
+            raise ValueError("no")
+
+    backends: Any = [Broken(), Broken()]
+    with pytest.raises(ValueError, match=r"^no$"):
+        measure(backends, [[Batch((0,), {})]], 0.01)
+
+
+def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
+    return LoadPlan(
+        scenario=scenario,
+        accuracy=False,
+        query_count=10,
+        journal_samples=10 * samples_per_query,
+        total_count=10,
+        performance_count=10,
+        seeds=Seeds(1, 2, 3),
+        samples_per_query=samples_per_query,
+        **more,
+    )
+
+
+def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
+    """Every sample alone in its batch, each stage as long as said."""
+    at = np.asarray(scheduled_ns, np.int64)
+    columns = {"order": np.arange(len(at)), "scheduled_ns": at}
+    names = ("entry", "taken", "gathered", "inferred", "postprocessed", "completed")
+    for stage, name in zip(STAGES, names, strict=True):
+        at = at + spent_ns.get(stage, 0)
+        columns[f"{name}_ns"] = at
+    return Completions(columns, len(at), True)
+
+
+BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
+SPEC = {"instances": 1, "max_batch": 1}
+
+
+def test_what_a_server_run_lost_sums_to_its_tail() -> None:
+    done = completions(np.arange(100) * 1000, issue_delay=5, queue=20, infer=130, complete=7)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
+    assert (found["reference"], found["ours"], found["ratio"]) == (100, 162, 1.62)
+    lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
+    assert found["lost_ns"] == lost | {"complete": 7}
+    assert line(found, 3000.0, 1000.0) == (
+        "p99 162 ns, 1.62 x the reference's 100 ns: the load generator held it back, 30 ns in infer, "
+        "20 ns in queue more; null backend here 3,000/s, 3 x"
+    )
+
+
+def test_offline_is_held_against_the_bare_loop() -> None:
+    done = completions(np.zeros(50, np.int64), infer=1_000_000)
+    bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
+    found = report(plan("offline"), done, bare, {"instances": 2, "max_batch": 1})
+    assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
+    assert "held it back" in line(found, None, None)
+
+
+def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
+    done = completions(np.repeat(np.arange(5) * 1000, 2), infer=100, postprocess=10)
+    columns = dict(done.columns)
+    second = np.tile([0, 110], 5)
+    for name in columns.keys() - {"order", "scheduled_ns", "entry_ns"}:
+        columns[name] = columns[name] + second
+    found = report(plan("multi-stream", 2), Completions(columns, 10, True), BARE, SPEC)
+    assert (found["reference"], found["ours"]) == (pytest.approx(200), 220)
+    assert found["lost_ns"]["queue"] == pytest.approx(10)
+    assert found["lost_ns"]["postprocess"] == 10
+
+
+def test_a_machine_that_changed_decides_nothing() -> None:
+    found = report(plan("single-stream"), completions(np.arange(9) * 1000, infer=100), BARE, SPEC)
+    assert found["drift"] == pytest.approx(2 / 9)
+    assert "not decidable: the model itself took +22% after the run" in line(found, None, None)
+
+
+def test_no_reference_says_why() -> None:
+    found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
+    assert line(found, None, None) == "no reference: the backend broke"
