@@ -155,12 +155,13 @@ def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path
     assert done.status == 0, done.printed + done.said
     assert _empty(server, name) - MAYBE == set()
     _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
-    joules = f'harness_energy_joules_total{{run="{name}", source="rapl:package-0"}}'
-    (counted,) = server.now(f"max_over_time({joules}[2m])")
-    (reading,) = (
-        r for r in result(tmp_path / name)["power"]["readings"] if r["source"] == "rapl:package-0"
-    )
-    assert float(counted["value"][1]) >= reading["joules"], "idle time and loading are in it, too"
+    # The counters have idle time and loading in them, too. A busy machine may have left gaps, in
+    # which case the result has no reading, with the reason.
+    power = result(tmp_path / name)["power"] or {"readings": []}
+    for reading in power["readings"]:
+        joules = f'harness_energy_joules_total{{run="{name}", source="{reading["source"]}"}}'
+        (counted,) = server.now(f"max_over_time({joules}[2m])")
+        assert float(counted["value"][1]) >= reading["joules"]
     assert server.since(f'ALERTS{{run="{name}", alertname="RunInvalid"}}', 60) == []
     assert server.since(f'run:harness_queries_completed:rate5s{{run="{name}"}}', 40)
 

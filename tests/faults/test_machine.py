@@ -4,12 +4,11 @@ import os
 import shlex
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -360,17 +359,6 @@ def test_a_disk_that_is_full_under_the_report_leaves_the_run(tmp_path: Path) -> 
         assert "report " not in done.printed
         assert check(small / "r") == []
         assert [p.name for p in small.iterdir() if "plotly" in p.name] == []
-
-
-@pytest.mark.slow
-def test_a_locked_database_costs_a_line_and_no_run(tmp_path: Path) -> None:
-    """It is waited for, 5 s; the run's own folder has everything."""
-    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r")
-    assert done.status == 0
-    assert "runs.sqlite: the run was not added: database is locked" in done.said
-    assert check(tmp_path / "r") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
