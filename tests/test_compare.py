@@ -282,6 +282,16 @@ def test_numbers_a_core_a_watt_and_a_price(
     assert "500 mJ" in table
 
 
+def test_a_cheaper_machine_makes_no_run_better(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", str(runs / "fast"), str(runs / "fast"), "--price", "200/h,1/h", "--json"]
+    assert main(words) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["changes"]["samples_per_price"]["verdict"] == "better"
+    assert found["verdict"] == SAME
+
+
 def test_energy_of_different_sources_is_not_compared(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

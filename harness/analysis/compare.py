@@ -29,6 +29,8 @@ MEASURED_NOISE = 0.02
 
 _MACHINE_DOUBTS = frozenset(("noisy-machine", "steal", "throttled", "busy-machine", "drift"))
 
+_APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
+
 _HEADLINES = {
     "single-stream": "p90",
     "multi-stream": "p99",
@@ -60,8 +62,8 @@ class Change(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Of the run, not of one stage."""
-        return self.name.partition(".")[0] not in STAGES
+        """Of the run: not of one stage, and not divided by what the machine has or costs."""
+        return self.name.partition(".")[0] not in _APART
 
 
 class Comparison(NamedTuple):

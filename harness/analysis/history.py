@@ -74,7 +74,7 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
     told = f"{len(members)} runs on {host} with the dataset {dataset}"
     told += f", {invalid} of them INVALID" if invalid else ""
     told += f", {removed} whose folders are gone" if removed else ""
-    yield f'<p class="quiet">{escape(told)}. Settings may differ from run to run: `compare` says'
+    yield f'<p class="quiet">{escape(told)}. Settings may differ from run to run: compare says'
     yield "how, and whether a change is more than noise.</p>"
 
 

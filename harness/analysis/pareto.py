@@ -65,7 +65,7 @@ def _article(
     about = (
         f"{len(members)} VALID runs on {host}, {front} of them on the front: no other run is at "
         "least as good in every number that they measured, and better in one. Points are single "
-        "runs: whether two of them differ by more than noise is what `compare` says."
+        "runs: whether two of them differ by more than noise is what compare says."
     )
     head = [
         f"<h1>{escape(f'{scenario} · {task}')}</h1>",
