@@ -271,6 +271,23 @@ def test_a_run_that_the_harness_refuses_ends_the_session_as_it_would_end_alone(
 
 
 @pytest.mark.slow
+def test_an_invalid_run_is_measured_to_its_end_beside_other_meters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
+    arguments = [*SHORT, "--slo", "p90=1ns", "--meter", "estimate", *meter(power_dev), "--json"]
+    assert main([*arguments, "--quiet", "--out", str(out)]) == 4
+    content = result(out)
+    assert json.loads(capsys.readouterr().out)["power"] == content["power"]
+    assert "slo-missed" in [r["code"] for r in content["reasons"]]
+    power = content["power"]
+    found = {row["source"] for row in [*power["readings"], *power["missing"]]}
+    assert found == {"ptdaemon", "estimate:cpu"}
+    assert power["readings"][0]["mean_watts"] == 50.0
+    assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_the_client_and_the_run_that_it_made(tmp_path: Path) -> None:
     """The run saves what it has; its folder is kept."""
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
