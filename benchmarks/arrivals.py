@@ -16,7 +16,8 @@ from benchmarks import pairs
 from benchmarks.command import Noise, Run, harness
 from benchmarks.pairs import Estimate, Verdict, estimate, ratio
 from benchmarks.report import Row, command
-from harness.cli import main as harness_main
+from harness.profiles import lines
+from harness.schedule import server_schedule_ns
 
 SECONDS = 5
 SEED = 20261121
@@ -44,9 +45,8 @@ def replayed(backend: str, model: str, rate: int, count: int, noise: Noise) -> l
     runs: dict[str, list[Run]] = {"replayed": [], "LoadGen": []}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loadgen.csv"
-        asked = ("--rate", str(rate), "--duration", f"{SECONDS}s", "--seed", str(SEED))
-        if harness_main(["arrivals", "loadgen", *asked, "--out", str(path)]):
-            raise RuntimeError("no schedule was written")
+        after_ns = server_schedule_ns(rate * SECONDS, rate, SEED)
+        path.write_text("\n".join(lines(after_ns, "LoadGen's")), encoding="ascii")
         theirs = (
             *("--target-qps", str(rate), "--queries", str(rate * SECONDS), "--seed", str(SEED)),
         )
