@@ -76,7 +76,11 @@ _OVERRIDDEN = {
         "instances",
         "threads",
         "max_batch",
+        "dispatch",
+        "batch_wait_ns",
     ),
+    "pin": ("oversubscribe",),
+    "oversubscribe": ("pin",),
 }
 
 
