@@ -172,12 +172,6 @@ class RunConfig:
         default=False,
         group="how to answer",
     )
-    processes: bool = option(
-        "each instance in a process of its own: for what holds the GIL, or shares its threads",
-        flag=True,
-        default=False,
-        group="how to answer",
-    )
     dispatch: str = option(
         "server: greedy takes what waits, deadline what keeps the SLO (default greedy)",
         choices=DISPATCHES,
@@ -221,7 +215,8 @@ class RunConfig:
         group="how to answer",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "passed to the backend, e.g. compile=off; format=NAME chooses the model's file (repeatable)",
+        "passed to the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
+        "puts each instance into a process of its own (repeatable)",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",

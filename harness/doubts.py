@@ -143,7 +143,7 @@ def pin_doubts(
                 "not-pinned",
                 f"--pin: {outside} of {threads} threads that computed for instance {instance} may "
                 f"leave its processors ({where}): backend {backend!r} shares threads between "
-                "instances: --processes gives each its own",
+                "instances: --backend-option processes=on gives each its own",
             )
             return
 

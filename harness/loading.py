@@ -15,7 +15,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.hooks import check_hook
 from harness.layout import Instances
 from harness.manifest import Model, load_model
-from harness.parse import HUB
+from harness.parse import HUB, parse_on_off
 from harness.pinning import running_on
 from harness.processes import SeparateInstance
 from harness.types import (
@@ -31,7 +31,10 @@ from harness.types import (
 )
 
 FORMAT_OPTION = "format"
-"""The one backend option that is not the backend's: which of the model's files it is given."""
+"""No backend's own: which of the model's files it is given."""
+
+PROCESSES_OPTION = "processes"
+"""No backend's own, either: on puts each instance into a process of its own."""
 
 
 @contextmanager
@@ -107,19 +110,23 @@ def open_backends(
     options = dict(config.backend_option)
     if getattr(cls, "formats", ()):
         options.pop(FORMAT_OPTION, None)
+    try:
+        in_processes = parse_on_off(options.pop(PROCESSES_OPTION, "off"))
+    except ValueError as e:
+        raise ConfigError(f"--backend-option {PROCESSES_OPTION}: {e}") from None
     setup = BackendSetup(
         model=path,
         model_name=model.name,
         inputs=model.inputs,
         threads=spec.threads,
-        instances=1 if config.processes else spec.instances,
+        instances=1 if in_processes else spec.instances,
         max_batch=spec.max_batch,
         owns_cores=spec.owns_cores,
         device=config.device,
         provider=config.provider,
         options=options,
     )
-    if config.processes:
+    if in_processes:
         cls = partial(SeparateInstance, config.backend)
     backends: list[Backend] = []
     for i in range(spec.instances):

@@ -19,6 +19,7 @@ from harness.types import BackendSetup, Batch, HasOutputs, HasSignature
 from tests.faults.command import SERVER, SHORT, codes, result, run
 
 DIGITS = load_model("digits")
+PROCESSES = ("--backend-option", "processes=on")
 PLUGIN = '''
 import os, time
 import numpy as np
@@ -147,7 +148,7 @@ def test_the_process_is_gone_after_its_instance(plugin: str) -> None:
 
 
 def test_a_run_with_instances_in_processes_is_valid(tmp_path: Path) -> None:
-    arguments = (*SERVER, *SHORT, "--processes", "--oversubscribe", "--instances", "2")
+    arguments = (*SERVER, *SHORT, *PROCESSES, "--oversubscribe", "--instances", "2")
     done = run(*arguments, "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
     found = result(tmp_path / "r")
@@ -156,11 +157,17 @@ def test_a_run_with_instances_in_processes_is_valid(tmp_path: Path) -> None:
     assert check(tmp_path / "r") == []
 
 
+def test_neither_on_nor_off_is_one_line(tmp_path: Path) -> None:
+    done = run(*SERVER, *SHORT, "--backend-option", "processes=2", "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert done.said.endswith("--backend-option processes: '2' is neither on nor off\n")
+
+
 @pytest.mark.slow
 def test_a_run_whose_instance_dies_is_invalid(tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(DIES)
     done = run(
-        *(*SERVER, *SHORT, "--mode", "performance", "--instances", "1", "--processes"),
+        *(*SERVER, *SHORT, "--mode", "performance", "--instances", "1", *PROCESSES),
         *("--backend", f"{tmp_path}/dies.py:Dies", "--out", f"{tmp_path}/r"),
     )
     assert done.status == 4, done.said + done.printed
