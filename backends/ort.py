@@ -33,7 +33,9 @@ _GRAPH_LEVELS = {
 class OrtBackend(FrameworkBackend):
     """One session.
 
-    spinning: idle threads burn their cores for lower latency. graph: how far the graph is
+    spinning: idle threads burn their cores for lower latency; auto: where the cores are this
+    instance's alone (--pin), as elsewhere it takes five times the CPU between sparse queries and
+    starves the others. graph: how far the graph is
     optimised. arena: memory is kept between batches. io_binding: outputs stay in ONNX Runtime's
     memory until they are copied out. share_weights: the instances of this process hold the
     weights once; kernels then read them as they lie in the file, which can cost speed, and
@@ -44,7 +46,7 @@ class OrtBackend(FrameworkBackend):
     title = "ONNX Runtime"
     formats = ("onnx",)
     options: ClassVar[Choices] = {
-        "spinning": ("off", "on"),
+        "spinning": ("auto", "off", "on"),
         "graph": tuple(_GRAPH_LEVELS),
         "arena": ("on", "off"),
         "io_binding": ("off", "on"),
@@ -105,8 +107,7 @@ class OrtBackend(FrameworkBackend):
         options.inter_op_num_threads = 1
         options.graph_optimization_level = _GRAPH_LEVELS[self._option["graph"]]
         options.enable_cpu_mem_arena = self._option["arena"] == "on"
-        # Spinning costs five times the CPU between sparse queries and starves the other instances.
-        spinning = "1" if self._option["spinning"] == "on" else "0"
+        spinning = "1" if self._spins else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         if self._weights is not None:
             # Prepacking would give each session a copy in its own layout again.
@@ -114,6 +115,11 @@ class OrtBackend(FrameworkBackend):
             for name, value in self._weights.values.items():
                 options.add_initializer(name, value)
         return options
+
+    @property
+    def _spins(self) -> bool:
+        asked = self._option["spinning"]
+        return asked == "on" or (asked == "auto" and self._setup.owns_cores)
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         if self._binding is not None:
@@ -137,7 +143,7 @@ class OrtBackend(FrameworkBackend):
             "device": self._session.get_providers()[0],
             "precision": sorted({i.dtype for i in self._inputs}),
             "threads": options.intra_op_num_threads,
-            "spinning": self._option["spinning"] == "on",
+            "spinning": self._spins,
             "graph": self._option["graph"],
             "arena": options.enable_cpu_mem_arena,
             "io_binding": self._binding is not None,

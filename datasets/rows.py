@@ -111,6 +111,13 @@ class RaggedRows:
             {name: self._gather([rows[p] for p in positions]) for name, rows in self._rows.items()},
         )
 
+    def lengths(self, indices: Sequence[int]) -> Array:
+        """(n,) numbers in each sample, of all inputs together."""
+        sizes = np.sum([[row.data.size for row in rows] for rows in self._rows.values()], axis=0)
+        positions = np.asarray(self._position)[np.asarray(indices)]
+        found: Array = sizes[positions]
+        return found
+
     def _gather(self, rows: Sequence["_RaggedRow"]) -> Array:
         shapes = {row.shape for row in rows}
         if len(shapes) == 1:

@@ -74,6 +74,9 @@ class SyntheticDataset:
         self._ragged.unload(indices)
         self._equal.unload(indices)
 
+    def lengths(self, indices: Sequence[int]) -> Array | None:
+        return self._ragged.lengths(indices) if self._lengths else None
+
     def _draw(self, name: str, index: int) -> Array:
         """One sample: floats standard normal, integers 0 or 1, valid for most models."""
         dtype, declared = np.dtype(self._specs[name].dtype), self._shapes[name]

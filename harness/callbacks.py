@@ -1,17 +1,20 @@
 """LoadGen's callbacks, in the measured process. None may raise: LoadGen would crash."""
 
 import gc
+import os
 import resource
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.clock import wall_offset_ns
 from harness.dispatch import WORKER, Dispatcher
+from harness.family import children_cpu_s
 from harness.journal import Journal
+from harness.pinning import run_on
 from harness.types import Dataset
 
 Die = Callable[[BaseException], None]
@@ -19,30 +22,44 @@ Die = Callable[[BaseException], None]
 
 
 class SampleCallbacks:
-    """load and unload of the dataset's samples, and what the run used between them."""
+    """load and unload of the dataset's samples, and what the run used between them.
 
-    def __init__(self, dataset: Dataset, journal: Journal, die: Die) -> None:
+    LoadGen calls both on the thread that issues; that one is on `cpus` (() for any) from the end
+    of load on, when LoadGen and the dataset have started the threads that are not to share them.
+    """
+
+    def __init__(
+        self, dataset: Dataset, journal: Journal, die: Die, cpus: Sequence[int] = ()
+    ) -> None:
+        self._cpus = cpus
+        self._anywhere = tuple(os.sched_getaffinity(0)) if cpus else ()
         self._dataset = dataset
         self._journal = journal
         self._die = die
         self._rss_before_bytes = _rss_bytes()
         self._start: dict[str, float] | None = None
         self._end: dict[str, float] | None = None
+        self._cyclic_garbage = 0
 
     def load(self, indices: list[int]) -> None:
         self._journal.loading = True
+        run_on(self._anywhere)
         try:
             self._dataset.load(indices)
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
             self._die(e)
         gc.collect()
-        gc.freeze()
+        gc.freeze()  # what is there stays: no later collection looks at it
+        gc.disable()
+        run_on(self._cpus)
         self._start = self._start or _usage()
         self._journal.loading = False
 
     def unload(self, indices: list[int]) -> None:
         self._end = _usage()
         self._journal.loading = True  # until the next set is there, or the logs are written
+        self._cyclic_garbage += gc.collect()
+        gc.enable()
         try:
             self._dataset.unload(indices)
         except BaseException:  # noqa: BLE001 - every answer was given: only worth a note
@@ -54,6 +71,7 @@ class SampleCallbacks:
         start = self._start or end
         return {k: end[k] - start[k] for k in end} | {
             "rss_before_bytes": self._rss_before_bytes,
+            "cyclic_garbage_objects": self._cyclic_garbage,
             "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
 
@@ -80,10 +98,10 @@ def no_worker_dies_alone(die: Die) -> None:
 
 
 def _usage() -> dict[str, float]:
-    """Of this process so far; wall_offset_ns grows only when the wall clock is stepped or slewed."""
+    """Of this process so far, its children's CPU time included; wall_offset_ns grows only when the wall clock is stepped or slewed."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "cpu_s": used.ru_utime + used.ru_stime,
+        "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),
         "wall_s": time.monotonic(),
         "wall_offset_ns": wall_offset_ns(),
         "voluntary_switches": used.ru_nvcsw,

@@ -83,7 +83,11 @@ _OVERRIDDEN = {
         "instances",
         "threads",
         "max_batch",
+        "dispatch",
+        "batch_wait_ns",
     ),
+    "pin": ("oversubscribe",),
+    "oversubscribe": ("pin",),
 }
 
 

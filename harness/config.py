@@ -26,7 +26,7 @@ from harness.parse import (
     parse_slo,
     positive,
 )
-from harness.units import NS_PER_S, write_duration
+from harness.units import NS_PER_S, parse_duration_ns, write_duration
 
 SCHEMA_VERSION = 1
 """Of config.yaml and result.json; a file from a newer version is refused."""
@@ -37,6 +37,7 @@ MAX_BATCH = 65_535
 MAX_CONCURRENCY = 1_000_000
 
 MODES = ("performance", "accuracy", "both")
+DISPATCHES = ("greedy", "deadline")
 
 
 MAX_SEED = 2**64 - 1
@@ -173,6 +174,33 @@ class RunConfig:
         metavar="N",
         group="how to answer",
     )
+    oversubscribe: bool = option(
+        "allow more threads than can compute at the same time",
+        flag=True,
+        default=False,
+        group="how to answer",
+    )
+    pin: bool = option(
+        "put each instance's threads on cores of its own",
+        flag=True,
+        default=False,
+        group="how to answer",
+    )
+    dispatch: str = option(
+        "server: greedy takes what waits, deadline what keeps the SLO (default greedy)",
+        choices=DISPATCHES,
+        default="greedy",
+        metavar="NAME",
+        group="how to answer",
+    )
+    batch_wait_ns: int = option(
+        "server: how long a sample may wait for others to fill its batch, e.g. 500us (default 0s)",
+        name="batch_wait",
+        parse=parse_duration_ns,
+        default=0,
+        metavar="TIME",
+        group="how to answer",
+    )
     device: str = option(
         "cpu or cuda (default cpu); a backend that has it not refuses it",
         choices=("cpu", "cuda"),
@@ -201,7 +229,8 @@ class RunConfig:
         group="how to answer",
     )
     backend_option: tuple[tuple[str, str], ...] = option(
-        "passed to the backend, e.g. compile=off; format=NAME chooses the model's file (repeatable)",
+        "passed to the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
+        "puts each instance into a process of its own (repeatable)",
         parse=parse_key_value,
         many=True,
         metavar="KEY=VALUE",
@@ -281,6 +310,8 @@ class RunConfig:
             names = [name for name, _ in given]
             for name in sorted({n for n in names if names.count(n) > 1}):
                 yield f"{flag} {name} is given twice: keep one"
+        if self.pin and self.oversubscribe:
+            yield "--pin gives each thread a core: drop it, or --oversubscribe"
         if self.user_conf is not None and not self.mlperf:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.no_metrics and (self.metrics is not None or self.metrics_linger_ns):
@@ -312,6 +343,12 @@ class RunConfig:
         name = self.scenario
         if self.target_qps is not None and name != "server":
             yield f"--target-qps is the arrival rate of --scenario server: drop it for {name}"
+        for flag, given in (
+            ("--dispatch deadline", self.dispatch != "greedy"),
+            ("--batch-wait", self.batch_wait_ns),
+        ):
+            if given and name != "server":
+                yield f"{flag} is how --scenario server makes batches: drop it for {name}"
         if self.samples_per_query is not None and name != "multi-stream":
             yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {name}"
         if name.endswith("stream") and (self.instances or 1) > 1:

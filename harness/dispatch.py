@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from harness.answers import AnswerRow, Answers
 from harness.clock import wall_ns
 from harness.journal import Issuer, Writer
+from harness.ordering import Lengths, by_length
+from harness.pinning import run_on
 from harness.postprocess import Postprocess
 from harness.types import Backend, Dataset
 
@@ -45,7 +47,10 @@ class Responder(Protocol):
 
 
 class Instance:
-    """One copy of the model and what it needs to answer. Used by one thread at a time."""
+    """One copy of the model and what it needs to answer. Used by one thread at a time.
+
+    cpus: the logical processors of that thread, () for any.
+    """
 
     __slots__ = (
         "_failures",
@@ -57,6 +62,7 @@ class Instance:
         "_row_shape",
         "_to_batch",
         "_write",
+        "cpus",
     )
 
     def __init__(
@@ -68,7 +74,9 @@ class Instance:
         writer: Writer,
         row: AnswerRow,
         failures: Failures,
+        cpus: Sequence[int] = (),
     ) -> None:
+        self.cpus = cpus
         self._infer = backend.infer
         self._to_batch = dataset.batch
         self._postprocess, self._has_nan = postprocess
@@ -145,7 +153,7 @@ class _Workers:
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
-            threading.Thread(target=self._work, args=(i,), name=f"{WORKER}{n}", daemon=True)
+            threading.Thread(target=self._start, args=(i,), name=f"{WORKER}{n}", daemon=True)
             for n, i in enumerate(instances)
         ]
 
@@ -160,6 +168,10 @@ class _Workers:
     def __len__(self) -> int:
         return len(self._threads)
 
+    def _start(self, instance: Instance) -> None:
+        run_on(instance.cpus)
+        self._work(instance)
+
     def _work(self, instance: Instance) -> None:
         raise NotImplementedError
 
@@ -170,18 +182,28 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 class SlicedDispatcher(_Workers):
     """Offline: all samples come in one call; workers take slices of it from one shared counter.
 
-    A range iterator is that counter: taking the next value is one step under the GIL.
+    A range iterator is that counter: taking the next value is one step under the GIL. Samples that
+    differ in length are first put into batches of their like; the time it takes counts.
     """
 
-    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        max_batch: int,
+        issuer: Issuer,
+        lengths: Lengths | None = None,
+    ) -> None:
         super().__init__(instances)
         self._max_batch = max_batch
         self._issued = issuer.issued
+        self._lengths = lengths if max_batch > 1 else None
         self._jobs: SimpleQueue[_Slices | None] = SimpleQueue()
         self.start()
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         first = self._issued(len(ids), wall_ns())
+        if self._lengths is not None:
+            ids, indices = by_length(ids, indices, self._lengths(indices), self._max_batch)
         starts = iter(range(0, len(ids), self._max_batch))
         for _ in range(len(self)):
             self._jobs.put((ids, indices, first, starts))

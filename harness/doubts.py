@@ -1,6 +1,6 @@
 """What makes a VALID run hard to believe: a closed list, each with its numbers. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -118,6 +118,30 @@ def machine_doubts(
         )
     if others is not None and others > OTHERS_SHARE:
         yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
+
+
+def pin_doubts(
+    backend: str,
+    pinned: Sequence[Sequence[int]],
+    placed: Sequence[tuple[int | None, int | None]],
+) -> Iterator[Reason]:
+    """--pin was asked for, and what computes is not, or not known to be, where it should be.
+
+    placed: of each instance the threads that computed, and those of them that may run elsewhere.
+    """
+    for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
+        where = ", ".join(map(str, cpus))
+        if threads is None:
+            yield Reason("not-pinned", "--pin: this kernel does not tell which threads computed")
+            return
+        if outside:
+            yield Reason(
+                "not-pinned",
+                f"--pin: {outside} of {threads} threads that computed for instance {instance} may "
+                f"leave its processors ({where}): backend {backend!r} shares threads between "
+                "instances: --backend-option processes=on gives each its own",
+            )
+            return
 
 
 def power_doubts(why: str) -> Iterator[Reason]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from harness import cgroup
+from harness import cgroup, cores
 from harness.stats import percentile_ns
 from harness.units import NS_PER_MS
 
@@ -42,13 +42,6 @@ PACKAGES = (
     "pillow",
     "mlperf-harness",
 )
-
-
-def cores() -> int:
-    """Cores this process may use: the affinity mask, cut by the cgroup's quota, at least 1."""
-    available = len(os.sched_getaffinity(0))
-    limit = cgroup.cpu_limit()
-    return available if limit is None else min(available, max(1, int(limit)))
 
 
 def available_memory_bytes() -> int:
@@ -138,13 +131,15 @@ def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | N
 
 def fingerprint() -> Mapping[str, Any]:
     """environment.json: machine, system, versions, settings that change speed."""
+    here = cores.available()
     return {
         "machine": {
             "host": platform.node() or None,
             "cpu": _cpu_model(),
             "architecture": platform.machine(),
             "cores_online": os.cpu_count(),
-            "cores_usable": cores(),
+            "cores_usable": here.threads,
+            "cores_physical": len(here.groups),
             "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
             "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
             or None,

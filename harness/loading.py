@@ -1,8 +1,10 @@
 """Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ from harness.cache import cache_dir
 from harness.config import RunConfig
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.hooks import check_hook
+from harness.layout import Instances
 from harness.manifest import Model, load_model
-from harness.parse import HUB
+from harness.parse import HUB, parse_on_off
+from harness.pinning import running_on
+from harness.processes import SeparateInstance
 from harness.types import (
     Backend,
     BackendSetup,
@@ -26,7 +31,10 @@ from harness.types import (
 )
 
 FORMAT_OPTION = "format"
-"""The one backend option that is not the backend's: which of the model's files it is given."""
+"""No backend's own: which of the model's files it is given."""
+
+PROCESSES_OPTION = "processes"
+"""No backend's own, either: on puts each instance into a process of its own."""
 
 
 @contextmanager
@@ -90,28 +98,44 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
 
 
 def open_backends(
-    config: RunConfig, model: Model, path: Path | None, spec: Mapping[str, int], stack: ExitStack
+    config: RunConfig,
+    model: Model,
+    path: Path | None,
+    spec: Instances,
+    stack: ExitStack,
+    load_s: list[float] | None = None,
 ) -> list[Backend]:
-    """spec: instances, threads of each, max_batch in samples. `stack` closes them."""
-    cls = registry.load("backend", config.backend)
+    """`stack` closes them. load_s: gets the seconds that each took to load."""
+    cls: Callable[[BackendSetup], Backend] = registry.load("backend", config.backend)
     options = dict(config.backend_option)
     if getattr(cls, "formats", ()):
         options.pop(FORMAT_OPTION, None)
+    try:
+        in_processes = parse_on_off(options.pop(PROCESSES_OPTION, "off"))
+    except ValueError as e:
+        raise ConfigError(f"--backend-option {PROCESSES_OPTION}: {e}") from None
     setup = BackendSetup(
         model=path,
         model_name=model.name,
         inputs=model.inputs,
-        threads=spec["threads"],
-        instances=spec["instances"],
-        max_batch=spec["max_batch"],
+        threads=spec.threads,
+        instances=1 if in_processes else spec.instances,
+        max_batch=spec.max_batch,
+        owns_cores=spec.owns_cores,
         device=config.device,
         provider=config.provider,
         options=options,
     )
-    backends = []
-    for _ in range(spec["instances"]):
-        with plugin(f"backend {config.backend!r}, loading {model.name!r},"):
+    if in_processes:
+        cls = partial(SeparateInstance, config.backend)
+    backends: list[Backend] = []
+    for i in range(spec.instances):
+        start = time.monotonic()
+        cpus = spec.pinned[i] if spec.pinned else ()
+        with plugin(f"backend {config.backend!r}, loading {model.name!r},"), running_on(cpus):
             backends.append(stack.enter_context(cls(setup)))
+        if load_s is not None:
+            load_s.append(time.monotonic() - start)
     return backends
 
 

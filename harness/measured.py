@@ -10,34 +10,28 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
-import ctypes
 import os
-import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from harness.answers import AnswerRow
+from harness import registry
 from harness.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.channel import Channel
 from harness.config import RunConfig, from_plain
-from harness.dispatch import (
-    Dispatcher,
-    Failures,
-    InlineDispatcher,
-    Instance,
-    QueuedDispatcher,
-    SlicedDispatcher,
-)
+from harness.dispatch import Dispatcher, Failures, Instance
+from harness.dispatching import NAMES, dispatcher_class, make_dispatcher
 from harness.errors import HarnessError, PluginUnavailable, one_line
+from harness.family import die_with_parent
 from harness.hooks import load_hook
 from harness.journal import Journal
+from harness.layout import Instances
 from harness.loadgen import Callbacks, responder_for, settings_for, start_test
 from harness.loading import (
     batch_in_file,
@@ -46,35 +40,22 @@ from harness.loading import (
     model_file,
     open_backends,
     open_dataset,
-    plugin,
     samples_held,
 )
 from harness.manifest import Model, load_model
 from harness.modelfiles import size_bytes
 from harness.plan import LoadPlan
-from harness.postprocess import Postprocess, check, flat, postprocessor
+from harness.postprocess import check, postprocessor
+from harness.rehearsal import Rehearsal
 from harness.scheduler import Scheduler, scheduler_for
-from harness.sharing import LARGEST_BATCH_NS, SharedDispatcher
+from harness.sharing import SharedDispatcher
 from harness.types import Backend, Dataset, TensorSpec
-from harness.warmup import (
-    Answerer,
-    batches_of,
-    busy_at,
-    calibrate_latency,
-    calibrate_rate,
-    warm_up,
-)
-
-DISPATCHERS: Mapping[str, Callable[..., Dispatcher]] = {
-    "inline": InlineDispatcher,
-    "sliced": SlicedDispatcher,
-    "queued": QueuedDispatcher,
-}
+from harness.warmup import Answerer
 
 
 def main() -> None:
     """Entry: argv holds the descriptors of the socket and of the journal."""
-    _die_with_parent()
+    die_with_parent()
     channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
     status = 0
     try:
@@ -95,16 +76,6 @@ def _cause_trace(error: HarnessError) -> str:
     return "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else ""
 
 
-def _die_with_parent() -> None:
-    """SIGKILL when the supervisor dies, however it dies (Linux, prctl(2) PR_SET_PDEATHSIG)."""
-    try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: the closed socket must do
-        return
-    if os.getppid() == 1:
-        os._exit(1)
-
-
 class _Measurement:
     """One run, from the setup message to the `ended` message."""
 
@@ -118,10 +89,11 @@ class _Measurement:
         self._query_samples: int = setup["samples_per_query"]
         self._calibrate_s: float = setup["calibrate_s"]
         self._dataset: str = setup["dataset"]
-        self._spec: Mapping[str, int] = setup["spec"]
-        self._max_batch: int = self._spec["max_batch"]
+        self._spec = Instances.from_json(setup["spec"])
+        self._max_batch = self._spec.max_batch
         self._started = time.monotonic()
         self._failures = Failures()
+        self._load_s: list[float] = []
 
     def run(self) -> None:
         stack = ExitStack()
@@ -134,8 +106,11 @@ class _Measurement:
 
     def _measure(self, stack: ExitStack) -> None:
         config, model = self._config, load_model(self._config.model)
+        start = time.monotonic()
+        registry.load("backend", config.backend)
+        self._import_s = time.monotonic() - start
         path = model_file(config, model)
-        backends = open_backends(config, model, path, self._spec, stack)
+        backends = open_backends(config, model, path, self._spec, stack, self._load_s)
         inputs = inputs_of(model, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
@@ -149,36 +124,74 @@ class _Measurement:
             output.postprocess if output else (), output.name if output else None, self._hook
         )
         self._send_loaded(model, path, backends[0], dataset, inputs)
+        cpus = self._spec.pinned or [()] * len(backends)
+        answerers = [
+            Answerer(backend, dataset, postprocess, cpus[i]) for i, backend in enumerate(backends)
+        ]
         may_vary = any(not isinstance(d, int) for spec in inputs for d in spec.shape[1:])
-        row, postprocess = self._warm_up(backends, dataset, postprocess, may_vary=may_vary)
+        self._answer_queries(answerers, dataset, stack, may_vary=may_vary)
+
+    def _answer_queries(
+        self,
+        answerers: Sequence[Answerer],
+        dataset: Dataset,
+        stack: ExitStack,
+        *,
+        may_vary: bool,
+    ) -> None:
+        """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
+        rehearsal = Rehearsal(
+            *(self._config, self._dispatch, answerers, dataset, self._dataset),
+            held=self._held,
+            max_batch=self._max_batch,
+            query_samples=self._query_samples,
+            may_vary=may_vary,
+            check_steps=self._check_steps,
+        )
+        found = rehearsal.run(self._calibrate_s)
+        loads = {"import_s": self._import_s, "load_s": self._load_s}
+        self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
         message = self._channel.receive()
         if message is None:
             return
         plan = LoadPlan.from_json(message["plan"])
-        journal = Journal(self._journal_fd)
+        rehearsal.finish(plan)
+        self._run_loadgen(plan, rehearsal, stack)
+
+    def _run_loadgen(self, plan: LoadPlan, rehearsal: Rehearsal, stack: ExitStack) -> None:
+        journal, row, answerers = Journal(self._journal_fd), rehearsal.row, rehearsal.answerers
+        dataset = answerers[0].dataset
         scheduler = scheduler_for(plan, journal)
         complete = scheduler.complete if scheduler is not None else None
         instances = [
             Instance(
-                backend,
+                each.backend,
                 dataset,
-                postprocess,
+                each.postprocess,
                 responder_for(self._max_batch, row, complete),
                 journal.writer(i),
                 row,
                 self._failures,
+                each.cpus,
             )
-            for i, backend in enumerate(backends)
+            for i, each in enumerate(answerers)
         ]
-        make = DISPATCHERS[self._dispatch]
-        if self._dispatch == "queued" and self._slowest_ns <= LARGEST_BATCH_NS:
-            make = SharedDispatcher if len(instances) > 1 else make
-        dispatcher = make(instances, self._max_batch, journal.issuer())
-        used = self._start_test(plan, dataset, dispatcher, journal, scheduler)
+        cls = dispatcher_class(self._dispatch, self._config, len(instances), rehearsal.slowest_ns)
+        dispatcher = make_dispatcher(
+            *(cls, self._config, plan, instances, self._max_batch, journal),
+            curve=rehearsal.curve,
+            lengths=rehearsal.lengths,
+        )
+        # LoadGen's thread answers, too, on the first instance, or has what the instances leave.
+        answers = self._dispatch == "inline" or cls is SharedDispatcher
+        cpus = instances[0].cpus if answers else self._spec.issuer
+        used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        self._close(stack, used, str(row.dtype))
+        self._close(stack, used, str(row.dtype), NAMES[cls])
 
-    def _close(self, stack: ExitStack, used: Mapping[str, Any], answer_dtype: str) -> None:
+    def _close(
+        self, stack: ExitStack, used: Mapping[str, Any], answer_dtype: str, dispatcher: str
+    ) -> None:
         """Leave the backends, then say how it went: a failing exit must not lose the run."""
         close_error = ""
         try:
@@ -190,6 +203,7 @@ class _Measurement:
             "ended",
             used=used,
             answer_dtype=answer_dtype,
+            dispatcher=dispatcher,
             failed_samples=self._failures.samples,
             failed_batches=self._failures.batches,
             first_failure=self._failures.first,
@@ -217,49 +231,6 @@ class _Measurement:
             load_s=time.monotonic() - self._started,
         )
 
-    def _warm_up(
-        self,
-        backends: Sequence[Backend],
-        dataset: Dataset,
-        postprocess: Postprocess,
-        *,
-        may_vary: bool,
-    ) -> tuple[AnswerRow, Postprocess]:
-        """Every instance answers batches of the sizes to come, then calibrates.
-
-        may_vary: the inputs leave sizes open, so answers may be as long as the sample: then each is
-        told as one row of numbers.
-        """
-        loaded, batches = batches_of(self._max_batch, self._held, may_vary=may_vary)
-        answerers = [Answerer(backend, dataset, postprocess) for backend in backends]
-        with plugin(f"dataset {self._dataset!r}, loading samples for the warm-up,"):
-            dataset.load(loaded)
-        with plugin(f"warm-up of backend {self._config.backend!r} on {self._dataset!r}"):
-            self._check_steps(backends[0], dataset, loaded[:1])
-            warmed = warm_up(answerers, batches, loaded if may_vary else ())
-            self._slowest_ns = warmed.slowest_ns
-            found: Mapping[str, Any] = {}
-            if self._calibrate_s and self._dispatch == "inline":
-                query = [
-                    batches[-1][: self._query_samples - start]
-                    for start in range(0, self._query_samples, self._max_batch)
-                ]
-                found = calibrate_latency(answerers[0], query, self._calibrate_s)
-            elif self._calibrate_s:
-                busy = busy_at(self._config.concurrency, answerers, batches[-1])
-                found = calibrate_rate(*busy, self._calibrate_s)
-        with plugin(f"dataset {self._dataset!r}: unload"):
-            dataset.unload(loaded)
-        self._channel.send(
-            "calibrated",
-            slowest_batch_ns=self._slowest_ns,
-            answer_bytes=warmed.answer_bytes,
-            **found,
-        )
-        if warmed.row is None and may_vary:
-            return AnswerRow((None,), warmed.first.dtype), flat(postprocess)
-        return warmed.first, postprocess
-
     def _check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:
         output = self._output
         if output is not None and output.postprocess:
@@ -272,6 +243,7 @@ class _Measurement:
         dataset: Dataset,
         dispatcher: Dispatcher,
         journal: Journal,
+        cpus: Sequence[int],
         scheduler: Scheduler | None,
     ) -> Mapping[str, Any]:
         """LoadGen, or our own scheduler, on a thread of its own; the main thread only waits.
@@ -279,7 +251,7 @@ class _Measurement:
         Returns the resources used.
         """
         settings = settings_for(plan) if scheduler is None else None
-        samples = SampleCallbacks(dataset, journal, self._die_loading)
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus)
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         errors: list[BaseException] = []
 

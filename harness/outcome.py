@@ -13,6 +13,7 @@ from harness.doubts import (
     model_doubts,
     padding_doubts,
     performance_doubts,
+    pin_doubts,
     power_doubts,
     sample_doubts,
     stall_doubts,
@@ -20,6 +21,7 @@ from harness.doubts import (
 )
 from harness.host_doubts import host_doubts
 from harness.hostlog import HostLog, summary
+from harness.layout import Instances
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration
@@ -61,6 +63,7 @@ class Findings:
     scenario: Scenario
     slo: Slo | None
     started: str
+    spec: Instances | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
@@ -110,7 +113,10 @@ def result(found: Findings) -> dict[str, Any]:
         "host": host,
         "measured_process": _process(run) if run else None,
         "noise_floor_ns": found.noise,
+        "plan": _plan(found, run),
         "calibration": _calibration(found.calibration),
+        "cold": dict(found.calibration.cold) if found.calibration else None,
+        "warm_up": dict(found.calibration.warm_up) if found.calibration else None,
         "backend_description": found.loaded.backend if found.loaded else None,
         "dataset_description": found.loaded.dataset if found.loaded else None,
         "environment": found.environment,
@@ -177,6 +183,8 @@ def _doubts(
         yield from unscored_doubts(target, scored.metric if scored else None, no_score)
     if found.scoring.compared is not None and run is not None:
         yield from compared_doubts(found.scoring.compared.answers, run.plan.logged_answers)
+    if found.calibration is not None and found.spec is not None:
+        yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
         pinned = found.model.is_pinned(sha256)
@@ -350,7 +358,25 @@ def _process(run: Evidence) -> Mapping[str, Any] | None:
         "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
         "voluntary_switches_per_query": used["voluntary_switches"] / queries,
         "involuntary_switches_per_query": used["involuntary_switches"] / queries,
+        "cyclic_garbage_objects": used.get("cyclic_garbage_objects"),
         "rss_growth_bytes": used["rss_peak_bytes"] - used["rss_before_bytes"],
+    }
+
+
+def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
+    """How the work was laid out, and by which dispatcher (harness/dispatching.py)."""
+    if found.spec is None:
+        return None
+    pinned = found.spec.pinned
+    placed = found.calibration.placed if found.calibration else ()
+    return {
+        **found.spec._asdict(),
+        "pinned": [list(cpus) for cpus in pinned] or None,
+        "issuer": list(found.spec.issuer) or None,
+        "placed": [{"threads": t, "outside": o} for t, o in placed] or None,
+        "dispatch": found.config.dispatch,
+        "batch_wait_ns": found.config.batch_wait_ns,
+        "dispatcher": run.ended.get("dispatcher") if run and run.ended else None,
     }
 
 
@@ -361,5 +387,6 @@ def _calibration(found: Calibration | None) -> Mapping[str, Any] | None:
         "rate_per_s": found.rate_per_s,
         "latency_ns": found.latency_ns,
         "slowest_batch_ns": found.slowest_batch_ns,
+        "batch_latency_ns": [list(point) for point in found.batch_latency_ns] or None,
         "seconds": found.seconds,
     }

@@ -1,7 +1,7 @@
 """LoadPlan: everything LoadGen is told for one run, decided before its first query."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 MIN_DURATION_MS = 600_000
@@ -66,6 +66,11 @@ class Calibration:
     latency_ns: median time of one query answered alone (server and offline: None).
     slowest_batch_ns: the slowest warmed-up batch of any size.
     answer_bytes: size of one answer.
+    batch_latency_ns: (samples, ns) with every instance busy, where --dispatch deadline needs it.
+    cold: import_s of the backend, load_s and first_batch_ns (of first_batch_samples) of each instance.
+    warm_up: seconds, sizes, skipped (sizes there was no time for), flat (it had come to rest).
+    placed: with --pin, of each instance the threads that computed, and those of them that may run
+    elsewhere; None where the kernel does not tell.
     """
 
     slowest_batch_ns: int
@@ -73,3 +78,7 @@ class Calibration:
     rate_per_s: float | None = None
     latency_ns: int | None = None
     seconds: float = 0.0
+    batch_latency_ns: Sequence[tuple[int, int]] = ()
+    cold: Mapping[str, Any] = field(default_factory=dict)
+    warm_up: Mapping[str, Any] = field(default_factory=dict)
+    placed: Sequence[tuple[int | None, int | None]] = ()

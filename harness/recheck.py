@@ -15,6 +15,7 @@ from typing import Any
 from harness import records, registry, resolve, results, score
 from harness.config import RunConfig, from_plain
 from harness.errors import ConfigError
+from harness.layout import Instances
 from harness.loading import default_metric
 from harness.logs import SUMMARY
 from harness.manifest import load_model, load_yaml
@@ -103,7 +104,7 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
 def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> Iterator[str]:
     """config.yaml holds every value as it was resolved, so resolving it again changes nothing."""
     assert found.loaded is not None
-    spec = resolve.Instances(config.instances or 0, config.threads or 0, config.max_batch or 0)
+    spec = Instances(config.instances or 0, config.threads or 0, config.max_batch or 0)
     again = resolve.config(config, run.plan, found.loaded, spec, found.dataset)
     for f in dataclasses.fields(config):
         ours, theirs = getattr(config, f.name), getattr(again, f.name)

@@ -23,6 +23,7 @@ from harness.clock import ClockWatch
 from harness.derived import detail_log
 from harness.errors import ConfigError
 from harness.hostlog import HOST_CSV, HostLog
+from harness.layout import Instances
 from harness.logs import DETAIL, DetailLog, read_detail
 from harness.outcome import Findings
 from harness.plan import Calibration, LoadPlan
@@ -112,6 +113,7 @@ def write_findings(folder: Path, found: Findings) -> None:
         {
             "started": found.started,
             "dataset": found.dataset,
+            "spec": found.spec._asdict() if found.spec else None,
             "noise": found.noise,
             "load": found.load,
             "power": found.power.to_json() if found.power else None,
@@ -133,6 +135,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
         values = {
             "started": str(content["started"]),
             "dataset": str(content["dataset"]),
+            "spec": Instances.from_json(content["spec"]) if content.get("spec") else None,
             "noise": content["noise"],
             "load": content["load"],
             "power": _read_power(content.get("power"), folder),

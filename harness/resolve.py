@@ -1,42 +1,18 @@
-"""What a run decided for itself: the plan of instances, config.yaml and environment.json."""
+"""What a run decided for itself: config.yaml and environment.json."""
 
 import dataclasses
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.config import MAX_BATCH, RunConfig
+from harness.config import RunConfig
+from harness.layout import Instances
 from harness.loadgen import ROUNDS, installed_version
 from harness.manifest import Model, is_path
 from harness.parse import HUB, Slo
 from harness.plan import LoadPlan
-from harness.scenario import Scenario
 from harness.sizing import Loaded
-
-DEFAULT_MAX_BATCH = 8
-
-
-class Instances(NamedTuple):
-    """instances: copies of the model; threads: of each; max_batch: samples."""
-
-    instances: int
-    threads: int
-    max_batch: int
-
-
-def instances(config: RunConfig, scenario: Scenario, model: Model, cores: int) -> Instances:
-    """Streams: one instance with all cores. Otherwise one a core: that gives the best throughput on
-    most CPUs; a search finds out for a given model.
-    """
-    count = config.instances or (1 if scenario.streams else cores)
-    threads = config.threads or max(1, cores // count)
-    hint = model.manifest.max_batch if model.manifest else None
-    largest = config.max_batch or hint or DEFAULT_MAX_BATCH
-    if scenario.streams:  # a query is answered at once, in one batch where the user allows it
-        samples = scenario.samples_per_query(config)
-        largest = min(samples, config.max_batch or samples)
-    return Instances(count, threads, min(largest, MAX_BATCH))
 
 
 def config(
@@ -58,7 +34,9 @@ def config(
             for name, given in asked.lengths
         ),
         "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
-        **spec._asdict(),
+        "instances": spec.instances,
+        "threads": spec.threads,
+        "max_batch": spec.max_batch,
         "dataset_digest": loaded.dataset.get("digest"),
         "model_sha256": loaded.model_sha256,
         "loadgen_version": installed_version(),

@@ -13,7 +13,9 @@ from typing import Any
 
 from harness import (
     __version__,
+    cores,
     host,
+    layout,
     power_session,
     preflight,
     records,
@@ -121,6 +123,7 @@ class _MainJob:
         self._config = config
         self._arrivals = preflight.check(config, self._model, self._dataset, self._metric)
         slo = None if config.mlperf else slo_of(self._scenario, config, self._model)
+        self._spec = layout.plan(config, self._scenario, self._model, cores.available())
         folder = results.new_folder(config.out, config.scenario, config.backend, self._model.name)
         self.findings = Findings(
             config=config,
@@ -128,12 +131,12 @@ class _MainJob:
             dataset=self._dataset,
             scenario=self._scenario,
             slo=slo,
+            spec=self._spec,
             started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         self.kept = RunKeeper(folder, self.findings, exporter)
         self._host = HostReader()
         self._power = PowerSampler(config.meter) if config.meter else None
-        self._spec = resolve.instances(config, self._scenario, self._model, host.cores())
         exporter.sources.append(HostSeries(self._host.log))
         if self._power is not None:
             exporter.sources.append(PowerSeries(self._power.log))
@@ -264,7 +267,7 @@ class _MainJob:
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < self._spec.max_batch:
             say(f"the model file fixes the batch: --max-batch is {fixed}")
-            self._spec = self._spec._replace(max_batch=fixed)
+            self._spec = self.findings.spec = self._spec._replace(max_batch=fixed)
         preflight.check_digests(self._config, loaded)
         message = process.expect("calibrated", limit_s + CALIBRATE_S, self._show_loading)
         end_loading()

@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from harness.clock import wall_ns
 from harness.dispatch import WORKER, Instance
 from harness.journal import Issuer
+from harness.pinning import run_on
 from harness.units import NS_PER_MS
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
@@ -92,6 +93,7 @@ class SharedDispatcher:
         return ids[:count], indices[:count], first
 
     def _work(self, instance: Instance) -> None:
+        run_on(instance.cpus)
         woken = 0
         while True:
             batch = None

@@ -258,4 +258,4 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
 def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
     if config.hang_timeout_ns is not None:
         return config.hang_timeout_ns / 1e9
-    return max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9)
+    return max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.layout import Instances
 from harness.plan import Calibration, LoadPlan
 from harness.power_report import NO_METER
-from harness.resolve import Instances
 from harness.units import show_ns, show_rate, show_si
 
 
@@ -39,7 +39,7 @@ def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
         parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
     if plan.percentile is not None and plan.latency_bound_ns is not None:
         parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
-    parts.append(f"{spec.instances} x {spec.threads} threads, batch ≤ {spec.max_batch}")
+    parts.append(str(spec))
     if plan.expected_s:
         parts.append(f"about {plan.expected_s:.0f} s")
     return ", ".join(parts)

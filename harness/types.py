@@ -69,6 +69,8 @@ class BackendSetup:
     instances: how many of them there are in this process.
     device: cpu or cuda.
     max_batch: the largest batch it will be given, in samples.
+    owns_cores: nothing else of this process runs on this instance's cores, so that its idle threads
+    may spin.
     """
 
     model: Path | None
@@ -78,6 +80,7 @@ class BackendSetup:
     instances: int = 1
     device: str = "cpu"
     max_batch: int = 1
+    owns_cores: bool = False
     provider: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -154,7 +157,7 @@ class Dataset(Protocol):
     """LoadGen's sample library plus labels. Built as `Dataset(setup)`; building must be cheap.
 
     Optional: `performance_count`, how many samples a performance run holds in memory at most;
-    `synthetic = True` where answers have no right or wrong.
+    `synthetic = True` where answers have no right or wrong; `lengths` (HasLengths).
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -176,6 +179,14 @@ class Dataset(Protocol):
 
     def describe(self) -> Mapping[str, object]:
         """Name, count, source, `digest` (SHA-256 of what the samples are made from)."""
+
+
+@runtime_checkable
+class HasLengths(Protocol):
+    """A dataset whose samples differ in length: Offline puts those of a length into one batch."""
+
+    def lengths(self, indices: Sequence[int], /) -> Array | None:
+        """(n,) numbers that grow with the work a loaded sample is; None where all are alike."""
 
 
 @runtime_checkable

@@ -1,18 +1,32 @@
-"""Before LoadGen: warm every instance up, and find out how fast the model is."""
+"""Before LoadGen: every instance answers what is to come, until it does so no faster any more."""
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.answers import AnswerRow, Answers, common_row, largest_bytes, row_of
+from harness.pinning import ComputingThreads, Placed, run_on, running_on
 from harness.postprocess import Postprocess
 from harness.types import Backend, Dataset
 
-LIMIT_S = 5.0
-"""Batch sizes between the smallest and the largest are skipped once warm-up took this long."""
+LOOK_LIMIT_S = 5.0
+"""For what answers are like; the first batch is always looked at."""
+
+COVER_LIMIT_S = 10.0
+"""Batch sizes between the smallest and the largest are skipped after this long."""
+
+FLAT_LIMIT_S = 5.0
+"""For all instances together; what is not flat by then is told to be so."""
+
+FLAT_SHARE = 0.05
+FLAT_ROUNDS = 3
+"""Latency is flat when so many rounds, one after another, were not faster than the best before by
+this share. Slower ones count: a busy machine does not make a model colder."""
+
+MOST_ROUNDS = 50
 
 
 LOOKED_AT = 8
@@ -20,11 +34,15 @@ LOOKED_AT = 8
 
 
 class Answerer(NamedTuple):
-    """What answers a batch, without LoadGen. Raises whatever the plug-ins raise."""
+    """What answers a batch, without LoadGen. Raises whatever the plug-ins raise.
+
+    cpus: the instance's own logical processors, () for any.
+    """
 
     backend: Backend
     dataset: Dataset
     postprocess: Postprocess
+    cpus: Sequence[int] = ()
 
     def answer(self, indices: Sequence[int]) -> Answers:
         outputs = self.backend.infer(self.dataset.batch(indices))
@@ -35,61 +53,139 @@ class Answerer(NamedTuple):
             raise ValueError(f"{len(answers)} outputs for {len(indices)} samples")
         return answers
 
-
-def batches_of(max_batch: int, held: int, *, may_vary: bool) -> tuple[list[int], list[list[int]]]:
-    """The samples to load, from the first on, and batches of the sizes to come, by ascending size.
-
-    may_vary: some are looked at alone, too.
-    """
-    sizes = sorted({1 << n for n in range(max_batch.bit_length())} | {max_batch})
-    loaded = list(range(min(held, max(max_batch, LOOKED_AT if may_vary else 1))))
-    return loaded, [[loaded[i % len(loaded)] for i in range(n)] for n in sizes]
+    def time_ns(self, indices: Sequence[int]) -> int:
+        start_ns = time.monotonic_ns()
+        self.answer(indices)
+        return time.monotonic_ns() - start_ns
 
 
-class Warmed(NamedTuple):
-    """slowest_ns: the longest a batch took the second time. answer_bytes: of the largest answer.
+class Warmth(NamedTuple):
+    """What warm-up found.
 
     row: what every later answer must be like; None where their shapes differ from batch to batch.
-    first: what the first batch's answers are like.
+    first: what the first answers are like. answer_bytes: of the largest answer seen.
+    slowest_ns: the slowest batch, warm. first_ns: each instance's first batch, of the smallest size.
+    placed: where each one's threads were. skipped: batch sizes that there was no time for. flat:
+    latency had stopped falling.
     """
 
-    slowest_ns: int
-    answer_bytes: int
     row: AnswerRow | None
     first: AnswerRow
+    answer_bytes: int
+    slowest_ns: int
+    first_ns: list[int]
+    placed: list[Placed]
+    skipped: int
+    flat: bool
+    seconds: float
+
+
+def batch_sizes(dispatch: str, max_batch: int, query_samples: int = 1) -> list[int]:
+    """Every batch size that can occur, ascending; for Offline without the remainder, see below."""
+    if dispatch == "queued":
+        return list(range(1, max_batch + 1))
+    if dispatch == "sliced":
+        return [max_batch]
+    return sorted({min(query_samples, max_batch), query_samples % max_batch or max_batch})
+
+
+def remainders(counts: Sequence[int], max_batch: int) -> list[int]:
+    """Sizes of the last batch of so many samples, where it is not the largest; ascending."""
+    return sorted({count % max_batch for count in counts} - {0})
+
+
+def probes(sizes: Sequence[int]) -> list[int]:
+    """Those of `sizes` that are looked at again and again: the ends, and powers of two between."""
+    return [s for s in sizes if s in (sizes[0], sizes[-1]) or s & (s - 1) == 0]
 
 
 def warm_up(
     answerers: Sequence[Answerer], batches: Sequence[list[int]], alone: Sequence[int] = ()
-) -> Warmed:
-    """Each batch twice on each instance. batches: indices, by ascending size.
+) -> Warmth:
+    """batches: indices, one list for each size that can occur, ascending. alone: samples that the
+    first instance answers one by one, to see whether their answers differ in shape.
 
-    alone: samples that the first instance answers one by one before, to see whether their answers
-    differ in shape.
+    First each instance alone, for what is cold and where its threads are; then all at once through
+    all sizes; then each alone again until latency is flat.
     """
-    slowest_ns = largest = 0
-    rows: list[AnswerRow] = []
-    deadline = time.monotonic() + LIMIT_S
-    rows += (
-        row_of(answerers[0].answer([i])) for i in alone[:LOOKED_AT] if time.monotonic() < deadline
-    )
+    start = time.monotonic()
+    first_ns, placed = [], []
     for each in answerers:
-        for batch in batches:
-            if time.monotonic() > deadline and batch not in (batches[0], batches[-1]):
-                continue
-            answers = each.answer(batch)
-            rows.append(row_of(answers))
-            largest = max(largest, largest_bytes(answers))
-            start_ns = time.monotonic_ns()
-            each.answer(batch)
-            slowest_ns = max(slowest_ns, time.monotonic_ns() - start_ns)
-    return Warmed(slowest_ns, largest, common_row(rows), rows[0])
+        with running_on(each.cpus):
+            threads = ComputingThreads()
+            first_ns.append(each.time_ns(batches[0]))
+            each.answer(batches[-1])
+            placed.append(threads.placed(each.cpus) if each.cpus else Placed(None, None))
+    skipped = _cover(answerers, batches[1:-1])
+    known = probes([len(b) for b in batches])
+    probed = [b for b in batches if len(b) in known]
+    rows, answer_bytes = _look(answerers[0], [*([i] for i in alone[:LOOKED_AT]), *probed])
+    rounds = [_until_flat(each, probed, FLAT_LIMIT_S / len(answerers)) for each in answerers]
+    return Warmth(
+        row=common_row(rows),
+        first=rows[0],
+        answer_bytes=answer_bytes,
+        slowest_ns=max(slowest_ns for slowest_ns, _ in rounds),
+        first_ns=first_ns,
+        placed=placed,
+        skipped=skipped,
+        flat=all(flat for _, flat in rounds),
+        seconds=time.monotonic() - start,
+    )
+
+
+def _look(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:
+    """What the answers of each batch are like, as time allows, and the largest one's bytes."""
+    rows: list[AnswerRow] = []
+    largest = 0
+    deadline = time.monotonic() + LOOK_LIMIT_S
+    for batch in batches:
+        if rows and time.monotonic() > deadline:
+            break
+        answers = each.answer(batch)
+        rows.append(row_of(answers))
+        largest = max(largest, largest_bytes(answers))
+    return rows, largest
+
+
+def _cover(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> int:
+    """Every batch once on every instance, largest first, as time allows. -> how many sizes not."""
+    deadline = time.monotonic() + COVER_LIMIT_S
+    done = [0] * len(answerers)
+
+    def cover(i: int) -> None:
+        for batch in reversed(batches):
+            if time.monotonic() > deadline:
+                return
+            answerers[i].answer(batch)
+            done[i] += 1
+
+    _together(answerers, cover)
+    return len(batches) - min(done)
+
+
+def _until_flat(each: Answerer, batches: Sequence[list[int]], limit_s: float) -> tuple[int, bool]:
+    """Rounds of all `batches`. -> the slowest batch's median time in ns; whether it came to rest."""
+    deadline = time.monotonic() + limit_s
+    rounds: list[list[int]] = []
+    best_ns, resting = 0, 0
+    with running_on(each.cpus):
+        while resting < FLAT_ROUNDS and len(rounds) < MOST_ROUNDS:
+            if rounds and time.monotonic() > deadline:
+                break
+            rounds.append([each.time_ns(batch) for batch in batches])
+            spent_ns = sum(rounds[-1])
+            faster = not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns
+            resting = 0 if faster else resting + 1
+            best_ns = min(best_ns or spent_ns, spent_ns)
+    return int(np.median(rounds, axis=0).max()), resting >= FLAT_ROUNDS
 
 
 def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:
     """Median time of one query, answered alone. query: its batches."""
     start = time.monotonic()
-    times = _repeat(each, query, start + limit_s)
+    with running_on(each.cpus):
+        times = _repeat(each, query, start + limit_s)
     return {"latency_ns": int(np.median(times)), "seconds": time.monotonic() - start}
 
 
@@ -110,31 +206,58 @@ def calibrate_rate(
     start = time.monotonic()
     counts = [0] * len(answerers)
 
-    errors: list[BaseException] = []
+    def work(i: int) -> None:
+        counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+
+    _together(answerers, work)
+    seconds = time.monotonic() - start
+    return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
+
+
+CURVE_LIMIT_S = 2.0
+CURVE_PERCENT = 90
+"""Of a size's times: with the median, every second batch that was said to fit would not."""
+
+
+def measure_curve(
+    answerers: Sequence[Answerer], batches: Sequence[list[int]], limit_s: float = CURVE_LIMIT_S
+) -> list[tuple[int, int]]:
+    """(samples, ns) of each of `batches` with every instance busy on them."""
+    deadline = time.monotonic() + limit_s
+    found: list[list[list[int]]] = [[] for _ in answerers]
 
     def work(i: int) -> None:
+        while not found[i] or time.monotonic() < deadline:
+            found[i].append([answerers[i].time_ns(batch) for batch in batches])
+
+    _together(answerers, work)
+    times = np.percentile(np.concatenate(found), CURVE_PERCENT, axis=0)
+    return [(len(batch), int(ns)) for batch, ns in zip(batches, times, strict=True)]
+
+
+def _together(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
+    """work(i) for every instance at the same time, each on its processors; the first error."""
+    errors: list[BaseException] = []
+
+    def run(i: int) -> None:
         try:
-            counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
+            run_on(answerers[i].cpus)
+            work(i)
         except BaseException as e:  # noqa: BLE001 - raised again below
             errors.append(e)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(answerers))]
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(answerers))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    seconds = time.monotonic() - start
     if errors:
         raise errors[0]
-    return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
 
 
 def _repeat(each: Answerer, batches: Sequence[list[int]], deadline_s: float) -> list[int]:
     """ns of each repetition of all `batches`, until the deadline; at least one."""
     times: list[int] = []
     while not times or time.monotonic() < deadline_s:
-        start_ns = time.monotonic_ns()
-        for indices in batches:
-            each.answer(indices)
-        times.append(time.monotonic_ns() - start_ns)
+        times.append(sum(each.time_ns(indices) for indices in batches))
     return times

@@ -140,11 +140,11 @@ def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
         (
             {"spining": "on"},
             (
-                "backend 'ort' has no option 'spining': it has spinning=off|on graph=all|extended"
+                "backend 'ort' has no option 'spining': it has spinning=auto|off|on graph=all|extended"
                 "|basic|off arena=on|off io_binding=off|on share_weights=off|on"
             ),
         ),
-        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of off, on"),
+        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of auto, off, on"),
     ],
 )
 def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
@@ -242,9 +242,20 @@ def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
     assert grown["on"] < 2 * weight.nbytes
 
 
-def test_spinning_is_what_was_asked_for() -> None:
-    with OrtBackend(setup(options={"spinning": "on"})) as backend:
-        assert backend.describe()["spinning"] is True
+@pytest.mark.parametrize(
+    ("asked", "owns_cores", "spins"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"spinning": "off"}, True, False),
+        ({"spinning": "on"}, False, True),
+    ],
+)
+def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
+    asked: dict[str, str], owns_cores: bool, spins: bool
+) -> None:
+    with OrtBackend(setup(options=asked, owns_cores=owns_cores)) as backend:
+        assert backend.describe()["spinning"] is spins
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])

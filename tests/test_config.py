@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import (
+    DISPATCHES,
     MAX_BATCH,
     MAX_SEED,
     MODES,
@@ -160,7 +161,11 @@ def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
 
 
 def _without_contradictions(values: dict[str, Any]) -> dict[str, Any]:
-    one = {"instances": None} if "stream" in values["scenario"] else {}
+    one: dict[str, Any] = {"instances": None} if "stream" in values["scenario"] else {}
+    if values["scenario"] != "server":
+        one |= {"dispatch": "greedy", "batch_wait_ns": 0}
+    if values["pin"]:
+        one["oversubscribe"] = False
     return {**values, **one, **({"meter": ()} if values["mode"] == "accuracy" else {})}
 
 
@@ -203,6 +208,10 @@ configs = st.fixed_dictionaries(
         "model": names,
         "mode": st.sampled_from(MODES),
         "duration_ns": durations_ns,
+        "pin": st.booleans(),
+        "oversubscribe": st.booleans(),
+        "dispatch": st.sampled_from(DISPATCHES),
+        "batch_wait_ns": st.one_of(st.just(0), durations_ns),
         "input_shape": st.lists(
             st.tuples(
                 names, st.lists(st.integers(1, 10**6), max_size=3).map(lambda dims: (1, *dims))
@@ -238,6 +247,10 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         "model": "digits",
         "mode": "both",
         "duration": "10s",
+        "oversubscribe": False,
+        "pin": False,
+        "dispatch": "greedy",
+        "batch_wait": "0s",
         "device": "cpu",
         "mlperf": False,
     }

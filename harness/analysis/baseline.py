@@ -1,6 +1,5 @@
 """A model as its manifest declares it, on a dataset: what every change is compared with."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,8 +11,10 @@ from harness import registry
 from harness.answers import Ragged
 from harness.config import RunConfig
 from harness.console import say
+from harness.cores import available
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.hooks import load_hook
+from harness.layout import Instances
 from harness.loading import (
     FORMAT_OPTION,
     batch_in_file,
@@ -108,7 +109,7 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     asked = dict(config.backend_option).get(FORMAT_OPTION)
     formats = getattr(registry.load("backend", config.backend), "formats", ())
     model.obtain((asked,) if asked else formats, say)
-    spec = {"instances": 1, "threads": len(os.sched_getaffinity(0)), "max_batch": CHUNK}
+    spec = Instances(1, available().threads, CHUNK)
     (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
     return Runner(subject, backend)
 

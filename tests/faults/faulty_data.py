@@ -71,6 +71,13 @@ class RaisesInBatch(Good):
         return super().batch(indices)
 
 
+class ForgetsLengths(Good):
+    """One number for all samples, where each should have one."""
+
+    def lengths(self, indices: Sequence[int]) -> Any:
+        return np.asarray([3])
+
+
 class RaisesInLabel(Good):
     def label(self, index: int) -> int:
         raise KeyError(index)

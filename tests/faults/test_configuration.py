@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.cores import available
 from tests.faults.command import ROOT, SERVER, Ended, run
 
+HERE = available()
 DIGITS = yaml.safe_load((ROOT / "harness/models/digits.yaml").read_text(encoding="utf-8"))
 
 
@@ -42,6 +44,8 @@ OUT_OF_RANGE = [
     ("--seed", "-1"),
     ("--instances", "0"),
     ("--threads", "x"),
+    ("--dispatch", "lazy"),
+    ("--batch-wait", "5"),
     ("--max-batch", "65536"),
     ("--provider", "NoSuchProvider"),
     ("--input-shape", "ids=0"),
@@ -73,6 +77,25 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         (
             ("--scenario", "single-stream", "--instances", "2"),
             "--instances 2: single-stream asks one query at a time, one answers",
+        ),
+        (
+            (*SERVER, "--instances", "1024", "--threads", "1024"),
+            (
+                f"1024 instances x 1024 threads are 1048576 threads, {HERE.threads} can compute at the "
+                f"same time ({HERE}): lower --instances or --threads, or add --oversubscribe"
+            ),
+        ),
+        (
+            (*SERVER, "--pin", "--oversubscribe"),
+            "--pin gives each thread a core: drop it, or --oversubscribe",
+        ),
+        (
+            ("--scenario", "offline", "--batch-wait", "1ms"),
+            "--batch-wait is how --scenario server makes batches: drop it for offline",
+        ),
+        (
+            ("--scenario", "single-stream", "--dispatch", "deadline"),
+            "--dispatch deadline is how --scenario server makes batches: drop it for single-stream",
         ),
         (
             (*SERVER, "--mlperf", "--queries", "5"),

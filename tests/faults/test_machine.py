@@ -243,6 +243,20 @@ def test_a_wall_clock_stepped_in_the_measured_process_is_invalid(tmp_path: Path)
     assert "clock-jumped" in codes(tmp_path / "r")
 
 
+def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: Path) -> None:
+    one = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+    done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", prefix=one)
+    assert done.status == 0, done.said + done.printed
+    assert "1 x 1 threads of 1 cores, batch" in done.said
+    plan = result(tmp_path / "r")["plan"]
+    assert (plan["instances"], plan["threads"], plan["cores"]) == (1, 1, 1)
+    assert check(tmp_path / "r") == []
+    done = run(*SERVER, *SHORT, "--instances", "2", "--out", f"{tmp_path}/s", prefix=one)
+    assert done.status == 2
+    assert "2 instances x 1 threads are 2 threads, 1 can compute at the same time" in done.said
+    assert not (tmp_path / "s.partial").exists()
+
+
 def test_a_meter_that_vanishes_in_the_run_leaves_no_reading_and_says_why(tmp_path: Path) -> None:
     root = powercap(tmp_path / "powercap")
     counter = root / "intel-rapl:0/energy_uj"

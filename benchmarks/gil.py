@@ -1,0 +1,70 @@
+"""Does a framework hold the GIL? Two instances in two threads against one, each computing with one.
+
+    python benchmarks/gil.py [BACKEND...]       # the installed ones, on the digits
+
+Two does twice the work of one where the framework lets Python go on meanwhile, and no more than one
+where it does not: only then would instances in processes of their own be faster than threads.
+"""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.pairs import MIN_PAIRS, alternate, compared, ratio, same
+from harness import registry
+from harness.config import RunConfig
+from harness.errors import HarnessError
+from harness.layout import Instances
+from harness.loading import inputs_of, model_file, open_backends, open_dataset
+from harness.manifest import load_model
+from harness.postprocess import postprocessor
+from harness.warmup import Answerer, calibrate_rate, warm_up
+
+BATCH = 256
+SECONDS = 0.5
+HELD_BELOW = 1.5
+"""Times the work of one thread: nearer to one than to two."""
+
+
+def line(backend: str) -> str:
+    config, model = RunConfig(scenario="offline", backend=backend), load_model("digits")
+    output = model.output
+    assert output is not None
+    steps = postprocessor(output.postprocess, output.name, None)
+    with ExitStack() as stack:
+        path = model_file(config, model)
+        backends = open_backends(config, model, path, Instances(2, 1, BATCH), stack)
+        dataset = open_dataset(config, model, "digits", inputs_of(model, backends[0]))
+        batch = list(range(BATCH))
+        dataset.load(batch)
+        two = [Answerer(each, dataset, steps) for each in backends]
+        warm_up(two, [batch])
+
+        def rate(instances: int) -> float:
+            return float(calibrate_rate(two[:instances], batch, SECONDS)["rate_per_s"])
+
+        seen = alternate(lambda: rate(2), lambda: rate(1), MIN_PAIRS)
+    found, noise = compared(seen, ratio), same(seen, ratio)
+    verdict = (
+        "threads do" if found.value >= HELD_BELOW else "it holds the GIL, or the cores are busy"
+    )
+    return (
+        f"{backend}: two threads do {found.value:.2f} ({found.low:.2f}-{found.high:.2f}) of one's "
+        f"work, A/A {noise.value:.2f} ({noise.low:.2f}-{noise.high:.2f}): {verdict}"
+    )
+
+
+def main() -> None:
+    names = sys.argv[1:] or [n for n, entry in registry.rows("backend") if entry.installed]
+    for name in names:
+        if name != "null":  # it computes nothing
+            try:
+                print(line(name), flush=True)
+            except HarnessError as e:
+                print(f"{name}: {e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

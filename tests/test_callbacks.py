@@ -1,0 +1,73 @@
+"""What LoadGen calls around a run: no collection in it, and LoadGen's thread where it belongs."""
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from harness.callbacks import SampleCallbacks
+from tests.support import journal
+
+MASK = sorted(os.sched_getaffinity(0))
+
+
+class Data:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool, set[int]]] = []
+
+    def load(self, indices: Sequence[int]) -> None:
+        self.seen.append(("load", gc.isenabled(), os.sched_getaffinity(0)))
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self.seen.append(("unload", gc.isenabled(), os.sched_getaffinity(0)))
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.enable()
+    gc.unfreeze()
+    os.sched_setaffinity(0, MASK)
+
+
+def callbacks(data: Any, cpus: Sequence[int] = ()) -> SampleCallbacks:
+    def die(error: BaseException) -> None:
+        raise AssertionError(error)
+
+    return SampleCallbacks(data, journal(1, 1), die, cpus)
+
+
+def test_nothing_is_collected_between_load_and_unload() -> None:
+    data = Data()
+    made = callbacks(data)
+    made.load([0])
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() > 0
+    made.unload([0])
+    assert gc.isenabled()
+    assert [enabled for _, enabled, _ in data.seen] == [True, True]
+
+
+def leave_cycles(count: int) -> None:
+    for _ in range(count):
+        cycle: list[Any] = []
+        cycle.append(cycle)
+
+
+def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
+    made = callbacks(Data())
+    made.load([0])
+    leave_cycles(1000)  # more than a collector that runs would leave
+    made.unload([0])
+    assert 1000 <= made.used()["cyclic_garbage_objects"] < 2000
+
+
+def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -> None:
+    data = Data()
+    made = callbacks(data, MASK[:1])
+    made.load([0])
+    assert os.sched_getaffinity(0) == set(MASK[:1])
+    made.load([0])  # the next set of an accuracy run
+    assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]
