@@ -123,7 +123,7 @@ def test_it_ends_when_latency_is_flat(clock: FakeTime) -> None:
     model = Model(clock, lambda _, batch: times[batch])
     found = warmed([4], model)
     assert found.flat
-    assert len(model.sizes) == 8 + 1  # one more to see what an answer is like
+    assert len(model.sizes) == 3 + 5  # the third: what an answer is like
     assert found.first_ns == [90 * MS]
     assert found.slowest_ns == 5 * MS  # the median of its rounds, warm
 
