@@ -44,12 +44,13 @@ class Run:
 class Noise:
     """Repeats what other processes disturbed: decided by their CPU time, never by the outcome."""
 
-    def __init__(self) -> None:
+    def __init__(self, tries: int = _TRIES) -> None:
+        self._tries = tries
         self.repeated = 0
         self.shares: list[float] = []
 
     def quiet(self, measure: Callable[[], T]) -> T:
-        """The first of three runs during which others used at most 6 % of the machine, else the last."""
+        """The first of `tries` runs in which others used at most 6 % of the machine, else the last."""
         tries = 1
         while True:
             _settle()
@@ -57,7 +58,7 @@ class Noise:
             found = measure()
             busy, own, total = (now - then for then, now in zip(before, _cpu_s(), strict=True))
             share = max(0.0, busy - own) / max(total, 1e-9)
-            if share <= _QUIET_SHARE or tries == _TRIES:
+            if share <= _QUIET_SHARE or tries >= self._tries:
                 self.shares.append(round(share, 4))
                 return found
             tries += 1

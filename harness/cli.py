@@ -6,17 +6,21 @@ Nothing heavy is imported before it is needed: `--help` takes a quarter of a sec
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from harness import __version__, runs, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import flag_name, option_key, visible_fields
+from harness.options import flag_name, option_key, parse_values, visible_fields
+from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
 from harness.verbs import Parser
+
+T = TypeVar("T")
 
 EXAMPLES = """\
 examples:
@@ -28,12 +32,17 @@ examples:
   python -m harness --scenario offline --model model.onnx --mode performance
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
+  # the highest rate that meets the SLO, and latency against offered load
+  python -m harness peak --scenario server --slo p99=10ms
+  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
 verbs:
-  run (the default), check, compare, rerun, report, arrivals, data, pitfalls, list, runs; each has its own --help
+  run (the default), peak, sweep, check, compare, rerun, report, arrivals, data, pitfalls, list, runs;
+  each has its own --help
 """
 
 VERBS = (
-    *("run", "check", "compare", "rerun", "report", "arrivals", "data", "pitfalls", "list", "runs"),
+    *("run", "peak", "sweep"),
+    *("check", "compare", "rerun", "report", "arrivals", "data", "pitfalls", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -98,6 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = {
             "run": _run,
+            "peak": _peak,
+            "sweep": _sweep,
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
@@ -139,18 +150,23 @@ def _verb(given: list[str]) -> str:
     return given.pop(0)
 
 
-def run_parser() -> argparse.ArgumentParser:
+def run_parser(
+    more: type = RepeatOptions,
+    verb: str = "[VERB]",
+    about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
+) -> argparse.ArgumentParser:
+    """more: the verb's own options, beside those of RunConfig."""
     parser = Parser(
         prog="python -m harness",
-        description="Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
+        description=about,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        usage="%(prog)s [VERB] --scenario NAME [options]",
+        usage=f"%(prog)s {verb} --scenario NAME [options]",
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
     groups: dict[str, Any] = {}
-    for field in visible_fields(RunConfig):
+    for field in (*visible_fields(RunConfig), *visible_fields(more)):
         meta = field.metadata
         group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
         groups[meta["group"]] = group
@@ -168,23 +184,69 @@ def run_parser() -> argparse.ArgumentParser:
 
 
 def _run(arguments: list[str]) -> int:
-    options = vars(parse_known(run_parser(), _translated(arguments)))
+    config, repeats, how = _configured(run_parser(), RepeatOptions, arguments)
+    if repeats.repeats is not None:
+        from harness import search_verbs
+
+        return search_verbs.execute("run", config, repeats, **how)
+    from harness.run import execute
+
+    return execute(config, **how)
+
+
+def _peak(arguments: list[str]) -> int:
+    about = (
+        "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
+        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin."
+    )
+    return _searched("peak", PeakOptions, about, arguments)
+
+
+def _sweep(arguments: list[str]) -> int:
+    about = (
+        "Latency against offered load: a run at each rate; a table, a CSV and a page with plots."
+    )
+    return _searched("sweep", SweepOptions, about, arguments)
+
+
+def _searched(verb: str, more: type[T], about: str, arguments: list[str]) -> int:
+    """A file's rate and counts are those of one run: others are found."""
+    parser = run_parser(more, verb, about)
+    config, options, how = _configured(
+        parser, more, arguments, {"mode": "performance"}, ("queries", "target_qps")
+    )
+    from harness import search_verbs
+
+    return search_verbs.execute(verb, config, options, **how)
+
+
+def _configured(
+    parser: argparse.ArgumentParser,
+    more: type[T],
+    arguments: list[str],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    not_from_file: Sequence[str] = (),
+) -> tuple[RunConfig, T, dict[str, bool]]:
+    """The configuration, the verb's own options, and as_json and quiet; every problem at once."""
+    options = vars(parse_known(parser, _translated(arguments)))
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
-    values = from_file(Path(file), problems) if file else {}
+    own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
+    values = {**defaults, **(from_file(Path(file), problems) if file else {})}
     given = {k: v for k, v in options.items() if v is not None}
+    for key in not_from_file:
+        values.pop(key, None)
     for key in given:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)
     values |= config_from(given, "command line", problems)
+    own_values = parse_values(more, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
         from harness.loading import unknown_names
 
         problems += unknown_names(values)
     config = make_config(values, problems)
-    from harness.run import execute
-
-    return execute(config, as_json=as_json, quiet=quiet)
+    return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
 
 
 def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from harness.clock import SLEW_PPM
-from harness.plan import LoadPlan
 from harness.sampling import FEWEST, WANTED
 from harness.schema import Accuracy
 from harness.stages import Completions
 from harness.stats import percentile_ns, queries_needed
-from harness.types import Array, Reason
+from harness.steady import SteadyState
+from harness.types import Reason
 from harness.units import NS_PER_S, NS_PER_US, show_ns
 from harness.verdict import Evidence
 
@@ -36,11 +36,6 @@ SHORT_NS = NS_PER_S
 
 PADDING_SHARE = 0.10
 """Of the rows that a model with a fixed batch computed."""
-
-DRIFT_SHARE = 0.10
-DRIFT_SPREADS = 3.0
-_BLOCKS = 8
-"""First against last third, each cut into blocks whose medians say how much is noise."""
 
 
 def performance_doubts(
@@ -171,41 +166,14 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     return int(gaps.max()) if len(gaps) else 0
 
 
-def drift_doubts(done: Completions, plan: LoadPlan) -> Iterator[Reason]:
+def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
     """The machine (or the model) was not the same at the end as at the beginning."""
-    spent = done.latency_ns
-    what = "latency"
-    if plan.scenario == "offline":  # its latency grows with the queue: look at the batches
-        spent = (done.columns["completed_ns"] - done.columns["taken_ns"]) // done.columns[
-            "batch_size"
-        ]
-        what = "time a sample in its batch"
-    third = len(spent) // 3
-    if third < 4 * _BLOCKS or (plan.schedule is not None and _load_changed(done, third)):
-        return
-    first, spread_first = _median_and_spread(spent[:third])
-    last, spread_last = _median_and_spread(spent[-third:])
-    change = abs(last - first)
-    if change > DRIFT_SHARE * first and change > DRIFT_SPREADS * max(spread_first, spread_last):
+    if state is not None and not state.is_steady:
         yield Reason(
             "drift",
-            f"median {what} was {show_ns(first)} in the first third of the run and "
-            f"{show_ns(last)} in the last: the machine's speed changed",
+            f"median {state.what} was {show_ns(state.first_third_ns)} in the first third of the run "
+            f"and {show_ns(state.last_third_ns)} in the last: the machine's speed changed",
         )
-
-
-def _load_changed(done: Completions, third: int) -> bool:
-    """A replayed schedule asked for another rate at its end: latency may follow it."""
-    due_ns = done.columns["scheduled_ns"]
-    first_ns, last_ns = int(due_ns[third] - due_ns[0]), int(due_ns[-1] - due_ns[-1 - third])
-    return abs(last_ns - first_ns) > DRIFT_SHARE * max(first_ns, last_ns)
-
-
-def _median_and_spread(values: Array) -> tuple[float, float]:
-    """Median, and the median distance of the blocks' medians from it."""
-    median = float(np.median(values))
-    blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
-    return median, float(np.median([abs(b - median) for b in blocks]))
 
 
 def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:

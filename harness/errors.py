@@ -4,6 +4,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 +-- ConfigError          2   the command line or a file is wrong; nothing was measured
 +-- PluginUnavailable    3   a plug-in cannot be imported here, or raises in load or warm-up
 +-- RunInvalid           4   the run finished and its numbers must not be quoted
+|   +-- RunHopeless          a search ended it: too many queries were late already
 +-- RunDied              5   the measured process died or hung
 +-- Regression           6   a comparison found what --fail-on forbids
 
@@ -27,6 +28,10 @@ class PluginUnavailable(HarnessError):
 
 class RunInvalid(HarnessError):
     exit_status = 4
+
+
+class RunHopeless(RunInvalid):
+    """Whatever came of the rest, the SLO was missed; the measured process was killed."""
 
 
 class RunDied(HarnessError):

@@ -3,13 +3,14 @@
 import json
 import shutil
 import sqlite3
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import database, records, results, table
 from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.exporter import FILE, Exporter
 from harness.hostlog import HostLog
 from harness.outcome import Findings, result
@@ -17,6 +18,25 @@ from harness.power import PowerLog
 from harness.results import ResultFolder
 from harness.types import Reason
 from harness.verdict import Evidence
+
+
+class Finished(NamedTuple):
+    """A run that has ended, however it did. status: the exit status. folder: its name by now.
+    result: the content of result.json.
+    """
+
+    status: int
+    folder: Path
+    result: Mapping[str, Any]
+
+    def show(self, *, as_json: bool) -> None:
+        """On stdout: the table, or result.json."""
+        text = json.dumps(self.result, indent=2, default=str) if as_json else None
+        show(text or "\n".join(table.lines(self.result, self.folder)))
+
+
+Measure = Callable[..., Finished]
+"""harness.run.measure, for what makes runs and must not know the composition."""
 
 
 class RunKeeper:
@@ -84,8 +104,8 @@ class RunKeeper:
             self.findings.stopped = Reason("did-not-start", str(error))
             self.save()
 
-    def conclude(self, status: int, *, as_json: bool) -> int:
-        """Write the result, name the folder, add the row, print; returns the exit status."""
+    def conclude(self, status: int) -> Finished:
+        """Write the result, name the folder, add the row."""
         folder = self.folder.path
         content = result(self.findings)
         if self._exporter is not None:
@@ -106,11 +126,9 @@ class RunKeeper:
                 self.save(content)
         if self.findings.unsaved is not None:
             say(self.findings.unsaved.text)
-        text = json.dumps(content, indent=2, default=str) if as_json else None
-        show(text or "\n".join(table.lines(content, folder)))
-        if status:
-            return status
-        return 0 if content["verdict"] == "VALID" else 4
+        if not status and content["verdict"] != "VALID":
+            status = RunInvalid.exit_status
+        return Finished(status, folder, content)
 
     def report(self, *, as_json: bool) -> None:
         """report.html, when all else is kept and told: whatever goes wrong with it is one line."""

@@ -21,6 +21,7 @@ from harness.doubts import (
 )
 from harness.host_doubts import host_doubts
 from harness.hostlog import HostLog, summary
+from harness.intervals import latency_intervals
 from harness.layout import Instances
 from harness.manifest import Model
 from harness.parse import Slo
@@ -32,6 +33,7 @@ from harness.score import Scoring
 from harness.sizing import Loaded
 from harness.spl import SOURCE, PtdaemonLog
 from harness.stages import Completions, percentiles, query_latency_ns, summarise
+from harness.steady import SteadyState, steady_state
 from harness.types import Reason
 from harness.verdict import (
     Evidence,
@@ -88,12 +90,13 @@ def result(found: Findings) -> dict[str, Any]:
     done = run.done if run and run.done and len(run.done) else None
     ours = _journal_latency(run, done) if run and done else None
     power = _power(found, run, done)
+    steady = steady_state(done, run.plan) if run and done else None
     host = summary(found.host, window_ns(run.log.values)) if run and run.logged else None
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, ours, power, host)],
+        "doubts": [d._asdict() for d in _doubts(found, ours, power, host, steady)],
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -104,10 +107,12 @@ def result(found: Findings) -> dict[str, Any]:
         "slo": str(found.slo) if found.slo else None,
         "headline": _headline(found, run) if run and run.logged else None,
         "latency_ns": _latency(run, ours) if run else None,
+        "latency_intervals_ns": _intervals(run, done) if run and done else None,
         "throughput_per_s": _throughput(run, done) if run else None,
         "accuracy": _accuracy(found),
         **power,
         "stages_ns": summarise(done) if done else None,
+        "steady_state": steady.to_json() if steady else None,
         "queries": _queries(run, done) if run else None,
         "arrivals": _arrivals(run) if run else None,
         "host": host,
@@ -165,6 +170,7 @@ def _doubts(
     ours: Mapping[str, int] | None,
     power: Mapping[str, Any],
     host: Mapping[str, Any] | None,
+    steady: SteadyState | None,
 ) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
     run = found.performance
@@ -175,7 +181,7 @@ def _doubts(
         if run.done is not None and len(run.done):
             slowest_ns = found.calibration.slowest_batch_ns if found.calibration else 0
             yield from stall_doubts(run.done, run.plan.scenario, slowest_ns)
-            yield from drift_doubts(run.done, run.plan)
+            yield from drift_doubts(steady)
             fixed = found.loaded.fixed_batch if found.loaded else None
             yield from padding_doubts(_mean_batch(run.done), fixed)
     target, (scored, no_score, *_) = found.model.accuracy, found.scoring
@@ -238,6 +244,12 @@ def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any]
     if ours is None:
         return None
     return {**ours, "source": "interrupted, from the journal"}
+
+
+def _intervals(run: Evidence, done: Completions) -> Mapping[str, Any] | None:
+    """None of Offline, whose latencies only say how much was asked for at once."""
+    offline = run.plan.scenario == "offline"
+    return None if offline else latency_intervals(done, run.plan.samples_per_query)
 
 
 def _throughput(run: Evidence, done: Completions | None) -> Mapping[str, Any] | None:

@@ -165,7 +165,9 @@ class _Session:
         found = recheck.findings(path, config)
         found.environment = results.read_json(path / results.RESULT)["environment"]
         found.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
-        return RunKeeper(self.folder, found, None).conclude(0, as_json=as_json)
+        finished = RunKeeper(self.folder, found, None).conclude(0)
+        finished.show(as_json=as_json)
+        return finished.status
 
     def _refused(self) -> list[str]:
         """The checks of power-dev's own checker that the session does not pass."""

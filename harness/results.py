@@ -17,6 +17,7 @@ RESULT = "result.json"
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
+PEAK = "peak.json"
 
 
 class ResultFolder:
@@ -53,11 +54,18 @@ class ResultFolder:
             path.mkdir()
         return path
 
-    def finish(self) -> Path:
-        """Rename to the final name and point `latest` at it."""
+    def adopt(self, made: Path) -> None:
+        """Another run's folder, below this one or beside it, becomes this one: its files move here."""
+        for path in sorted(made.iterdir()):
+            path.rename(self.path / path.name)
+        made.rmdir()
+
+    def finish(self, *, newest: bool = True) -> Path:
+        """Rename to the final name and, where this is a run, point `latest` at it."""
         self.path.rename(self.final)
-        with suppress(OSError):  # the run is whole without it
-            self._point_at_it(self.final.parent / "latest")
+        if newest:
+            with suppress(OSError):  # the run is whole without it
+                self._point_at_it(self.final.parent / "latest")
         return self.final
 
     def _point_at_it(self, link: Path) -> None:

@@ -5,7 +5,7 @@ preflight -> result folder -> noise floor -> performance process -> accuracy pro
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,11 +28,12 @@ from harness import (
 from harness.config import RunConfig, to_plain
 from harness.console import say
 from harness.derived import HARNESS
-from harness.errors import HarnessError, RunDied, RunHung, RunInvalid
+from harness.errors import HarnessError, RunDied, RunHopeless, RunHung, RunInvalid
 from harness.exporter import Exporter, MetricsEndpoint
 from harness.hostlog import HOST_PERIOD_S, HostLog, HostReader
 from harness.journal import Journal
-from harness.keeping import RunKeeper
+from harness.keeping import Finished, RunKeeper
+from harness.late import LateLimit
 from harness.loading import default_dataset, default_metric
 from harness.logs import TRACE
 from harness.machine_series import HostSeries, PowerSeries
@@ -58,7 +59,7 @@ from harness.supervise import START_LIMIT_S, MeasuredProcess
 from harness.tally import Tally
 from harness.types import Reason
 from harness.verdict import Evidence
-from harness.watch import Watcher
+from harness.watch import Now, Watcher
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0
@@ -69,51 +70,85 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
     """One run as configured; prints the table (or JSON) and returns the exit status."""
     if power_session.asked(config):
         return power_session.execute(config, as_json=as_json, quiet=quiet)
+    return measure(config, quiet=quiet, as_json=as_json).status
+
+
+def measure(
+    config: RunConfig,
+    *,
+    quiet: bool = True,
+    as_json: bool | None = None,
+    most_late: Callable[[LoadPlan], int] | None = None,
+) -> Finished:
+    """One run as configured. as_json: how its result is printed; None: it is not, and no page is
+    made of it.
+
+    most_late: so many queries may be late; with more, the performance run is not worth its end.
+    """
     with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
-        run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet)
+        run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet, most_late=most_late)
         kept = run.kept
         if not quiet:
             say(endpoint.notice)
-        try:
-            with stopping.allowed():
-                run.measure()
-            status = 0
-        except Stopped as e:
-            kept.findings.stopped = e.reason
-            status = INTERRUPT_EXIT + e.signum
-        except RunDied as e:
-            say(str(e))
-            status = e.exit_status
-        except HarnessError as e:
-            if not kept.has_measured:
-                kept.give_up(e)
-                raise
-            say(str(e))
-            kept.findings.stopped = Reason("accuracy-failed", str(e))
-            status = RunInvalid.exit_status
-        except OSError as e:  # the result folder: gone, full or not ours to write
-            kept.not_saved(e)
-            status = RunInvalid.exit_status
-        except BaseException:
-            kept.save()
-            raise
-        status = kept.conclude(status, as_json=as_json)
-        if status >= INTERRUPT_EXIT:  # signals are ignored by now
-            kept.report(as_json=as_json)
-            return status
+        finished = kept.conclude(_status(run, stopping))
+        if as_json is not None:
+            finished.show(as_json=as_json)
+        if finished.status >= INTERRUPT_EXIT:  # signals are ignored by now
+            if as_json is not None:
+                kept.report(as_json=as_json)
+            return finished
         with suppress(Stopped), stopping.allowed():
-            kept.report(as_json=as_json)
+            if as_json is not None:
+                kept.report(as_json=as_json)
             endpoint.linger()
-        return status
+        return finished
+
+
+def _status(run: "_MainJob", stopping: Stopping) -> int:
+    """Measures; 0, or the exit status of what came between. What is there is kept."""
+    kept = run.kept
+    try:
+        with stopping.allowed():
+            run.measure()
+        status = 0
+    except Stopped as e:
+        kept.findings.stopped = e.reason
+        status = INTERRUPT_EXIT + e.signum
+    except RunHopeless as e:
+        status = e.exit_status
+    except RunDied as e:
+        say(str(e))
+        status = e.exit_status
+    except HarnessError as e:
+        if not kept.has_measured:
+            kept.give_up(e)
+            raise
+        say(str(e))
+        kept.findings.stopped = Reason("accuracy-failed", str(e))
+        status = RunInvalid.exit_status
+    except OSError as e:  # the result folder: gone, full or not ours to write
+        kept.not_saved(e)
+        status = RunInvalid.exit_status
+    except BaseException:
+        kept.save()
+        raise
+    return status
 
 
 class _MainJob:
     """One run, step by step; `findings` is what result.json is made from."""
 
     def __init__(
-        self, config: RunConfig, stopping: Stopping, exporter: Exporter, *, quiet: bool
+        self,
+        config: RunConfig,
+        stopping: Stopping,
+        exporter: Exporter,
+        *,
+        quiet: bool,
+        most_late: Callable[[LoadPlan], int] | None,
     ) -> None:
         self._quiet = quiet
+        self._most_late = most_late
         self._exporter = exporter
         self._stopping = stopping
         self._model = load_model(config.model)
@@ -232,7 +267,8 @@ class _MainJob:
     @staticmethod
     def _raise_if_died(evidence: Evidence) -> None:
         if evidence.failure is not None:
-            raise RunDied(evidence.failure.text)
+            hopeless = evidence.failure.code == "hopeless"
+            raise (RunHopeless if hopeless else RunDied)(evidence.failure.text)
 
     def _spawn(self, name: str, outdir: Path, calibrate_s: float) -> MeasuredProcess:
         setup = {
@@ -328,17 +364,26 @@ class _MainJob:
         load = host.SystemLoad(process.pid)
         watcher = Watcher(journal, plan)
         self._exporter.begin(Tally(journal, plan, watcher.after_ns), self.findings.slo)
+        limit = LateLimit(journal, plan, watcher.after_ns, self._most_late)
         ended, failure = None, None
         try:
             with Progress(plan, quiet=self._quiet) as progress:
+
+                def look(now: Now) -> None:
+                    progress.show(now)
+                    limit.check()
+
                 ended = process.watch(
                     watcher,
                     plan,
                     hang_timeout_s(self._config, found.slowest_batch_ns),
                     self._start_limit_s,
-                    progress.show,
+                    look,
                     progress.show_loading,
                 )
+        except RunHopeless as e:
+            process.kill()
+            failure = Reason("hopeless", str(e))
         except RunDied as e:
             process.kill()
             failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))

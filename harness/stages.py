@@ -31,6 +31,9 @@ _EDGES = (
 STAGE_EDGES = dict(zip(STAGES, pairwise(_EDGES), strict=True))
 """stage -> the columns it begins and ends at."""
 
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
+"""LoadGen's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Completions:
@@ -132,6 +135,14 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
     return longest
 
 
+def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
+    """(queries,) when each query of `query_latency_ns` was answered: with its last sample."""
+    completed_ns: Array = done.columns["completed_ns"]
+    whole = len(completed_ns) // samples_per_query * samples_per_query
+    last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)
+    return last
+
+
 def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
@@ -150,10 +161,9 @@ def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
 def percentiles(latency_ns: Array) -> Mapping[str, int]:
     """The same statistics LoadGen reports, from the journal."""
     ordered = np.sort(latency_ns)
-    fractions = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
     return {
         "min": int(ordered[0]),
         "max": int(ordered[-1]),
         "mean": int(ordered.mean()),
-        **{name: percentile_ns(ordered, f) for name, f in fractions.items()},
+        **{name: percentile_ns(ordered, f) for name, f in PERCENTILES.items()},
     }

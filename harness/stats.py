@@ -43,15 +43,42 @@ def late_allowed(queries: int, percentile: float) -> int:
     the MLPerf rules (459 queries at p99 with none late, 662 with one) is reproduced by a test.
     """
     late_share = 1.0 - percentile
-    mean, deviation = queries * late_share, math.sqrt(queries * late_share * percentile)
-    # The 1 % quantile lies below the mean, and nothing that counts lies 12 deviations below it.
-    first = max(0, int(mean - 12 * deviation))
-    k = np.arange(first, int(mean) + 2)
-    steps = np.log((queries - k[:-1]) / (k[:-1] + 1)) + math.log(late_share / percentile)
-    logs = _log_binomial(queries, first, late_share) + np.concatenate([[0.0], np.cumsum(steps)])
-    at_most = np.cumsum(np.exp(logs))
+    mean = queries * late_share
+    # The 1 % quantile lies below the mean.
+    first, at_most = _at_most(queries, late_share, int(mean) + 1)
     allowed = int((at_most <= 1.0 - EARLY_STOPPING_CONFIDENCE).sum())
     return min(first + allowed - 1, queries)
+
+
+def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
+    """The estimate that LoadGen gives for a stream's percentile: with 99 % confidence, the true one
+    is not above it. None where there are too few queries for any.
+
+    sorted_ns: (n,) latencies in ns, ascending.
+    Source: mlcommons/inference loadgen/results.cc, PerformanceSummary::EarlyStopping, at commit
+    b66003e: `sample_latencies[sample_count - t]`; the golden logs' values are reproduced by a test.
+    """
+    count = len(sorted_ns)
+    late = late_allowed(count, percentile) if count else 0
+    return int(sorted_ns[count - late]) if late >= 1 else None
+
+
+def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
+    """Between which of `count` independent samples, sorted, the true percentile lies.
+
+    Returns two positions from 0, the percentile lies between them in `level` of all cases or more,
+    whatever the distribution: the number of samples below it is Binomial(count, fraction). None
+    where even the first or the last sample does not lie far enough out.
+
+    Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
+    """
+    outside = (1.0 - level) / 2
+    deviation = math.sqrt(count * fraction * (1.0 - fraction))
+    last = min(count, int(count * fraction + 12 * deviation) + 1)
+    first, at_most = _at_most(count, fraction, last)
+    low = first + int((at_most <= outside).sum()) - 1
+    high = first + int((at_most < 1.0 - outside).sum())
+    return (low if low >= 0 else None), (high if high < count else None)
 
 
 @lru_cache(maxsize=256)
@@ -92,6 +119,17 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if passes(middle) else (middle, high)
     return high
+
+
+def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
+    """`first`, and P(X <= k) for k = first, ..., last of X ~ Binomial(n, p); below it lies nothing
+    that counts: 12 deviations.
+    """
+    first = max(0, int(n * p - 12 * math.sqrt(n * p * (1.0 - p))))
+    k = np.arange(first, last)
+    steps = np.log((n - k) / (k + 1)) + math.log(p / (1.0 - p))
+    logs = _log_binomial(n, first, p) + np.concatenate([[0.0], np.cumsum(steps)])
+    return first, np.cumsum(np.exp(logs))
 
 
 def _log_binomial(n: int, k: int, p: float) -> float:

@@ -78,6 +78,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     if accuracy:
         yield f"{'accuracy':<12}{_accuracy(accuracy)}"
     yield from _power(result["power"], result["power_reason"])
+    yield from _intervals(result.get("latency_intervals_ns"))
     stages = result["stages_ns"]
     if stages:
         yield ""
@@ -86,6 +87,26 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
             share = f"{stage['share']:.1%}"
             yield f"{name:<14}{show_ns(stage['p50']):>10}{show_ns(stage['p99']):>12}{share:>9}"
         yield ""
+
+
+def _intervals(found: Mapping[str, Any] | None) -> Iterator[str]:
+    """A line a percentile; `-` where the run is too short to tell that end."""
+    if not found:
+        return
+    level = f"{found['level']:.0%}"
+    heads = (f"{level} order statistic", f"{level} block bootstrap")
+    yield ""
+    yield f"{'percentile':<12}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
+    for name, one in found.items():
+        if isinstance(one, Mapping):
+            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
+            early = one["early_stopping"]
+            told = show_ns(early) if early is not None else "-"
+            yield f"{name:<12}{order:>24}{drawn:>24}{told:>18}"
+
+
+def _span(ends: Sequence[float | None]) -> str:
+    return " to ".join("-" if end is None else show_ns(end) for end in ends)
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:

@@ -10,7 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from harness.errors import ConfigError
+from harness.parse import Slo
 from harness.plan import MIN_DURATION_MS
+from harness.units import NS_PER_MS
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline", "Interactive")
 INTEGER_KEYS = frozenset(
@@ -35,6 +37,8 @@ FORBIDDEN = {
     "mode": "the harness sets it",
 }
 KEYS = INTEGER_KEYS | FLOAT_KEYS
+OFFICIAL_PERCENTILE = 0.99
+"""Of Server in mlperf.conf."""
 
 
 def lint(path: Path) -> str:
@@ -129,6 +133,23 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
     if not user_text and not header:
         return ""
     return "\n".join([*header, *([user_text.rstrip()] if user_text else []), ""])
+
+
+def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
+    """A file for --user-conf: this arrival rate, judged by this SLO.
+
+    about: one line a comment. LoadGen reads the bound in whole ms: one that is not is left to the
+    rules' own, and a comment says so.
+    """
+    lines = [f"# {line}" for line in about.splitlines()]
+    lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
+    if slo.bound_ns % NS_PER_MS == 0:
+        lines.append(f"*.Server.target_latency = {slo.bound_ns // NS_PER_MS}")
+    else:
+        lines.append(f"# {slo}: LoadGen reads whole ms here, so the bound is the rules' own")
+    if slo.percentile != OFFICIAL_PERCENTILE:
+        lines.append(f"*.Server.target_latency_percentile = {slo.percentile * 100:.10g}")
+    return "\n".join([*lines, ""])
 
 
 def without(text: str, key: str) -> str:

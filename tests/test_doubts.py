@@ -20,6 +20,7 @@ from harness.doubts import (
     stall_doubts,
 )
 from harness.stages import Completions, percentiles, query_latency_ns
+from harness.steady import steady_state
 from harness.types import Array, Reason
 from harness.units import NS_PER_MS, NS_PER_S
 from harness.verdict import Evidence
@@ -183,7 +184,8 @@ def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
 
 def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:
     starts = np.cumsum(spent) - spent
-    return drift_doubts(completions(starts, starts + spent, batch_size), plan(scenario))
+    done = completions(starts, starts + spent, batch_size)
+    return drift_doubts(steady_state(done, plan(scenario)))
 
 
 def test_a_machine_that_slows_down_is_doubted() -> None:

@@ -18,7 +18,10 @@ ROOT = Path(__file__).parent.parent
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 PACKAGES = ("models", "analysis", "meters")  # the folders in harness/ that are not links
 
-COMPOSITION = {"harness.__main__", "harness.cli", "harness.run", "harness.runs", "harness.verbs"}
+COMPOSITION = {
+    *("harness.__main__", "harness.cli", "harness.run", "harness.runs"),
+    *("harness.search_verbs", "harness.verbs"),
+}
 NOUNS = {
     f"harness.{noun}"
     for noun in (

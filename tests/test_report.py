@@ -226,7 +226,7 @@ def kept(finished: Path, tmp_path: Path) -> RunKeeper:
     keeper.keep_samples(host, power)
     for name in ("config.yaml", "environment.json"):
         shutil.copy(finished / name, keeper.folder.path)
-    assert keeper.conclude(0, as_json=False) == 0
+    assert keeper.conclude(0).status == 0
     return keeper
 
 

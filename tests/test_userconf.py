@@ -7,7 +7,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.loadgen import official_load
-from harness.userconf import compose, lint
+from harness.parse import parse_slo
+from harness.userconf import compose, lint, server_text
 
 GOOD = """\
 # a comment
@@ -182,3 +183,25 @@ def test_a_rate_for_another_model_is_not_this_models(name: str, tmp_path: Path) 
     path = tmp_path / "user.conf"
     path.write_text(compose(f"{name}.target_qps = 20\n", iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == 100
+
+
+@pytest.mark.parametrize(
+    ("slo", "lines"),
+    [
+        ("p99=15ms", ["*.Server.target_latency = 15"]),
+        ("p99=500us", ["# p99=500us: LoadGen reads whole ms here, so the bound is the rules' own"]),
+        (
+            "p99.9=2s",
+            ["*.Server.target_latency = 2000", "*.Server.target_latency_percentile = 99.9"],
+        ),
+    ],
+)
+def test_a_rate_that_was_found_is_a_file_that_loadgen_reads(
+    slo: str, lines: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "user.conf"
+    path.write_text(server_text(1234.5, parse_slo(slo), "found here\nand so"))
+    head = ["# found here", "# and so", "*.Server.target_qps = 1234.500000"]
+    assert lint(path).splitlines() == [*head, *lines]
+    load = official_load("server", "resnet50", str(path), 100, 100)
+    assert load.target_qps == 1234.5

@@ -25,6 +25,10 @@ def refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Ite
         for name in [n for n in ours if n in theirs]:
             if ours[name] != theirs[name]:
                 yield f"{name}: {first.name} {_text(ours[name])}, {run.name} {_text(theirs[name])}"
+    arrivals = [_arrivals(one) for one in (before, after)]
+    if arrivals[0] != arrivals[1]:
+        told = " on one side, ".join(map(_text, arrivals))
+        yield f"arrivals: schedule seeds {told} on the other"
     for one in (before, after):
         for run in one[1:]:
             ours, theirs = _settings(one[0]), _settings(run)
@@ -57,14 +61,23 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
         "precision": (result.get("backend_description") or {}).get("precision"),
         "dataset": result["dataset"],
         "dataset digest": config.get("dataset_digest"),
-        "seeds": (run.environment.get("loadgen") or {}).get("seeds"),
+        "seeds": {k: seed for k, seed in _seeds(run).items() if k != "schedule"},
         **performance,
         **scored,
     }
 
 
-_PER_RUN = frozenset(("queries", "duration", "out"))
-"""Differ between runs of one configuration: a count is calibrated."""
+def _seeds(run: FinishedRun) -> Mapping[str, Any]:
+    return (run.environment.get("loadgen") or {}).get("seeds") or {}
+
+
+def _arrivals(side: Sequence[FinishedRun]) -> list[str]:
+    """Of --repeats each run has its own: both sides must have had the same ones."""
+    return sorted({str(_seeds(run).get("schedule", "-")) for run in side})
+
+
+_PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
+"""Differ between runs of one configuration: a count is calibrated, --repeats take the next seed."""
 
 
 def _settings(run: FinishedRun) -> Mapping[str, Any]:

@@ -10,10 +10,16 @@ from harness import results
 from harness.analysis import spread
 from harness.analysis.run_files import RunFiles, fitting, read_files
 from harness.errors import ConfigError
-from harness.stages import STAGE_EDGES, STAGES, Completions, query_latency_ns
+from harness.stages import (
+    PERCENTILES,
+    STAGE_EDGES,
+    STAGES,
+    Completions,
+    query_completed_ns,
+    query_latency_ns,
+)
 from harness.types import Array
 
-PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
 _TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
 
 
@@ -116,8 +122,7 @@ def _latencies(
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return
-    completed_ns = done.columns["completed_ns"][: len(latency_ns) * samples_per_query]
-    block = spread.blocks(completed_ns.reshape(-1, samples_per_query).max(axis=1))
+    block = spread.blocks(query_completed_ns(done, samples_per_query))
     drawn = spread.drawn_percentiles(latency_ns, block, PERCENTILES)
     for name, draws in drawn.items():
         if said.get(name) is not None:

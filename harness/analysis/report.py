@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import records, results
-from harness.analysis.finished import PERCENTILES
 from harness.analysis.page import Article, table, write
 from harness.analysis.report_figures import figures
 from harness.analysis.run_files import RunFiles, fitting, read_files
@@ -18,6 +17,7 @@ from harness.errors import ConfigError
 from harness.hostlog import HostLog
 from harness.outcome import Findings
 from harness.power import PowerLog
+from harness.stages import PERCENTILES
 from harness.units import show_ns, show_rate, show_si
 
 PAGE = "report.html"

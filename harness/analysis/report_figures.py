@@ -52,7 +52,7 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
         {
             "xaxis": {"title": "latency, ms", "type": "log"},
             "yaxis": {"title": "queries, %", "range": [0, 101]},
-            "shapes": _bound(bound_ms, "x"),
+            "shapes": bound_line(bound_ms, "x"),
         },
     )
 
@@ -79,7 +79,7 @@ def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
                 "ticktext": names,
             },
             "yaxis": {"title": "latency, ms", "type": "log"},
-            "shapes": _bound(bound_ms, "y"),
+            "shapes": bound_line(bound_ms, "y"),
         },
     )
 
@@ -127,7 +127,7 @@ def _batches(run: Evidence) -> Figure:
     )
 
 
-def _bound(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
+def bound_line(bound_ms: float | None, axis: str) -> list[Mapping[str, Any]]:
     """The SLO's latency, as a dashed line."""
     if bound_ms is None:
         return []

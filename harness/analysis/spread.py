@@ -89,6 +89,18 @@ def between_runs(before: Sequence[float], after: Sequence[float]) -> float | Non
     return _t(freedom) * error
 
 
+def over_runs(values: Sequence[float]) -> tuple[float, float, float] | None:
+    """Geometric mean of runs of one configuration and the interval of that mean (Student's t of
+    the logarithms: noise multiplies). None with fewer than two, or one that is not above 0.
+    """
+    if len(values) < 2 or min(values) <= 0:
+        return None
+    logs = np.log(np.asarray(values, np.float64))
+    mean = float(logs.mean())
+    half = _t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def _t(freedom: int) -> float:
     """Beyond the table, its expansion in 1 / freedom: off by less than 0.3 % there."""
     if freedom <= len(_T_95):

@@ -1,0 +1,273 @@
+"""`peak`: the highest valid rate under an SLO, by runs of the harness itself.
+
+Each probe is an ordinary run in a process of its own, with the same seeds: a short probe's arrivals
+are the beginning of a full-length run's. What is found is the full-length run that was VALID; its
+files become the folder's own, the probes' lie in `probes/`, and `peak.json` tells of all of them.
+"""
+
+import json
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import database, peak_report, registry, results, userconf
+from harness.config import SCHEMA_VERSION, RunConfig
+from harness.console import say, show
+from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.keeping import Finished, Measure
+from harness.manifest import load_model
+from harness.peak_probe import AXES, Judge, Probe, other_reason
+from harness.peak_search import Found, Limits, search
+from harness.plan import LoadPlan
+from harness.scenario import Scenario
+from harness.search_options import PeakOptions
+from harness.sizing import slo_of
+
+RUNS = 12
+"""Of one search: calibration, probes and full-length runs together."""
+
+CALIBRATION_QUERIES = 100
+
+
+def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
+    """All that stands against a search with these options."""
+    if config.scenario not in AXES:
+        yield f"peak is for --scenario {' and '.join(AXES)}: {config.scenario} has no rate to find"
+    elif config.scenario == "multi-stream" and config.slo is None:
+        yield "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"
+    if config.mlperf:
+        yield "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"
+    if config.mode == "accuracy":
+        yield "peak needs performance runs: drop --mode accuracy"
+    if config.metrics_linger_ns:
+        yield "--metrics-linger waits after one run, peak makes many: drop it"
+    file = options.write_user_conf
+    if file is not None and config.scenario == "multi-stream":
+        yield "--write-user-conf: the official rules fix multi-stream's samples per query at 8"
+    if file is not None and file.exists():
+        yield f"--write-user-conf {file} exists: pass another"
+    elif file is not None and not file.absolute().parent.is_dir():
+        yield f"--write-user-conf {file}: there is no folder {file.parent}"
+
+
+def find(
+    config: RunConfig,
+    options: PeakOptions,
+    measure: Measure,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Searches, prints the table (or peak.json) and returns the exit status."""
+    job = PeakJob(config, options, measure, quiet=quiet)
+    status = job.run()
+    content = job.content()
+    table = "\n".join(peak_report.lines(content, job.folder))
+    show(json.dumps(content, indent=2) if as_json else table)
+    return status
+
+
+class _Ended(Exception):
+    """A run said nothing about its load, or was stopped. status: the exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class PeakJob:
+    """One search. folder: where it lies by now."""
+
+    def __init__(
+        self, config: RunConfig, options: PeakOptions, measure: Measure, *, quiet: bool
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._measure = measure
+        self._quiet = quiet
+        self._axis = AXES[config.scenario]
+        scenario: Scenario = registry.load("scenario", config.scenario)
+        model = load_model(config.model)
+        slo = slo_of(scenario, config, model)
+        assert slo is not None
+        self._slo = slo
+        self._judge = Judge(scenario, slo)
+        words = (f"peak-{config.scenario}", config.backend, model.name)
+        self._results = results.new_folder(config.out, *words)
+        self.folder = self._results.path
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._probes: list[Probe] = []
+        self._found: Found | None = None
+        self._best: tuple[Probe, Finished] | None = None
+
+    def run(self) -> int:
+        """Returns the exit status: 4 where no load passed, a run's own where that ended the search."""
+        try:
+            self._search()
+            self._save()
+            return self._publish()
+        except ConfigError:
+            if not self._probes:  # a user's mistake leaves nothing
+                shutil.rmtree(self._results.path, ignore_errors=True)
+            raise
+        except _Ended as e:
+            return e.status
+        except OSError as e:
+            why = f"{self.folder} cannot be written: {e.strerror}: pass --out elsewhere"
+            raise RunInvalid(why) from e
+
+    def _search(self) -> None:
+        start, left = self._config.target_qps, RUNS
+        if start is None:
+            start, left = self._calibrated(), RUNS - 1
+        axis = self._axis
+        self._found = search(self._ask, start, Limits(axis.least, axis.most, left, axis.whole))
+
+    def _calibrated(self) -> float:
+        """Half of what a run of few queries makes likely."""
+        finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
+        if self._config.scenario == "server":
+            return float(finished.result["calibration"]["rate_per_s"]) / 2
+        samples = int(finished.result["queries"]["samples_per_query"])
+        mean_ns = float(finished.result["latency_ns"]["mean"])
+        return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
+
+    def _ask(self, load: float, full: bool) -> bool:
+        changed: dict[str, Any] = {self._axis.field: int(load) if self._axis.whole else load}
+        config = replace(self._config, **changed)
+        judge, probe_ns = self._judge, self._options.probe_ns
+        queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
+        allowed = judge.allowed(config, queries)
+        kind = "full" if full else "probe"
+        self._run(kind, replace(config, queries=queries), allowed)
+        return bool(self._probes[-1].passed)
+
+    def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
+        """One run, recorded. allowed: late queries with which it passes, None where it is no test."""
+        number = len(self._probes) + 1
+        load = getattr(config, self._axis.field)
+        name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
+        if kind != "full":
+            config = replace(config, mode="performance", meter=())
+        begun = time.monotonic()
+        finished = self._measure(
+            replace(config, out=self.folder / "probes" / name), most_late=_constant(allowed)
+        )
+        probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
+        self._probes.append(probe)
+        if kind == "full" and probe.passed and (not self._best or probe.load > self._best[0].load):
+            self._best = probe, finished
+        self._save()
+        if not self._quiet:
+            say(peak_report.progress(number, probe, self._axis.unit))
+        self._raise_if_no_answer(finished)
+        return finished
+
+    def _probe(
+        self,
+        kind: str,
+        load: float | None,
+        finished: Finished,
+        allowed: int | None,
+        seconds: float,
+    ) -> Probe:
+        """load: as asked for, None where the run chose it."""
+        result = finished.result
+        queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
+        asked = {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
+        late = self._judge.late(finished)
+        judged = allowed is not None
+        return Probe(
+            kind=kind,
+            load=float(load or asked or 0),
+            passed=self._judge.passed(finished, kind, late, allowed or 0) if judged else None,
+            queries=int(queries.get("planned") or 0),
+            late=late,
+            latency_ns=result["latency_ns"],
+            completed_per_s=throughput.get("completed"),
+            mean_batch=queries.get("mean_batch"),
+            verdict=result["verdict"],
+            reasons=tuple(reason["code"] for reason in result["reasons"]),
+            doubts=tuple(doubt["code"] for doubt in result["doubts"]),
+            seconds=round(seconds, 3),
+            folder=str(finished.folder.relative_to(self.folder)),
+        )
+
+    def _raise_if_no_answer(self, finished: Finished) -> None:
+        """A run that was stopped, died, or is INVALID for a reason that is not its load."""
+        other = other_reason(finished.result)
+        if other is None:
+            return
+        if other.code != "interrupted":
+            say(
+                f"{finished.folder}: this run says nothing about its load, so the search ends: "
+                f"{other.code}: {other.text}"
+            )
+        raise _Ended(finished.status or RunInvalid.exit_status)
+
+    def _publish(self) -> int:
+        """The confirmed run's files become the folder's own; without one it stays `.partial`."""
+        if self._best is None:
+            return RunInvalid.exit_status
+        probe, finished = self._best
+        self._results.adopt(finished.folder)
+        self._probes[self._probes.index(probe)] = replace(probe, folder=".")
+        (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
+        self._save()
+        self.folder = self._results.finish()
+        try:
+            database.add(self.folder.parent, self.folder.name, finished.result)
+        except sqlite3.Error as e:
+            say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
+        if self._options.write_user_conf is not None:
+            self._write_user_conf(self._options.write_user_conf, probe)
+        if not self._config.no_report:
+            self._write_page()
+        return 0
+
+    def _write_page(self) -> None:
+        """As an ordinary run has it; made here, where the run lies in its place."""
+        from harness.analysis.report import report
+
+        try:
+            report([self.folder], None, standalone=False)
+        except HarnessError as e:
+            say(f"no report: {e}")
+
+    def _write_user_conf(self, file: Path, probe: Probe) -> None:
+        about = (
+            f"the highest rate found VALID under {self._slo}, by a run of {probe.queries:,} queries\n"
+            f"({self.folder.name}): 600 s may show more late ones"
+        )
+        try:
+            file.write_text(userconf.server_text(probe.load, self._slo, about), encoding="utf-8")
+        except OSError as e:
+            say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
+
+    def _save(self) -> None:
+        results.write_json(self.folder / results.PEAK, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """Of peak.json. peak: None while it is searched for, and where no load passed."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "started": self._started,
+            "scenario": self._config.scenario,
+            "backend": self._config.backend,
+            "model": self._config.model,
+            "slo": str(self._slo),
+            "unit": self._axis.unit,
+            "finished": self._found is not None,
+            "peak": self._best[0].load if self._best else None,
+            "failed_above": self._found.above if self._found else None,
+            "probes": [probe.to_json() for probe in self._probes],
+        }
+
+
+def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:
+    return None if allowed is None else lambda _plan: allowed

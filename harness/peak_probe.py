@@ -1,0 +1,114 @@
+"""One run of a search: how many late queries it may have, and what it said."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, NamedTuple
+
+from harness import records
+from harness.config import RunConfig
+from harness.keeping import Finished
+from harness.parse import MIN_QPS, Slo
+from harness.plan import Calibration
+from harness.scenario import Scenario
+from harness.stages import query_latency_ns
+from harness.stats import late_allowed, queries_needed
+from harness.types import Reason
+from harness.units import NS_PER_S
+
+_OF_THE_LOAD = frozenset(("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"))
+"""Reasons that say the load was too high, or a short probe too short."""
+
+
+PROBE_LATE = 2
+"""With fewer queries a probe at a low rate says too little: it sees no burst."""
+
+
+class Axis(NamedTuple):
+    """What is searched for: a field of RunConfig, and the limits of its values."""
+
+    field: str
+    unit: str
+    least: float
+    most: float
+    whole: bool = False
+
+
+AXES: Mapping[str, Axis] = {
+    "server": Axis("target_qps", "queries/s", MIN_QPS, 1e9),
+    "multi-stream": Axis("samples_per_query", "samples/query", 1, 4096, whole=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """kind: calibration, probe or full. passed: None of a calibration. folder: below the search's."""
+
+    kind: str
+    load: float
+    passed: bool | None
+    queries: int
+    late: int | None
+    latency_ns: Mapping[str, Any] | None
+    completed_per_s: float | None
+    mean_batch: float | None
+    verdict: str
+    reasons: tuple[str, ...]
+    doubts: tuple[str, ...]
+    seconds: float
+    folder: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Judge:
+    """Pure: from a load to the queries it takes, and from a finished run to whether it passed."""
+
+    def __init__(self, scenario: Scenario, slo: Slo) -> None:
+        self._scenario = scenario
+        self._slo = slo
+
+    def full_queries(self, config: RunConfig) -> int:
+        """Of a full-length run; streams: as if every query took as long as it may."""
+        slowest = Calibration(slowest_batch_ns=0, latency_ns=self._slo.bound_ns)
+        return self._scenario.load(config, self._slo, slowest).query_count
+
+    def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
+        """Of a short one: at least so many as pass early stopping with PROBE_LATE late ones."""
+        per_s = config.target_qps or NS_PER_S / self._slo.bound_ns
+        wanted = max(
+            ceil(probe_ns / NS_PER_S * per_s), queries_needed(PROBE_LATE, self._slo.percentile)
+        )
+        return min(wanted, self.full_queries(config))
+
+    def allowed(self, config: RunConfig, queries: int) -> int:
+        """Late ones of `queries`: the share with which a full-length run is VALID. LoadGen's
+        estimate for streams leaves out one less than its early stopping does for Server.
+        """
+        full = self.full_queries(config)
+        late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
+        return late * queries // full
+
+    def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
+        """A full-length run where it is VALID; a probe, too short for that, by its late queries."""
+        codes = {reason["code"] for reason in finished.result["reasons"]}
+        few = kind == "probe" and late is not None and late <= allowed
+        return not codes or (few and "hopeless" not in codes)
+
+    def late(self, finished: Finished) -> int | None:
+        """Queries above the bound, by LoadGen where it counts them, else by the journal."""
+        counted = (finished.result["queries"] or {}).get("late")
+        if counted is not None:
+            return int(counted)
+        run = records.read(finished.folder / "performance" / "run_1", "")
+        if run is None or run.done is None:
+            return None
+        latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
+        return int((latency_ns > self._slo.bound_ns).sum())
+
+
+def other_reason(result: Mapping[str, Any]) -> Reason | None:
+    """The first reason that says nothing about the load: the run failed for another."""
+    others = (Reason(**r) for r in result["reasons"] if r["code"] not in _OF_THE_LOAD)
+    return next(others, None)

@@ -1,0 +1,77 @@
+"""What a search says: a line as each run ends, a table at its end. All of it is in peak.json."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.parse import parse_slo
+from harness.peak_probe import Probe
+from harness.stages import PERCENTILES
+from harness.units import show_ns, show_rate
+
+
+def progress(number: int, probe: Probe, unit: str) -> str:
+    """One line: what a run of the search found."""
+    said = {None: probe.kind, True: "passed", False: "failed"}[probe.passed]
+    what = "full-length run" if probe.kind == "full" else "run"
+    late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
+    return f"{what} {number} at {show_rate(probe.load)} {unit}: {said}{late}, {probe.seconds:.1f} s"
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """The table. content: of peak.json."""
+    unit, slo = content["unit"], content["slo"]
+    head = (
+        ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
+    )
+    yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
+    yield ""
+    percentile = _percentile(slo)
+    yield (
+        f"{'run':>4}  {'':<12}{unit:>14}{'queries':>10}{'late':>8}{'p50':>11}{percentile:>11}"
+        f"{'batch':>8}{'took':>9}"
+    )
+    for number, probe in enumerate(content["probes"], 1):
+        yield _row(number, probe, percentile).rstrip()
+    yield ""
+    yield from _found(content)
+    yield f"{'results':<12}{folder}"
+
+
+def _percentile(slo: str) -> str:
+    """The reported one that is the SLO's, or the next above it."""
+    wanted = parse_slo(slo).percentile
+    return next((n for n, fraction in PERCENTILES.items() if fraction >= wanted - 1e-9), "p99.9")
+
+
+def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
+    latency = probe["latency_ns"] or {}
+    p50, tail = (
+        show_ns(latency[name]) if latency.get(name) is not None else "-"
+        for name in ("p50", percentile)
+    )
+    late = f"{probe['late']:,}" if probe["late"] is not None else "-"
+    batch = f"{probe['mean_batch']:.1f}" if probe["mean_batch"] is not None else "-"
+    passed = {None: "", True: "passed", False: "failed"}[probe["passed"]]
+    doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
+    return (
+        f"{number:>4}  {probe['kind']:<12}{show_rate(probe['load']):>14}{probe['queries']:>10,}"
+        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {passed:<6}{doubts}"
+    )
+
+
+def _found(content: Mapping[str, Any]) -> Iterator[str]:
+    unit, above = content["unit"], content["failed_above"]
+    if content["peak"] is None:
+        least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
+        if content["finished"] and least is not None:
+            yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
+        return
+    peak = f"{show_rate(content['peak'])} {unit}"
+    if above is None:
+        yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
+        return
+    yield (
+        f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
+        f"{show_rate(above)}"
+    )

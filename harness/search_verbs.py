@@ -1,0 +1,51 @@
+"""The verbs that make many runs: peak, sweep, and run --repeats."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from harness import peak, power_session, repeats, sweep
+from harness.config import RunConfig
+from harness.errors import ConfigError
+from harness.meters.ptdaemon import NAME
+from harness.run import measure
+from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
+
+
+class Verb(NamedTuple):
+    """problems: of a configuration and the verb's own options. execute: returns the exit status."""
+
+    problems: Callable[[RunConfig, Any], Iterator[str]]
+    execute: Callable[..., int]
+
+
+def _repeat(config: RunConfig, options: RepeatOptions, *, as_json: bool, quiet: bool) -> int:
+    assert options.repeats is not None
+    return repeats.repeat(config, options.repeats, measure, as_json=as_json, quiet=quiet)
+
+
+def _peak(config: RunConfig, options: PeakOptions, *, as_json: bool, quiet: bool) -> int:
+    return peak.find(config, options, measure, as_json=as_json, quiet=quiet)
+
+
+def _sweep(config: RunConfig, options: SweepOptions, *, as_json: bool, quiet: bool) -> int:
+    return sweep.sweep(config, options, measure, as_json=as_json, quiet=quiet)
+
+
+VERBS = {
+    "run": Verb(lambda config, options: repeats.problems(config, options.repeats), _repeat),
+    "peak": Verb(peak.problems, _peak),
+    "sweep": Verb(sweep.problems, _sweep),
+}
+
+
+def execute(verb: str, config: RunConfig, options: object, *, as_json: bool, quiet: bool) -> int:
+    """Returns the exit status; one ConfigError with every problem."""
+    chosen = VERBS[verb]
+    found = list(chosen.problems(config, options))
+    if config.harness_scheduled and verb != "run":
+        found.append(f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency")
+    if power_session.asked(config):
+        found.append(f"--meter {NAME} measures one run: drop it")
+    if found:
+        raise ConfigError("\n".join(found))
+    return chosen.execute(config, options, as_json=as_json, quiet=quiet)

@@ -1,0 +1,222 @@
+"""`sweep`: latency against offered load, a run at each rate, ascending.
+
+The folder holds the runs in `points/`, and what they say together in sweep.json, sweep.csv and
+sweep.html. The same command with the same --out goes on where it was stopped, or adds rates.
+"""
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from harness import results, sweep_report
+from harness.config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.console import say, show
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.keeping import Measure
+from harness.manifest import load_model
+from harness.peak import PeakJob
+from harness.peak_probe import other_reason
+from harness.scenario import Scenario
+from harness.search_options import PeakOptions, SweepOptions
+from harness.sizing import slo_of
+from harness.stats import queries_needed
+from harness.sweep_points import Point, knee, point_of
+from harness.units import NS_PER_S, show_rate
+
+SWEEP = "sweep.json"
+_POINTS = "points"
+
+
+def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
+    """All that stands against a sweep with these options."""
+    if config.scenario != "server":
+        yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
+    if config.target_qps is not None:
+        yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
+    if config.mlperf:
+        yield "sweep makes quick runs: drop --mlperf"
+    if config.mode == "accuracy":
+        yield "sweep needs performance runs: drop --mode accuracy"
+    if config.metrics_linger_ns:
+        yield "--metrics-linger waits after one run, sweep makes many: drop it"
+    if options.peak is not None and not options.rate.are_shares:
+        yield "--peak is what percentages are of: --rate gives queries/s, drop one"
+
+
+def sweep(
+    config: RunConfig,
+    options: SweepOptions,
+    measure: Measure,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Runs what is missing, prints the table (or sweep.json) and returns the exit status."""
+    job = _SweepJob(config, options, measure, quiet=quiet)
+    try:
+        status = job.run()
+    except ConfigError:
+        if not any(job.folder.glob("*/*")):  # a user's mistake leaves nothing
+            shutil.rmtree(job.folder, ignore_errors=True)
+        raise
+    except OSError as e:
+        why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
+        raise RunInvalid(why) from e
+    if as_json:
+        show(json.dumps(job.content(), indent=2))
+    else:
+        show("\n".join(sweep_report.lines(job.content(), job.folder)))
+    return status
+
+
+class _SweepJob:
+    def __init__(
+        self, config: RunConfig, options: SweepOptions, measure: Measure, *, quiet: bool
+    ) -> None:
+        self._config = replace(config, out=None)
+        self._rates = options.rate
+        self._peak = options.peak
+        self._measure = measure
+        self._quiet = quiet
+        model = load_model(config.model)
+        scenario = _server()
+        self._slo = slo_of(scenario, config, model)
+        self._percentile = self._slo.percentile if self._slo else scenario.percentile
+        self._plain = to_plain(self._config)
+        self.folder = self._opened(config.out, model.name)
+
+    def _opened(self, out: Path | None, model: str) -> Path:
+        """A new folder, or that of the same sweep, begun before."""
+        if out is not None and (out / SWEEP).is_file():
+            said = results.read_json(out / SWEEP)
+            before = said.get("config")
+            if not isinstance(before, dict) or before != self._plain:
+                other = sorted({*self._plain, *(before or {})})
+                differ = [k for k in other if (before or {}).get(k) != self._plain.get(k)]
+                raise ConfigError(
+                    f"{out} is a sweep with another {', '.join(differ)}: pass another --out"
+                )
+            if self._peak is None:
+                self._peak = said.get("peak")
+            return out
+        made = results.new_folder(out, "sweep-server", self._config.backend, model)
+        return made.finish(newest=False)  # never whole: rates can be added
+
+    def run(self) -> int:
+        if self._rates.are_shares and self._peak is None:
+            status = self._find_peak()
+            if status:
+                return status
+        self._save()
+        scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
+        for number, value in enumerate(self._rates.values, 1):
+            rate = float(f"{value * scale:.6g}")
+            if self._folder_of(rate) is None:
+                status = self._run(rate, number)
+                self._save()
+                if status:
+                    return status
+        self._write_page()
+        return 0
+
+    def _find_peak(self) -> int:
+        """As `peak` does, below this folder; one found before is taken."""
+        folder = self.folder / "peak"
+        if not (folder / results.PEAK).is_file():
+            out = _free(folder)
+            config = replace(self._config, out=out)
+            job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
+            status = job.run()
+            if status:
+                say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs none")
+                return status
+            folder = job.folder
+        self._peak = float(results.read_json(folder / results.PEAK)["peak"])
+        return 0
+
+    def _run(self, rate: float, number: int) -> int:
+        """A point. Not 0 where it was stopped, or failed for a reason that is not its rate."""
+        if not self._quiet:
+            say(f"rate {number} of {len(self._rates.values)}: {show_rate(rate)} queries/s")
+        config = self._config
+        queries = config.queries or max(
+            ceil(config.duration_ns / NS_PER_S * rate), queries_needed(1, self._percentile)
+        )
+        out = _free(self.folder / _POINTS / f"{rate:g}")
+        finished = self._measure(replace(config, target_qps=rate, queries=queries, out=out))
+        other = other_reason(finished.result)
+        if other is None:
+            return 0
+        if other.code != "interrupted":
+            say(f"{finished.folder}: the sweep ends here: {other.code}: {other.text}")
+        return finished.status or RunInvalid.exit_status
+
+    def _folder_of(self, rate: float) -> Path | None:
+        """The finished run at that rate."""
+        found = (p.folder for p in self._points() if p.rate_per_s == rate)
+        return next((self.folder / folder for folder in found), None)
+
+    def _points(self) -> list[Point]:
+        """Of all finished runs here that say something about their rate, ascending."""
+        made = [
+            point_of(results.read_json(path), path.parent, self.folder, self._peak)
+            for path in sorted((self.folder / _POINTS).glob(f"*/{results.RESULT}"))
+            if not path.parent.is_symlink() and not path.parent.name.endswith(".partial")
+        ]
+        return sorted((p for p in made if p is not None), key=lambda p: p.rate_per_s)
+
+    def content(self) -> dict[str, Any]:
+        """Of sweep.json. peak: queries/s, given or found; else the highest rate that was VALID."""
+        points = self._points()
+        valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "config": self._plain,
+            "slo": str(self._slo) if self._slo else None,
+            "peak": self._peak,
+            "highest_valid": max(valid, default=None),
+            "knee": knee(points),
+            "points": [p._asdict() for p in points],
+        }
+
+    def _save(self) -> None:
+        content = self.content()
+        results.write_json(self.folder / SWEEP, content)
+        with (self.folder / "sweep.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Point._fields)
+            for point in content["points"]:
+                writer.writerow([_cell(value) for value in point.values()])
+
+    def _write_page(self) -> None:
+        from harness.analysis.sweep_page import write
+
+        try:
+            write(self.content(), self.folder)
+        except PluginUnavailable as e:
+            say(f"no page was made: {e}")
+
+
+def _server() -> Scenario:
+    from harness import registry
+
+    scenario: Scenario = registry.load("scenario", "server")
+    return scenario
+
+
+def _cell(value: object) -> object:
+    return " ".join(value) if isinstance(value, tuple) else value
+
+
+def _free(folder: Path) -> Path:
+    """`folder`, or the first of folder-2, folder-3, ... that is not there, finished or not."""
+    out, number = folder, 1
+    while out.exists() or out.with_name(out.name + ".partial").exists():
+        number += 1
+        out = folder.with_name(f"{folder.name}-{number}")
+    return out

@@ -1,0 +1,220 @@
+"""`sweep`: rates of a peak or absolute, resumed where it stopped, with a knee, a table and a page."""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.sweep_page import figures
+from harness.cli import main
+from harness.errors import ConfigError
+from harness.recheck import check
+from harness.search_options import Rates, parse_rates
+from harness.sweep_points import Point, knee
+from tests.searching import System, names
+
+SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
+
+Swept = Callable[..., tuple[int, System]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
+    def run(system: System, *arguments: str) -> tuple[int, System]:
+        monkeypatch.setattr("harness.search_verbs.measure", system)
+        return main([*arguments, "--out", "swept"]), system
+
+    return run
+
+
+def sweep_json() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path("swept/sweep.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("10%..110%", Rates((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1), True)),
+        ("100..200/3", Rates((100.0, 150.0, 200.0), False)),
+        ("1,000..2,000/2", Rates((1000.0, 2000.0), False)),
+        ("90%,50%,50%", Rates((0.5, 0.9), True)),
+        ("0.5..1.5/2", Rates((0.5, 1.5), False)),
+        ("300", Rates((300.0,), False)),
+    ],
+)
+def test_rates_are_read(text: str, rates: Rates) -> None:
+    assert parse_rates(text) == rates
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "fast", "10%..200", "200..100", "10..20/1", "0%..10%", "5,9%", "1e400%", "..", "nan%"],
+)
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_rates(text)
+
+
+def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
+    status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
+    assert status == 0
+    assert [c.target_qps for c in system.configs] == [100, 200, 300]
+    content = sweep_json()
+    assert (content["peak"], content["highest_valid"]) == (None, 200)
+    assert [p["verdict"] for p in content["points"]] == ["VALID", "VALID", "INVALID"]
+    with Path("swept/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == Point._fields
+    assert [row["rate_per_s"] for row in rows] == ["100.0", "200.0", "300.0"]
+    assert rows[2]["reasons"] == "slo-missed"
+    assert rows[0]["share"] == ""
+    out = capsys.readouterr().out
+    assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
+    assert re.search(r"^ +300 +- +300 .* INVALID", out, re.MULTILINE)
+
+
+def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
+    _, system = swept(System(900.0), *SERVER, "--rate", "50%,100%", "--peak", "1000")
+    assert [c.target_qps for c in system.configs] == [500, 1000]
+    assert [p["share"] for p in sweep_json()["points"]] == [0.5, 1.0]
+
+
+def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None:
+    _, system = swept(System(1300.0), *SERVER, "--rate", "50%,100%")
+    peak = json.loads(Path("swept/peak/peak.json").read_text())["peak"]
+    assert sweep_json()["peak"] == peak
+    assert [c.target_qps for c in system.configs[-2:]] == pytest.approx([peak / 2, peak], rel=1e-5)
+    again, system = swept(System(1300.0), *SERVER, "--rate", "50%,75%,100%")
+    assert again == 0
+    (config,) = system.configs  # what is there is kept
+    assert config.target_qps == pytest.approx(0.75 * peak, rel=1e-5)
+    assert len(sweep_json()["points"]) == 3
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(swept: Swept) -> None:
+    arguments = (*SERVER, "--rate", "100..400/4")
+    status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
+    assert (status, len(system.configs)) == (130, 3)
+    assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200]
+    status, system = swept(System(900.0), *arguments)
+    assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
+    assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200, 300, 400]
+    assert names(Path("swept/points")) == ["100", "200", "300-2", "300.partial", "400"]
+
+
+def test_a_run_that_fails_for_another_reason_ends_it(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")
+    assert status == 4
+    assert len(sweep_json()["points"]) == 1
+    assert "the sweep ends here: batch-failed: batch-failed it is" in capsys.readouterr().err
+
+
+def test_a_users_mistake_leaves_nothing(swept: Swept) -> None:
+    for first in ("100..300/3", "50%,100%"):
+        system = System(900.0, {1: ConfigError("it is too large")})
+        assert swept(system, *SERVER, "--rate", first)[0] == 2
+        assert names(Path()) == []
+
+
+def test_another_configuration_needs_another_folder(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(System(900.0), *SERVER, "--rate", "100,200")
+    assert swept(System(900.0), *SERVER, "--rate", "100", "--max-batch", "4")[0] == 2
+    told = "harness: swept is a sweep with another max_batch: pass another --out\n"
+    assert capsys.readouterr().err.endswith(told)
+    Path("other").mkdir()
+    assert main([*SERVER, "--rate", "100", "--out", "other"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--scenario offline", "sweep is for --scenario server: offline has no rate to offer"),
+        ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
+        ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
+        ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
+        ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
+        ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
+        ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *arguments.split()]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert names(Path()) == []
+
+
+def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
+    times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), mean_ms * 1e6)
+    rates = {"rate_per_s": rate, "scheduled_per_s": rate, "completed_per_s": achieved or rate}
+    texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": ""}
+    return Point(**rates, **times, **texts, share=None, mean_batch=1.0, queries=1, late=0)  # type: ignore[arg-type]
+
+
+def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
+    """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
+    points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
+    assert knee(points) == 500
+    assert knee([*points, point(1100, 5000, 990)]) == 500
+    assert knee(points[:2]) is None
+
+
+def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
+    points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
+    points[1]["p99_ns"] = None
+    content = {"points": points, "slo": "p99=10ms", "peak": None, "highest_valid": 200, "knee": 100}
+    latency, achieved = figures(content)
+    assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
+    assert latency.data[2]["y"] == [1.0, None, 9.0]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
+    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
+    assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
+    json.dumps([latency, achieved], allow_nan=False)
+    assert list(figures({**content, "points": []})) == []
+
+
+def test_a_page_is_made_where_plotly_is_there(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        Path("script").write_text("")
+        patched.setattr("harness.analysis.page._plotly", lambda: (Path("script"), "script.js"))
+        swept(System(900.0), *SERVER, "--rate", "100..300/3")
+    page = Path("swept/sweep.html").read_text()
+    assert "Latency against offered load" in page
+    assert 'id="plot-1"' in page
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert swept(System(900.0), *SERVER, "--rate", "100,200")[0] == 0
+    assert (
+        "no page was made: a page with plots needs the module 'plotly'" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
+    sleeper = Path(__file__).parent.parent / "benchmarks/sleeper.py"
+    backend = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
+    rates = "--rate 25%,60%,130% --peak 400 --slo p99=100ms --duration 3s --out swept"
+    assert main(["sweep", *backend.split(), *rates.split()]) == 0
+    points = sweep_json()["points"]
+    times = [p["p99_ns"] for p in points]
+    assert times == sorted(times)
+    assert [p["verdict"] for p in points] == ["VALID", "VALID", "INVALID"]
+    for one in points:
+        assert check(tmp_path / "swept" / one["folder"]) == []
