@@ -388,7 +388,7 @@ def _sequence_torch(folder: Path) -> Path:
             Case("openvino", "onnx"),
             Case("tensorflow", "savedmodel"),
             Case("litert", "tflite"),
-            Case("torch", "torch-export"),
+            Case("torch", "torchscript"),
         )
     ),
 )
