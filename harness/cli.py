@@ -15,7 +15,7 @@ from harness import __version__, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import flag_name, option_key, visible_fields
+from harness.options import add_options
 from harness.verbs import Parser
 
 EXAMPLES = """\
@@ -29,10 +29,11 @@ examples:
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
 verbs:
-  run (the default), check, compare, rerun, report, data, pitfalls, list, runs; each has its own --help
+  run (the default), check, compare, rerun, report, submit, data, pitfalls, list, runs; each has its
+  own --help
 """
 
-VERBS = ("run", "check", "compare", "rerun", "report", "data", "pitfalls", "list", "runs")
+VERBS = ("run", "check", "compare", "rerun", "report", "submit", "data", "pitfalls", "list", "runs")
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
 _ALIASES = {
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "compare": verbs.compare,
             "rerun": verbs.rerun,
             "report": verbs.report,
+            "submit": _submit,
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,
@@ -137,18 +139,7 @@ def run_parser() -> argparse.ArgumentParser:
         usage="%(prog)s [VERB] --scenario NAME [options]",
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    groups: dict[str, Any] = {}
-    for field in visible_fields(RunConfig):
-        meta = field.metadata
-        group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
-        groups[meta["group"]] = group
-        kind: dict[str, Any] = {"action": "store_true"}
-        if not meta["flag"]:
-            kind = {"metavar": meta["metavar"]}
-            if meta["many"]:
-                kind["action"] = "append"
-        key = option_key(field)
-        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+    add_options(parser, RunConfig)
     parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
     parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
@@ -298,6 +289,12 @@ def _pitfalls(arguments: list[str]) -> int:
 
     report(given, samples=given.pop("samples"), out=given.pop("out", None))
     return 0
+
+
+def _submit(arguments: list[str]) -> int:
+    from harness.submit.command import submit
+
+    return submit(arguments)
 
 
 def _list(arguments: list[str]) -> int:

@@ -16,9 +16,9 @@ from harness import registry
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
-PACKAGES = ("models", "analysis", "meters")  # the folders in harness/ that are not links
+PACKAGES = ("models", "analysis", "meters", "submit")  # the folders in harness/ that are not links
 
-COMPOSITION = {"harness.__main__", "harness.cli", "harness.run", "harness.verbs"}
+COMPOSITION = {f"harness.{name}" for name in ("__main__", "cli", "run", "verbs", "submit.command")}
 NOUNS = {
     f"harness.{noun}"
     for noun in (
