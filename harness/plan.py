@@ -22,6 +22,7 @@ class LoadPlan:
     journal_samples: the most samples that can be issued; the journal is this long.
     logged_answers: about so many answers of a performance run go into LoadGen's accuracy log.
     model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
+    user_conf, audit_config: files that LoadGen reads.
     """
 
     scenario: str
@@ -38,6 +39,7 @@ class LoadPlan:
     logged_answers: int = 0
     model_key: str | None = None
     user_conf: str | None = None
+    audit_config: str | None = None
     expected_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def config(
         "metric": _absolute(asked.metric) if asked.metric else None,
         "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
+        "audit": asked.audit.absolute() if asked.audit else None,
         "dataset": _absolute(dataset),
         "lengths": tuple(
             (name, given.absolute() if isinstance(given, Path) else given)

@@ -357,8 +357,8 @@ AUDITS = {
     "no audit log": ("missing-file", drop(f"{SERVER}/TEST04/{RUN}/{DETAIL}")),
     "no audit summary": ("missing-file", drop(f"{SERVER}/TEST04/{RUN}/{SUMMARY}")),
     "extra file in an audit": ("stray-file", put(f"{SERVER}/TEST04/{RUN}/run.json", "{}")),
-    "TEST01 failed": ("audit-failed", sub(TEXT1, "TEST PASS", "TEST FAIL: Test score invalid")),
-    "TEST04 failed": ("audit-failed", sub(TEXT4, "TEST PASS", "TEST FAIL: Test score invalid")),
+    "TEST01 failed": ("audit-score", sub(TEXT1, "TEST PASS", "TEST FAIL: Test score invalid")),
+    "TEST04 failed": ("audit-score", sub(TEXT4, "TEST PASS", "TEST FAIL: Test score invalid")),
     "TEST04 is no TEST04": (
         "audit-not-one",
         log(f"{SERVER}/TEST04/{RUN}", effective_performance_issue_same=False),
@@ -378,11 +378,11 @@ AUDITS = {
     "stale TEST04": ("audit-stale", sub(TEXT4, r"reference score = [\d.]+", "reference score = 9")),
     "stale TEST01": ("audit-stale", sub(TEXT1, r"Test score = [\d.]+", "Test score = 9")),
     "cached answers": (
-        "audit-failed",
+        "audit-score",
         log(f"{SERVER}/TEST04/{RUN}", result_completed_samples_per_sec=3000.0),
     ),
     "slow TEST01": (
-        "audit-failed",
+        "audit-score",
         log(f"{SERVER}/TEST01/{RUN}", result_completed_samples_per_sec=1500.0),
     ),
     "INVALID TEST01": ("invalid-result", log(f"{SERVER}/TEST01/{RUN}", result_validity="INVALID")),

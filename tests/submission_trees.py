@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def write_performance_logs(folder: Path, scenario: str, more: Mapping[str, Any])
     (folder / SUMMARY).write_text(summary)
 
 
+@cache
 def accuracy_log(count: int, answer: str = "0800000000000000") -> str:
     rows = (f'{{ "seq_id" : {i}, "qsl_idx" : {i}, "data" : "{answer}" }}' for i in range(count))
     return "[\n" + ",\n".join(rows) + "\n]\n"

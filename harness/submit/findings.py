@@ -109,6 +109,10 @@ RULES: Mapping[str, Rule] = {
     # audits
     "audit-missing": Rule("run the audit with `submit run`, verify and pack it"),
     "audit-failed": Rule(f"the text says why the audit failed: mend it and {_AGAIN}"),
+    "audit-score": Rule(
+        f"an audit must be as fast as the performance run: {_AGAIN}, on a quiet machine",
+        shortened=True,
+    ),
     "audit-not-one": Rule("the log must be of a run with the audit's audit.config: run the audit"),
     "audit-stale": Rule("verify again: the text is of other logs than those beside it"),
     # power

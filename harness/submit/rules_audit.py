@@ -11,6 +11,7 @@ from harness.submit.submission import PERFORMANCE, Result
 from harness.submit.tree import join, shown
 from harness.submit.verify import TEST01, Scores, compare, performance_scores
 
+SCORES = "verify_performance.txt"
 BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _SAME = 1e-3
@@ -36,9 +37,10 @@ def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
         path = join(folder, file)
         yield from must_have(result.tree, path)
         text = result.tree.text(path)
+        rule = "audit-score" if file == SCORES else "audit-failed"
         for pattern in patterns:
             if text and not re.search(rf"^\s*{pattern}\s*$", text, re.MULTILINE):
-                yield Finding("audit-failed", shown(path), _last_line(text), pattern)
+                yield Finding(rule, shown(path), _last_line(text), pattern)
 
 
 def _last_line(text: str) -> str:
@@ -71,13 +73,13 @@ def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
     """verify_performance.txt is of these two runs, and what it says follows from them."""
     performance, run = result.performance, result.audits[name]
     assert performance is not None
-    path = join(folder, "verify_performance.txt")
+    path = join(folder, SCORES)
     scores = performance_scores(name, performance.detail, run.detail)
     if scores is None:
         return  # a log without its result: told above
     problem = compare(name, performance.detail, run.detail)
     if problem:
-        yield Finding("audit-failed", shown(run.file), problem, "the audit's bound")
+        yield Finding("audit-score", shown(run.file), problem, "the audit's bound")
     said = {m[1].lower(): m[2] for m in _SCORE.finditer(result.tree.text(path))}
     yield from _stale(path, said, scores)
 
