@@ -16,7 +16,7 @@ from harness import __version__, runs, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import flag_name, option_key, parse_values, visible_fields
+from harness.options import add_options, option_key, parse_values, visible_fields
 from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
 from harness.verbs import Parser
 
@@ -36,13 +36,13 @@ examples:
   python -m harness peak --scenario server --slo p99=10ms
   python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
 verbs:
-  run (the default), peak, sweep, check, compare, rerun, report, arrivals, data, pitfalls, list, runs;
-  each has its own --help
+  run (the default), peak, sweep, check, compare, rerun, report, arrivals, submit, data, pitfalls,
+  list, runs; each has its own --help
 """
 
 VERBS = (
-    *("run", "peak", "sweep"),
-    *("check", "compare", "rerun", "report", "arrivals", "data", "pitfalls", "list", "runs"),
+    *("run", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals", "submit"),
+    *("data", "pitfalls", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -114,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rerun": verbs.rerun,
             "report": verbs.report,
             "arrivals": verbs.arrivals,
+            "submit": _submit,
             "data": _data,
             "pitfalls": _pitfalls,
             "list": _list,
@@ -165,18 +166,7 @@ def run_parser(
         usage=f"%(prog)s {verb} --scenario NAME [options]",
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    groups: dict[str, Any] = {}
-    for field in (*visible_fields(RunConfig), *visible_fields(more)):
-        meta = field.metadata
-        group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
-        groups[meta["group"]] = group
-        kind: dict[str, Any] = {"action": "store_true"}
-        if not meta["flag"]:
-            kind = {"metavar": meta["metavar"]}
-            if meta["many"]:
-                kind["action"] = "append"
-        key = option_key(field)
-        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+    add_options(parser, RunConfig, more)
     parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
     parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
@@ -372,6 +362,12 @@ def _pitfalls(arguments: list[str]) -> int:
 
     report(given, samples=given.pop("samples"), out=given.pop("out", None))
     return 0
+
+
+def _submit(arguments: list[str]) -> int:
+    from harness.submit.command import submit
+
+    return submit(arguments)
 
 
 def _list(arguments: list[str]) -> int:

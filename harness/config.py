@@ -262,6 +262,12 @@ class RunConfig:
         metavar="FILE",
         group="official rules",
     )
+    audit: Path | None = option(
+        "LoadGen's audit.config: a performance run for a compliance test, see `submit`",
+        parse=parse_path,
+        metavar="FILE",
+        group="official rules",
+    )
     metrics: Endpoint | None = option(
         "where Prometheus may scrape the run (default 127.0.0.1:9464, if that is free)",
         parse=parse_endpoint,
@@ -290,6 +296,7 @@ class RunConfig:
     dataset_digest: str | None = option("", visible=False)
     arrivals_sha256: str | None = option("", visible=False)
     loadgen_version: str | None = option("", visible=False)
+    mlperf_model: str | None = option("", visible=False)
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -316,6 +323,8 @@ class RunConfig:
             yield "--user-conf only counts under the official rules: add --mlperf, or drop it"
         if self.no_metrics and (self.metrics is not None or self.metrics_linger_ns):
             yield "--no-metrics serves nothing: drop it, or --metrics and --metrics-linger"
+        if self.audit is not None and self.mode != "performance":
+            yield "--audit is a performance run of its own: add --mode performance"
         if self.meter and not self.runs_performance:
             yield "--meter reads the performance run: drop it for --mode accuracy"
         yield from self._arrival_problems()

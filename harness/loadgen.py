@@ -274,6 +274,6 @@ def start_test(plan: LoadPlan, settings: "lg.TestSettings", outdir: Path, calls:
     log.enable_trace = False  # on by default: 640 bytes a query
     sut = lg.ConstructFastSUT(calls.issue, lambda: None)  # nothing is held back
     qsl = lg.ConstructQSL(plan.total_count, plan.performance_count, calls.load, calls.unload)
-    lg.StartTestWithLogSettings(sut, qsl, settings, log, NO_AUDIT)
+    lg.StartTestWithLogSettings(sut, qsl, settings, log, plan.audit_config or NO_AUDIT)
     lg.DestroyQSL(qsl)
     lg.DestroyFastSUT(sut)

@@ -96,12 +96,19 @@ def _ends(log: DetailLog) -> list[str]:
 
 def _fits(key: str, value: object) -> bool:
     """A number where LoadGen writes one; only a rate may be none (see _NOT_A_NUMBER)."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if _RATES.fullmatch(key):
         return number or value is None
     if _FLAGS.fullmatch(key):
         return isinstance(value, bool)
     return number or not _NUMBERS.fullmatch(key)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:

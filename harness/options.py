@@ -4,8 +4,10 @@ A field carries its parser, which turns text into the value or raises ValueError
 YAML scalars go through the same parser, so both sources accept and refuse the same things.
 """
 
+import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 
@@ -46,6 +48,22 @@ def option_key(field: dataclasses.Field[Any]) -> str:
 
 def flag_name(key: str) -> str:
     return "--" + key.replace("_", "-")
+
+
+def add_options(parser: argparse.ArgumentParser, *schemas: type) -> None:
+    """The visible fields of the schemas, in their groups; what is not given is None."""
+    groups: dict[str, Any] = {}
+    for field in chain.from_iterable(map(visible_fields, schemas)):
+        meta = field.metadata
+        group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
+        groups[meta["group"]] = group
+        kind: dict[str, Any] = {"action": "store_true"}
+        if not meta["flag"]:
+            kind = {"metavar": meta["metavar"]}
+            if meta["many"]:
+                kind["action"] = "append"
+        key = option_key(field)
+        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
 
 
 def parse_values(

@@ -24,6 +24,7 @@ class LoadPlan:
     model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
     schedule: file of the arrivals to replay (harness/schedule.py), of the user's file with that
     digest. concurrency: queries to keep in flight. Either: our own scheduler, not LoadGen's.
+    user_conf, audit_config: files that LoadGen reads.
     """
 
     scenario: str
@@ -40,6 +41,7 @@ class LoadPlan:
     logged_answers: int = 0
     model_key: str | None = None
     user_conf: str | None = None
+    audit_config: str | None = None
     expected_s: float = 0.0
     schedule: str | None = None
     arrivals_sha256: str | None = None

@@ -28,6 +28,7 @@ def config(
         "hook": asked.hook.absolute() if asked.hook else None,
         "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
         "arrivals_sha256": plan.arrivals_sha256,
+        "audit": asked.audit.absolute() if asked.audit else None,
         "dataset": _absolute(dataset),
         "lengths": tuple(
             (name, given.absolute() if isinstance(given, Path) else given)

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from harness import (
     results,
     score,
     table,
+    userconf,
 )
 from harness.config import RunConfig, to_plain
 from harness.console import say
@@ -320,7 +322,7 @@ class _MainJob:
         """What LoadGen is told; refused when it does not fit into memory."""
         config, slo = self._config, self.findings.slo
         if config.mlperf:
-            key = preflight.model_key(self._model)
+            key = config.mlperf_model or preflight.model_key(self._model)
             plan = official_plan(self._scenario, config, key, outdir, loaded, found, accuracy)
             if plan.percentile is not None and plan.latency_bound_ns is not None:
                 self.findings.slo = Slo(plan.percentile, plan.latency_bound_ns)
@@ -336,6 +338,8 @@ class _MainJob:
             )
             if self._arrivals is not None:
                 plan = self._arrivals.put(plan, outdir)
+        if config.audit is not None:
+            plan = replace(plan, audit_config=userconf.copy_audit(config.audit, outdir))
         model_bytes = loaded.model_bytes * self._spec.instances
         check_memory(
             plan,

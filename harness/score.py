@@ -1,6 +1,7 @@
 """The score: from LoadGen's accuracy log and the dataset's labels, and from nothing else."""
 
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,6 +92,18 @@ def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, obje
         raise ValueError(f"the metric gave {found!r}, wanted a Score with finite values")
     if found.samples != len(labels):
         raise ValueError(f"the metric scored {found.samples:,} of {len(labels):,} samples")
+    return found
+
+
+def of_some(
+    answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
+) -> Score:
+    """Of the samples that are answered, each by its first answer: an audit answers some of them."""
+    first: dict[int, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.sample, answer)
+    scorer = registry.load("metric", metric)(answer_dtype)
+    found: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
     return found
 
 

@@ -47,14 +47,17 @@ def lint(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"--user-conf {path} cannot be read: {e}") from None
-    problems = [
-        f"{path}, line {number}: {problem}"
-        for number, line in enumerate(text.splitlines(), 1)
-        for problem in _line_problems(line)
-    ]
-    if problems:
-        raise ConfigError("\n".join(problems))
+    found = [f"{path}, line {number}: {problem}" for number, problem in problems(text)]
+    if found:
+        raise ConfigError("\n".join(found))
     return text
+
+
+def problems(text: str) -> Iterator[tuple[int, str]]:
+    """(number of the line, what LoadGen would misread in it)."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for problem in _line_problems(line):
+            yield number, problem
 
 
 def _line_problems(line: str) -> Iterator[str]:
@@ -150,6 +153,16 @@ def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
     if slo.percentile != OFFICIAL_PERCENTILE:
         lines.append(f"*.Server.target_latency_percentile = {slo.percentile * 100:.10g}")
     return "\n".join([*lines, ""])
+
+
+def copy_audit(path: Path, outdir: Path) -> str:
+    """Beside the logs it makes, so that they say what they are of; returns where it lies."""
+    copy = outdir.absolute() / "audit.config"
+    try:
+        copy.write_bytes(path.read_bytes())
+    except OSError as e:
+        raise ConfigError(f"--audit {path} cannot be copied to {copy}: {e.strerror}") from e
+    return str(copy)
 
 
 def without(text: str, key: str) -> str:

@@ -16,11 +16,11 @@ from harness import registry
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
-PACKAGES = ("models", "analysis", "meters")  # the folders in harness/ that are not links
+PACKAGES = ("models", "analysis", "meters", "submit")  # the folders in harness/ that are not links
 
 COMPOSITION = {
     *("harness.__main__", "harness.cli", "harness.run", "harness.runs"),
-    *("harness.search_verbs", "harness.verbs"),
+    *("harness.search_verbs", "harness.submit.command", "harness.verbs"),
 }
 NOUNS = {
     f"harness.{noun}"

@@ -95,6 +95,9 @@ def test_wheel_holds_models_and_data(wheel: Path, tree: Path) -> None:
     assert folders
     wanted += [f"harness/models/{p.relative_to(models).as_posix()}" for p in folders]
     wanted += [f"harness/analysis/report_page.{kind}" for kind in ("css", "js")]
+    rounds = list((tree / "harness" / "submit" / "rounds").iterdir())
+    assert rounds
+    wanted += [f"harness/submit/rounds/{p.name}" for p in rounds]
     assert set(wanted) <= set(names)
 
 

@@ -1,0 +1,96 @@
+"""Our validator and audits against MLCommons' own, fault by fault.
+
+    python benchmarks/official_check.py CHECKOUT            every mutation, both checkers
+    python benchmarks/official_check.py CHECKOUT --record   tests/golden/audits.json anew
+
+CHECKOUT: of mlcommons/inference. Exit status 1 where we let pass what they find, or where an audit
+is judged otherwise.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from harness.submit.official import Outcome, run_checkers, verify_audit  # noqa: E402
+from harness.submit.validate import validate  # noqa: E402
+from harness.submit.verify import PASS, verify  # noqa: E402
+from tests import audit_cases  # noqa: E402
+from tests.submission_mutations import MUTATIONS  # noqa: E402
+from tests.submission_trees import ROUND, build, copy  # noqa: E402
+
+RECORDED = ROOT / "tests" / "golden" / "audits.json"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--only", help="mutations whose name has this in it; no audits")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        differ = 0
+        if options.only is None:
+            differ = audits(options.checkout, Path(folder) / "audits", record=options.record)
+        if options.record:
+            return 0
+        weaker = trees(options.checkout, Path(folder), options.only or "")
+    return 1 if differ or weaker else 0
+
+
+def audits(checkout: Path, folder: Path, *, record: bool) -> int:
+    """Cases in which our verification and theirs differ."""
+    said = {}
+    differ = 0
+    for number, (name, case) in enumerate(audit_cases.CASES.items()):
+        runs = audit_cases.build(case, folder / str(number))
+        theirs = verify_audit(checkout, case.audit, *runs, "int64")
+        ours = verify(case.audit, *runs, "int64")
+        said[name] = {file: PASS in text for file, text in sorted(theirs.texts.items())}
+        if said[name] != {file: PASS in text for file, text in ours.texts.items()}:
+            differ += 1
+            print(f"differ    {name}: theirs {theirs.texts}, ours {ours.texts}")
+    if record:
+        RECORDED.write_text(json.dumps(said, indent=1) + "\n")
+    print(f"audits: {len(said)} cases, {differ} judged otherwise")
+    return differ
+
+
+def trees(checkout: Path, folder: Path, only: str) -> int:
+    """Mutations that they find and we do not."""
+    raw = folder / "raw"
+    raw.mkdir()
+    golden = build(folder / "golden", raw)
+    counts: Counter[str] = Counter()
+    for outcome in run_checkers(checkout, golden, ROUND.name):
+        print(f"golden    {outcome.checker}: {outcome.crash or outcome.summary}")
+    for number, (name, (_, mutate)) in enumerate(MUTATIONS.items()):
+        if only not in name:
+            continue
+        tree = copy(golden, folder / str(number))
+        mutate(tree)
+        rules = sorted({f.rule for f in validate(tree, ROUND).findings})
+        outcomes = run_checkers(checkout, tree, ROUND.name)
+        passed = all(outcome.passed for outcome in outcomes)
+        word = "agree" if passed == (not rules) else "stricter" if passed else "WEAKER"
+        counts[word] += 1
+        counts.update(f"{o.checker} {_word(o)}" for o in outcomes)
+        shutil.rmtree(tree)
+        told = ", ".join(f"{o.checker} {_word(o)}" for o in outcomes)
+        print(f"{word:<10}{name:<32}{told:<32}ours: {', '.join(rules) or 'nothing'}", flush=True)
+    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    return counts["WEAKER"]
+
+
+def _word(outcome: Outcome) -> str:
+    return "crashes" if outcome.crash else "passes" if outcome.passed else "fails"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""The matrix of runs a submission needs: what each takes, what is there, what is missing or stale."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.config import RunConfig, to_plain
+from harness.errors import ConfigError
+from harness.manifest import load_yaml
+from harness.results import CONFIG, RESULT, read_json
+from harness.stats import queries_needed
+from harness.submit.request import Request
+
+PERFORMANCE, ACCURACY = "performance", "accuracy"
+RUNS, ASKED = "runs", "asked.yaml"
+DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
+START_S = 5.0
+"""Load, noise floor and calibration of a small model; a large one takes longer."""
+
+OFFLINE_FACTOR = 1.1 * 1.3
+"""LoadGen's margin and ours: by how much an Offline run is longer than the least."""
+
+_SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
+"""What all runs of a result must share."""
+
+
+class PlannedRun(NamedTuple):
+    """kind: performance, accuracy, TEST01 or TEST04. folder: of its newest attempt, where done.
+
+    why: it is stale or failed. expected_s and queries: None where no calibration tells.
+    """
+
+    scenario: str
+    kind: str
+    config: RunConfig
+    state: str
+    why: str = ""
+    folder: Path | None = None
+    expected_s: float | None = None
+    queries: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario}-{self.kind}"
+
+
+def plan(request: Request, work: Path) -> list[PlannedRun]:
+    """In the order they are to be made: an audit needs its performance run."""
+    rows: list[PlannedRun] = []
+    for scenario in request.wanted_scenarios:
+        main: Mapping[str, Any] | None = None
+        for kind in (PERFORMANCE, ACCURACY, *request.audits):
+            audit = audit_file(work, kind) if kind in request.audits else None
+            mode = ACCURACY if kind == ACCURACY else PERFORMANCE
+            config = request.run_config(scenario, mode, audit)
+            row = PlannedRun(scenario, kind, config, MISSING)
+            row, found = _judged(row, work, main)
+            main = found if kind == PERFORMANCE else main
+            rows.append(_timed(row, request, _calibration(rows, row, found)))
+    return rows
+
+
+def audit_file(work: Path, audit: str) -> Path:
+    return (work / f"{audit}.config").absolute()
+
+
+def write_audits(request: Request, work: Path) -> None:
+    """LoadGen's audit.config for each audit, as compliance/ of mlcommons/inference has it."""
+    for name in request.audits:
+        lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
+        if name == "TEST01":
+            lines.append(f"*.*.accuracy_log_sampling_target = {request.of_round.test01_answers}")
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            audit_file(work, name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        except OSError as e:
+            raise ConfigError(f"{audit_file(work, name)} cannot be written: {e.strerror}") from e
+
+
+def attempts(work: Path, name: str) -> list[Path]:
+    """All folders of a run, oldest first, those that did not end included."""
+    found = (work / RUNS / name).glob("attempt-*")
+    numbered = [(_number(p), p) for p in found if p.is_dir() and _number(p)]
+    return [path for _, path in sorted(numbered)]
+
+
+def _number(path: Path) -> int:
+    digits = path.name.removeprefix("attempt-").removesuffix(".partial")
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _judged(
+    row: PlannedRun, work: Path, main: Mapping[str, Any] | None
+) -> tuple[PlannedRun, Mapping[str, Any] | None]:
+    """The row with its state, and the result of its newest attempt, where there is one."""
+    made = attempts(work, row.name)
+    if not made:
+        return row, None
+    folder = made[-1]
+    try:
+        result = read_json(folder / RESULT)
+        asked = load_yaml(work / RUNS / row.name / f"{_number(folder)}-{ASKED}")
+        settings = load_yaml(folder / CONFIG)
+    except ConfigError as e:
+        return row._replace(state=FAILED, why=str(e)), None
+    if folder.name.endswith(".partial") or result.get("verdict") != "VALID":
+        return row._replace(state=FAILED, why=_first_reason(result), folder=folder), None
+    result = {**result, "settings": settings if isinstance(settings, dict) else {}}
+    why = _stale(row, asked, result, main)
+    row = row._replace(state=STALE if why else DONE, why=why, folder=folder)
+    return row, result
+
+
+def _first_reason(result: Mapping[str, Any]) -> str:
+    reasons = result.get("reasons")
+    if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
+        return str(reasons[0].get("text", "no reason given"))
+    return "it did not finish"
+
+
+def _stale(
+    row: PlannedRun,
+    asked: object,
+    result: Mapping[str, Any],
+    main: Mapping[str, Any] | None,
+) -> str:
+    """Why a valid run does not count any more."""
+    if asked != to_plain(row.config):
+        return "it was made with other options"
+    if row.kind == PERFORMANCE:
+        return ""
+    if main is None:
+        return "there is no performance run it belongs to"
+    for key in _SAME:
+        if result["settings"].get(key) != main["settings"].get(key):
+            return f"its {key} is not the performance run's"
+    if row.kind != ACCURACY and str(result.get("started")) < str(main.get("started")):
+        return "the performance run is newer"
+    return ""
+
+
+def _calibration(
+    rows: Sequence[PlannedRun], row: PlannedRun, found: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """Of this run, else of another of its scenario; {} where none tells."""
+    candidates = [found] if found else []
+    for other in rows:
+        if other.scenario == row.scenario and other.folder is not None:
+            try:
+                candidates.append(read_json(other.folder / RESULT))
+            except ConfigError:
+                continue
+    for result in candidates:
+        calibration = result.get("calibration")
+        if isinstance(calibration, dict) and (
+            calibration.get("rate_per_s") or calibration.get("latency_ns")
+        ):
+            return calibration
+    return {}
+
+
+def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
+    rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
+    per_s = 1e9 / latency_ns if latency_ns else rate
+    if row.kind == ACCURACY:
+        if request.is_short:  # as many samples as the data set happens to have
+            return row
+        samples = request.of_round.samples
+        seconds = START_S + samples / per_s if per_s else None
+        return row._replace(queries=samples, expected_s=seconds)
+    if request.is_short:
+        return row._replace(expected_s=START_S + row.config.duration_ns / 1e9)
+    least_s = request.rules.min_duration_ms / 1e3
+    if row.scenario == "Server":
+        per_s = row.config.target_qps
+        if per_s:
+            least_s = max(least_s, queries_needed(0, 0.99) / per_s)
+    elif row.scenario == "Offline":
+        least_s *= OFFLINE_FACTOR
+    queries = int(least_s * per_s) if per_s else None
+    return row._replace(expected_s=START_S + least_s, queries=queries)
+
+
+def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
+    """What stands in the way of running what is missing."""
+    server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
+    if server and not request.rehearsal and "target_qps" not in request.options:
+        yield "Server needs --target-qps: the rate to prove, found by a search or by you"
+
+
+def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
+    """For the terminal: a row a run, and the time that is left."""
+    yield f"{'run':<28}{'state':<9}{'time':>9}{'queries':>12}  why"
+    for row in rows:
+        took = show_s(row.expected_s) if row.expected_s is not None else "?"
+        count = f"{row.queries:,}" if row.queries else "?"
+        yield f"{row.name:<28}{row.state:<9}{took:>9}{count:>12}  {row.why}".rstrip()
+    left = [r for r in rows if r.state != DONE]
+    seconds = sum(r.expected_s or 0.0 for r in left)
+    unknown = sum(r.expected_s is None for r in left)
+    more = f" and {unknown} of unknown length" if unknown else ""
+    yield f"{len(left)} of {len(rows)} runs to make, about {show_s(seconds)}{more}"
+
+
+def show_s(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
