@@ -4,7 +4,7 @@ set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
 
-select=(-m 'not slow')
+select=(-m 'not slow' -n 2) # two at once: most of a test is waiting for a run
 extras=(dev ort tensorflow text audio)
 pytest_args=()
 for arg in "$@"; do

@@ -260,7 +260,7 @@ def test_numbers_a_core_a_watt_and_a_price(
     theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
     machine = json.loads((theirs / "environment.json").read_text())
     cores = machine["machine"]["cores_usable"]
-    machine["machine"]["cores_usable"] = 2 * cores
+    machine["machine"]["cores_usable"] = 1000 * cores  # beyond any noise of a short run
     (theirs / "environment.json").write_text(json.dumps(machine))
     words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
     limit = "joules_per_sample.rapl:psys:+10%"
@@ -269,7 +269,7 @@ def test_numbers_a_core_a_watt_and_a_price(
     changes = found["changes"]
     rate = changes["throughput"]["before"]
     assert changes["throughput_per_core"]["before"] == pytest.approx(rate / cores)
-    assert changes["throughput_per_core"]["change"] == pytest.approx(-0.5)
+    assert changes["throughput_per_core"]["change"] == pytest.approx(-0.999)
     assert changes["throughput_per_core"]["verdict"] == WORSE
     assert changes["throughput_per_watt.rapl:psys"]["after"] == pytest.approx(rate / 20)
     assert changes["samples_per_price"]["before"] == pytest.approx(rate * 1800)
