@@ -125,6 +125,17 @@ def _columns(db: sqlite3.Connection) -> set[str]:
     return {row[1] for row in db.execute("PRAGMA table_info(runs)")}
 
 
+def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
+    """The highest rate of a VALID run of the null backend there. None without one, and where the
+    database cannot be read: that is told when the run is added to it.
+    """
+    try:
+        rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
+    except sqlite3.Error:
+        return None
+    return max((row["completed_per_s"] or 0.0 for row in rows), default=None)
+
+
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:

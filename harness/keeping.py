@@ -107,6 +107,11 @@ class RunKeeper:
     def conclude(self, status: int) -> Finished:
         """Write the result, name the folder, add the row."""
         folder = self.folder.path
+        host = (self.findings.environment.get("machine") or {}).get("host")
+        if host and self.findings.performance is not None:
+            self.findings.ceiling_per_s = database.null_ceiling_per_s(
+                folder.parent, self.findings.config.scenario, host
+            )
         content = result(self.findings)
         if self._exporter is not None:
             self._exporter.conclude(content)

@@ -187,10 +187,16 @@ class _Measurement:
         cpus = instances[0].cpus if answers else self._spec.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        self._close(stack, used, str(row.dtype), NAMES[cls])
+        bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
+        self._close(stack, used, str(row.dtype), NAMES[cls], bare)
 
     def _close(
-        self, stack: ExitStack, used: Mapping[str, Any], answer_dtype: str, dispatcher: str
+        self,
+        stack: ExitStack,
+        used: Mapping[str, Any],
+        answer_dtype: str,
+        dispatcher: str,
+        bare: Mapping[str, Any] | None,
     ) -> None:
         """Leave the backends, then say how it went: a failing exit must not lose the run."""
         close_error = ""
@@ -204,6 +210,7 @@ class _Measurement:
             used=used,
             answer_dtype=answer_dtype,
             dispatcher=dispatcher,
+            bare=bare,
             failed_samples=self._failures.samples,
             failed_batches=self._failures.batches,
             first_failure=self._failures.first,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness import reference
 from harness.config import SCHEMA_VERSION, RunConfig
 from harness.derived import HARNESS
 from harness.doubts import (
@@ -71,6 +72,7 @@ class Findings:
     load: Mapping[str, float | None] = field(default_factory=dict)
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
+    ceiling_per_s: float | None = None
     host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
@@ -112,6 +114,7 @@ def result(found: Findings) -> dict[str, Any]:
         "accuracy": _accuracy(found),
         **power,
         "stages_ns": summarise(done) if done else None,
+        "reference": _reference(found, run, done) if run and done else None,
         "steady_state": steady.to_json() if steady else None,
         "queries": _queries(run, done) if run else None,
         "arrivals": _arrivals(run) if run else None,
@@ -126,6 +129,14 @@ def result(found: Findings) -> dict[str, Any]:
         "dataset_description": found.loaded.dataset if found.loaded else None,
         "environment": found.environment,
     }
+
+
+def _reference(found: Findings, run: Evidence, done: Completions) -> Mapping[str, Any] | None:
+    """None where no bare loops were made: the run did not end by itself, or batches failed."""
+    bare = run.ended.get("bare") if run.ended is not None else None
+    if bare is None or found.spec is None or not done.answered_once:
+        return None
+    return reference.report(run.plan, done, bare, found.spec, found.ceiling_per_s)
 
 
 def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:

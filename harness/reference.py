@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.layout import Instances
 from harness.plan import LoadPlan
 from harness.service import QUANTILES, ServiceTimes, together
 from harness.stages import STAGE_EDGES, STAGES, Completions
@@ -19,8 +20,8 @@ from harness.stats import percentile_ns
 from harness.types import Array
 from harness.units import show_ns, show_rate
 
-LIMIT_QUERIES = 200_000
-"""The first so many of a run are simulated: a second or two of Python."""
+LIMIT_QUERIES = 50_000
+"""The first so many of a run are simulated: a tenth of a second or two of Python."""
 
 _SEED = 1
 DRIFT = 0.10
@@ -66,11 +67,15 @@ def simulate(
 
 
 def report(
-    plan: LoadPlan, done: Completions, bare: Mapping[str, Any], spec: Mapping[str, int]
+    plan: LoadPlan,
+    done: Completions,
+    bare: Mapping[str, Any],
+    spec: Instances,
+    ceiling_per_s: float | None = None,
 ) -> dict[str, Any]:
     """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
 
-    spec: instances and max_batch of the run.
+    ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
@@ -83,26 +88,26 @@ def report(
         ],
         "batches": sum(service.counts),
         "drift": _drift(before, after),
+        "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
         return found | _server(plan, done, service, spec)
     if plan.scenario == "offline":
         return found | _offline(done, service, spec)
-    return found | _streams(plan, done, service, spec["max_batch"])
+    return found | _streams(plan, done, service, spec.max_batch)
 
 
 def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
     """Of the medians, the median over the sizes: 0.1 means a tenth slower after the run."""
-    middle = QUANTILES // 2
-    return float(np.median(after.ns[:, middle] / before.ns[:, middle])) - 1.0
+    return float(np.median(np.median(after.ns, axis=1) / np.median(before.ns, axis=1))) - 1.0
 
 
 def _server(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Mapping[str, int]
+    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Instances
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
     scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
-    ideal = simulate(scheduled_ns, service, spec["instances"], spec["max_batch"])
+    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch)
     ideal_ns = ideal.queue_ns + ideal.infer_ns
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
     at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
@@ -137,12 +142,12 @@ def _lost_ns(
     return lost
 
 
-def _offline(done: Completions, service: ServiceTimes, spec: Mapping[str, int]) -> dict[str, Any]:
+def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[str, Any]:
     """The bare loop at the largest batch, every instance busy."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
-    size = min(spec["max_batch"], len(done))
+    size = min(spec.max_batch, len(done))
     ours = len(done) * 1e9 / took_ns
-    bare = spec["instances"] * size * 1e9 / float(service.of(size).mean())
+    bare = spec.instances * size * 1e9 / float(service.of(size).mean())
     return {
         "what": "samples/s",
         "unit": "samples/s",
@@ -181,24 +186,24 @@ def _streams(
     }
 
 
-def line(found: Mapping[str, Any], ceiling_per_s: float | None, rate_per_s: float | None) -> str:
-    """Was the load generator the bottleneck? One line for the table.
-
-    ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
-    """
+def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
+    """Was the load generator the bottleneck? One line for the table. found: of `report`."""
     if "reason" in found:
         return f"no reference: {found['reason']}"
     show = show_ns if found["unit"] == "ns" else _show_rate
     ratio = found["ratio"]
-    told = f"{found['what']} {show(found['ours'])}, {ratio:.2f} x the reference's {show(found['reference'])}"
+    told = f"{found['what']} {show(found['ours'])}, {ratio:.3g} x the reference's {show(found['reference'])}"
     worse = ratio if found["unit"] == "ns" else 1 / ratio
     if abs(found["drift"]) > DRIFT:
         judged = f"not decidable: the model itself took {found['drift']:+.0%} after the run"
+    elif worse < 1 / TIGHT:
+        judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judged = "the load generator was not the bottleneck"
     else:
         judged = "the load generator held it back" + _where(found.get("lost_ns"))
     head = ""
+    ceiling_per_s = found["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
         head = (
             f"; null backend here {_show_rate(ceiling_per_s)}, {ceiling_per_s / rate_per_s:.0f} x"

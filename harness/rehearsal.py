@@ -6,11 +6,13 @@ from typing import Any
 
 from harness.answers import AnswerRow
 from harness.config import RunConfig
+from harness.errors import one_line
 from harness.loading import plugin
 from harness.ordering import Lengths
 from harness.pinning import running_on
 from harness.plan import LoadPlan
 from harness.postprocess import flat
+from harness.service import ServiceTimes, batches_of, measure, time_for
 from harness.types import Backend, Dataset, HasLengths
 from harness.warmup import (
     LOOKED_AT,
@@ -69,6 +71,7 @@ class Rehearsal:
         self._check_steps = check_steps
         self.curve: list[tuple[int, int]] = []
         self.lengths: Lengths | None = None
+        self._before: ServiceTimes | None = None
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
         """The `calibrated` message. calibrate_s: 0 where nothing needs it."""
@@ -120,8 +123,29 @@ class Rehearsal:
                             each.answer(self._batch(size))
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
+        if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
+            with self._warming():
+                self._before = self._service_times(plan.expected_s)
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
+
+    def bare_loops(self, plan: LoadPlan) -> Mapping[str, Any] | None:
+        """Service times before and, measured now, after the run, for harness/reference.py; or the
+        reason why there are none. None where nobody asks for them.
+        """
+        if self._before is None:
+            return None
+        try:
+            self._dataset.load(self._loaded)
+            after = self._service_times(plan.expected_s)
+            self._dataset.unload(self._loaded)
+        except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
+            return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
+        return {"before": self._before.to_json(), "after": after.to_json()}
+
+    def _service_times(self, expected_s: float) -> ServiceTimes:
+        batches = batches_of(self._dataset, self._loaded, probes(self._sizes))
+        return measure(self.answerers, batches, time_for(expected_s))
 
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":

@@ -9,19 +9,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from harness.pinning import run_on
 from harness.types import Array, Backend, Batch, Dataset
 
-QUANTILES = 101
-"""Service times of a size are kept as so many evenly spaced quantiles, the first the minimum."""
+QUANTILES = 200
+"""Service times of a size are kept as so many quantiles, in the middle of as many equal shares: a
+draw from them is an ordinary batch as often as batches were, and the slowest one no more often.
+"""
 
-SHARE = 0.05
+_GRID = (np.arange(QUANTILES) + 0.5) / QUANTILES
+
+_SHARE = 0.05
 """Of the run's expected time, before it and again after it."""
 
-LIMIT_S = 0.5
+_LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
 """Batches of a size, of different samples."""
@@ -54,7 +59,7 @@ class ServiceTimes:
         return cls(sizes, ns, counts)
 
     def median_ns(self, size: int) -> float:
-        return float(self.of(size)[QUANTILES // 2])
+        return float(np.median(self.of(size)))
 
     def of(self, size: int) -> Array:
         """(QUANTILES,) ns of a batch of `size` samples: between measured sizes on a straight line,
@@ -72,26 +77,37 @@ class ServiceTimes:
 
 def together(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
     """As if both had been one measurement: each quantile is that of the two equal halves."""
-    merged = np.sort(np.concatenate([before.ns, after.ns], axis=1), axis=1)
-    at = np.linspace(0, merged.shape[1] - 1, QUANTILES)
-    ns = np.stack([np.interp(at, np.arange(merged.shape[1]), row) for row in merged])
+    ns = np.quantile(np.concatenate([before.ns, after.ns], axis=1), _GRID, axis=1).T
     counts = tuple(a + b for a, b in zip(before.counts, after.counts, strict=True))
     return ServiceTimes(before.sizes, ns, counts)
 
 
+class Instance(Protocol):
+    """backend: of one instance. cpus: its own logical processors, () for any."""
+
+    @property
+    def backend(self) -> Backend: ...
+    @property
+    def cpus(self) -> Sequence[int]: ...
+
+
+def time_for(expected_s: float) -> float:
+    """Seconds of bare loops at each end of a run that is expected to take so long."""
+    return min(_LIMIT_S, _SHARE * expected_s)
+
+
 def measure(
-    backends: Sequence[Backend], batches: Sequence[Sequence[Batch]], limit_s: float
+    instances: Sequence[Instance], batches: Sequence[Sequence[Batch]], limit_s: float
 ) -> ServiceTimes:
     """batches: some of each size, ascending, gathered already. limit_s: for all sizes together.
 
     Every backend, each on a thread of its own, takes those of a size in turns, LEAST_REPETITIONS
     times at least. Raises what a backend raises.
     """
-    rows = [_times_ns(backends, alike, limit_s / len(batches)) for alike in batches]
-    grid = np.linspace(0.0, 1.0, QUANTILES)
+    rows = [_times_ns(instances, alike, limit_s / len(batches)) for alike in batches]
     return ServiceTimes(
         tuple(len(alike[0].indices) for alike in batches),
-        np.stack([np.quantile(row, grid) for row in rows]),
+        np.stack([np.quantile(row, _GRID) for row in rows]),
         tuple(len(row) for row in rows),
     )
 
@@ -108,13 +124,15 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
     ]
 
 
-def _times_ns(backends: Sequence[Backend], alike: Sequence[Batch], limit_s: float) -> list[int]:
-    start = threading.Barrier(len(backends))
-    times_ns: list[list[int]] = [[] for _ in backends]
+def _times_ns(instances: Sequence[Instance], alike: Sequence[Batch], limit_s: float) -> list[int]:
+    start = threading.Barrier(len(instances))
+    times_ns: list[list[int]] = [[] for _ in instances]
     errors: list[BaseException] = []
 
-    def work(infer: Any, mine: list[int]) -> None:
+    def work(instance: Instance, mine: list[int]) -> None:
+        infer = instance.backend.infer
         try:
+            run_on(instance.cpus)
             start.wait()
             turns = cycle(alike)
             deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
@@ -129,8 +147,8 @@ def _times_ns(backends: Sequence[Backend], alike: Sequence[Batch], limit_s: floa
             errors.append(e)
 
     threads = [
-        threading.Thread(target=work, args=(backend.infer, mine))
-        for backend, mine in zip(backends, times_ns, strict=True)
+        threading.Thread(target=work, args=(instance, mine))
+        for instance, mine in zip(instances, times_ns, strict=True)
     ]
     for thread in threads:
         thread.start()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import reference
 from harness.layout import Instances
 from harness.plan import Calibration, LoadPlan
 from harness.power_report import NO_METER
@@ -79,6 +80,9 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'accuracy':<12}{_accuracy(accuracy)}"
     yield from _power(result["power"], result["power_reason"])
     yield from _intervals(result.get("latency_intervals_ns"))
+    if result.get("reference"):
+        rate = throughput["completed"] if throughput else None
+        yield f"{'reference':<12}{reference.line(result['reference'], rate)}"
     stages = result["stages_ns"]
     if stages:
         yield ""

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
 from harness.schedule import server_schedule_ns
 from harness.service import QUANTILES, ServiceTimes, batches_of, measure, together
 from harness.stages import STAGES, Completions
 from harness.types import Batch
+from harness.warmup import Answerer
 
 
 def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:
@@ -95,10 +97,15 @@ class Plain:
         return Batch(tuple(indices), {})
 
 
+def on(backend: Any) -> Answerer:
+    anything: Any = None
+    return Answerer(backend, anything, anything)
+
+
 def test_bare_loops_keep_every_instance_busy_at_once() -> None:
     at_once: list[int] = []
     others = threading.active_count()
-    backends: Any = [Counting(at_once), Counting(at_once)]
+    backends = [Counting(at_once), Counting(at_once)]
     dataset: Any = Plain()
     batches = batches_of(dataset, [5, 6, 7], [1, 2, 4])
     assert [[b.indices for b in alike] for alike in batches] == [
@@ -106,7 +113,7 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
         [(5, 6), (7, 5)],
         [(5, 6, 7, 5)],
     ]
-    service = measure(backends, batches, 0.06)
+    service = measure([on(b) for b in backends], batches, 0.06)
     assert service.sizes == (1, 2, 4)
     assert min(service.counts) >= 2 * 3
     assert max(at_once) == others + 2
@@ -119,9 +126,8 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
         def infer(self, _batch: Batch) -> Any:
             raise ValueError("no")
 
-    backends: Any = [Broken(), Broken()]
     with pytest.raises(ValueError, match=r"^no$"):
-        measure(backends, [[Batch((0,), {})]], 0.01)
+        measure([on(Broken()), on(Broken())], [[Batch((0,), {})]], 0.01)
 
 
 def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
@@ -150,17 +156,17 @@ def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
 
 
 BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
-SPEC = {"instances": 1, "max_batch": 1}
+SPEC = Instances(1, 1, 1)
 
 
 def test_what_a_server_run_lost_sums_to_its_tail() -> None:
     done = completions(np.arange(100) * 1000, issue_delay=5, queue=20, infer=130, complete=7)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
-    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
+    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC, 3000.0)
     assert (found["reference"], found["ours"], found["ratio"]) == (100, 162, 1.62)
     lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
     assert found["lost_ns"] == lost | {"complete": 7}
-    assert line(found, 3000.0, 1000.0) == (
+    assert line(found, 1000.0) == (
         "p99 162 ns, 1.62 x the reference's 100 ns: the load generator held it back, 30 ns in infer, "
         "20 ns in queue more; null backend here 3,000/s, 3 x"
     )
@@ -169,9 +175,9 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
 def test_offline_is_held_against_the_bare_loop() -> None:
     done = completions(np.zeros(50, np.int64), infer=1_000_000)
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
-    found = report(plan("offline"), done, bare, {"instances": 2, "max_batch": 1})
+    found = report(plan("offline"), done, bare, Instances(2, 1, 1))
     assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
-    assert "held it back" in line(found, None, None)
+    assert "held it back" in line(found, None)
 
 
 def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
@@ -189,9 +195,9 @@ def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
 def test_a_machine_that_changed_decides_nothing() -> None:
     found = report(plan("single-stream"), completions(np.arange(9) * 1000, infer=100), BARE, SPEC)
     assert found["drift"] == pytest.approx(2 / 9)
-    assert "not decidable: the model itself took +22% after the run" in line(found, None, None)
+    assert "not decidable: the model itself took +22% after the run" in line(found, None)
 
 
 def test_no_reference_says_why() -> None:
     found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
-    assert line(found, None, None) == "no reference: the backend broke"
+    assert line(found, None) == "no reference: the backend broke"
