@@ -214,7 +214,7 @@ def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
     assert main(["sweep", *backend.split(), *rates.split()]) == 0
     points = sweep_json()["points"]
     times = [p["p99_ns"] for p in points]
-    assert times == sorted(times)
+    assert times[-1] > 5 * max(times[:-1])  # below capacity a busy machine decides which is longer
     assert [p["verdict"] for p in points] == ["VALID", "VALID", "INVALID"]
     for one in points:
         assert check(tmp_path / "swept" / one["folder"]) == []

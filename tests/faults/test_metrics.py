@@ -157,21 +157,6 @@ def test_a_disk_that_is_full_under_what_was_measured_makes_the_run_invalid(
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.slow
-def test_a_disk_that_is_full_under_the_report_leaves_the_run_alone(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
-    assert run(*QUICK, "--out", str(tmp_path / "r")).status == 0
-    page = tmp_path / "r/report.html"
-    page.unlink(missing_ok=True)
-    page.symlink_to("/dev/full")
-    done = run("report", str(tmp_path / "r"))
-    assert (done.status, done.printed) == (2, "")
-    assert done.said == (
-        f"harness: {page} cannot be written: No space left on device: pass --out FILE\n"
-    )
-    assert check(tmp_path / "r") == []
-
-
 def test_a_database_that_is_locked_all_along_is_one_line_and_the_run_is_whole(
     tmp_path: Path,
 ) -> None:
