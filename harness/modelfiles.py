@@ -108,7 +108,9 @@ def _location(tensor: memoryview) -> Iterator[str]:
         if number == _DATA_LOCATION:
             is_external = value == _EXTERNAL
         elif number == _EXTERNAL_DATA and isinstance(value, memoryview):
-            entry = {n: os.fsdecode(bytes(v)) for n, v in fields(value) if isinstance(v, memoryview)}
+            entry = {
+                n: os.fsdecode(bytes(v)) for n, v in fields(value) if isinstance(v, memoryview)
+            }
             if entry.get(_KEY) == "location":
                 locations.add(entry.get(_VALUE, ""))
     if is_external:
