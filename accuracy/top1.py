@@ -61,7 +61,13 @@ class Top1:
         values = np.frombuffer(payload, self._dtype)
         if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
             return []  # scores are no labels; NaN and infinity are no integers
-        return [int(value) for value in values.tolist()]
+        found = [int(value) for value in values.tolist()]
+        if len(set(found)) < len(found):
+            raise ValueError(
+                f"an answer names a label twice, {found[:8]}: such numbers are no labels, the best "
+                "first: postprocess with argmax or topk"
+            )
+        return found
 
 
 class Top5(Top1):

@@ -96,7 +96,19 @@ def _labels(texts: Sequence[str]) -> Sequence[object]:
     values = [_number(text) for text in texts]
     if any(value is None for value in values):
         return texts
-    return [int(value) if value.is_integer() else value for value in values if value is not None]
+    return [
+        _whole(text, value) if value.is_integer() else value
+        for text, value in zip(texts, values, strict=True)
+        if value is not None
+    ]
+
+
+def _whole(text: str, value: float) -> int:
+    """All digits: a float has 15 of them."""
+    try:
+        return int(text)
+    except ValueError:  # 1e3, 7.0
+        return int(value)
 
 
 _: type[Dataset] = CsvDataset

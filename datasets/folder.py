@@ -40,11 +40,24 @@ def _from_folders(folder: Path) -> list[Sample]:
             f"{folder / loose[0]} has no label: put images into one sub-folder for each class, or "
             f"write {folder / LABELS} with the columns file and label"
         )
+    _check_order(folder, classes)
     return [
         Sample(file, label)
         for label, name in enumerate(classes)
         for file in _images(folder, (folder / name).rglob("*"))
     ]
+
+
+def _check_order(folder: Path, classes: list[str]) -> None:
+    """Numbers as names say which class they are, and sorted as names 10 comes before 2."""
+    if not all(_is_count(name) for name in classes):
+        return
+    for i, (name, meant) in enumerate(zip(classes, sorted(classes, key=int), strict=True)):
+        if int(name) != int(meant):
+            raise ConfigError(
+                f"{folder}: its sub-folders are numbers, and sorted as names {name!r} would be class "
+                f"{i}: write them with zeros in front, all of one length, or write {LABELS}"
+            )
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:

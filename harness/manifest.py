@@ -4,6 +4,7 @@ The schema is in harness/schema.py; unknown or missing fields are errors that na
 whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -290,10 +291,11 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = next((k for i, k in enumerate(keys) if k in keys[:i]), None)
-        if twice is not None:
+        made: Any = super().construct_mapping(node, deep)
+        if len(made) < len(keys):
+            twice = next(key for key, count in Counter(keys).items() if count > 1)
             raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
-        return super().construct_mapping(node, deep)
+        return made
 
 
 def load_yaml(path: Path) -> object:

@@ -25,6 +25,12 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
 }
 """Message of onnx.proto -> field number -> the message in it, on every way that leads to a tensor."""
 
+_SINGULAR = {
+    *(("model", 7), ("training", 1), ("training", 2), ("sparse", 1), ("sparse", 2)),
+    *(("attribute", 5), ("attribute", 6), ("attribute", 22)),
+}
+"""Of these a message holds one: where it comes twice, parsers merge the two."""
+
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
 """TensorProto's fields, and the value that says that its numbers are in another file."""
 
@@ -81,23 +87,34 @@ def external_data(content: memoryview) -> set[str]:
             found.update(_location(message))
             continue
         inside = _INSIDE[kind]
+        once: dict[int, memoryview] = {}
         for number, value in fields(message):
-            if number in inside and isinstance(value, memoryview):
+            if number not in inside or not isinstance(value, memoryview):
+                continue
+            if (kind, number) not in _SINGULAR:
                 todo.append((inside[number], value))
+            elif number in once:  # the parts of a message in parts are one message
+                once[number] = memoryview(bytes(once[number]) + bytes(value))
+            else:
+                once[number] = value
+        todo += ((inside[number], value) for number, value in once.items())
     return found
 
 
 def _location(tensor: memoryview) -> Iterator[str]:
-    is_external, location = False, ""
+    """Names are bytes that need not be UTF-8, as os.fsdecode has them."""
+    is_external, locations = False, set[str]()
     for number, value in fields(tensor):
         if number == _DATA_LOCATION:
             is_external = value == _EXTERNAL
         elif number == _EXTERNAL_DATA and isinstance(value, memoryview):
-            entry = {n: bytes(v).decode() for n, v in fields(value) if isinstance(v, memoryview)}
+            entry = {
+                n: os.fsdecode(bytes(v)) for n, v in fields(value) if isinstance(v, memoryview)
+            }
             if entry.get(_KEY) == "location":
-                location = entry.get(_VALUE, "")
-    if is_external and location:
-        yield location
+                locations.add(entry.get(_VALUE, ""))
+    if is_external:
+        yield from locations - {""}
 
 
 def _read_by(path: Path) -> set[str]:

@@ -7,26 +7,32 @@ bytes that are no message.
 
 from collections.abc import Iterator
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field; numbers of fixed width are skipped, none is needed here."""
-    position = 0
+    """Number and value of each field; numbers of fixed width are skipped, none is needed here. So are
+    groups, which parsers skip, too.
+    """
+    position = depth = 0
     while position < len(message):
         key, position = _varint(message, position)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
             value, position = _varint(message, position)
-            yield number, value
+            if not depth:
+                yield number, value
         elif kind == _BYTES:
             size, position = _varint(message, position)
             if position + size > len(message):
                 raise ValueError("the file is cut")
-            yield number, message[position : position + size]
+            if not depth:
+                yield number, message[position : position + size]
             position += size
         elif kind in (_FIXED32, _FIXED64):
             position += 4 if kind == _FIXED32 else 8
+        elif kind == _GROUP or (kind == _GROUP_END and depth):
+            depth += 1 if kind == _GROUP else -1
         else:
             raise ValueError("not a protobuf message")
 

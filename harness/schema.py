@@ -1,5 +1,6 @@
 """The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
 
+from collections.abc import Sequence
 from posixpath import basename, normpath
 from typing import Annotated, Literal, Self
 
@@ -65,16 +66,30 @@ class ModelFile(_Strict):
 
 
 def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
+    if not shape:
+        raise ValueError("it must have at least the batch")
     if any(size in (0, "") or (isinstance(size, int) and size < 0) for size in shape):
         raise ValueError("a size is a number of at least 1, a name, or null")
     return shape
+
+
+_ONCE = ("audio", "column", "tokenise")
+"""Steps of which a dataset takes the first; images look at theirs themselves."""
+
+
+def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    names = [step.name for step in steps]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise ValueError(f"the step {name!r} comes {names.count(name)} times: once is enough")
+    return steps
 
 
 class Input(_Strict):
     name: str
     dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
     shape: Annotated[tuple[int | str | None, ...], AfterValidator(_check_shape)]
-    preprocess: PreprocessSteps = ()
+    preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
 
     @property
     def spec(self) -> TensorSpec:
@@ -146,15 +161,22 @@ def _check_slo(text: str) -> str:
     return text
 
 
+def _refuse_twice(names: Sequence[str]) -> None:
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"the name {twice[0]!r} comes twice")
+
+
 def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     if not inputs:
         raise ValueError("there must be at least one")
+    _refuse_twice([one.name for one in inputs])
     return inputs
 
 
 def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
     if not outputs:
         raise ValueError("there must be at least one")
+    _refuse_twice([output.name for output in outputs])
     idle = [output.name for output in outputs[1:] if output.postprocess]
     if idle:
         raise ValueError(f"{idle[0]!r} has postprocess steps, and only the first output's are run")

@@ -79,7 +79,7 @@ class Normalise(_Options):
 
     scale: Finite = 1.0
     mean: tuple[Finite, ...] = (0.0,)
-    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+    std: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = (1.0,)
 
 
 class Layout(_Options):
@@ -110,7 +110,7 @@ class Audio(_Options):
 
     gives: Literal["samples", "length"] = "samples"
     rate: Annotated[int, Field(ge=1000, le=384_000)] = 16_000
-    max_seconds: Annotated[float, Field(gt=0)] = 30.0
+    max_seconds: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
 
 
 class Clip(_Options):
@@ -216,13 +216,13 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
     if isinstance(item, Step):
         return item
     name: object = item
-    options: object = None
+    options: object = {}
     if isinstance(item, dict) and len(item) == 1:
         name, options = next(iter(item.items()))
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"no step {name!r}: choose from {', '.join(known)}")
     try:
-        made = known[name].model_validate(options or {})
+        made = known[name].model_validate({} if options is None else options)
     except ValidationError as e:
         told = (
             f"{'.'.join(map(str, (name, *p['loc'])))}: {p['msg'].removeprefix('Value error, ')}"

@@ -77,3 +77,9 @@ def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: 
 def test_labels_that_are_texts_are_no_zero_percent() -> None:
     with pytest.raises(ValueError, match="labels that are class numbers, there is 'cat'"):
         Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})
+
+
+def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
+    """The scores of a model in uint8 were taken for labels, the best first."""
+    with pytest.raises(ValueError, match="names a label twice"):
+        Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})

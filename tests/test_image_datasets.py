@@ -650,3 +650,11 @@ def test_progress_is_told_on_the_callers_thread(
     made.load(range(6))
     assert told
     assert all(0 <= done < total == 6 for done, total in told)
+
+
+def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> None:
+    """The folder 10 would have been class 2, and every score after it wrong."""
+    for label in range(11):
+        write(tmp_path / str(label) / "a.png", label)
+    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    assert "'10' would be class 2" in line

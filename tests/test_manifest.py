@@ -261,3 +261,35 @@ def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
 def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
     (line,) = refusal(parse_manifest, {**content, "inputs": []}, "m.yaml")
     assert line == "m.yaml: field 'inputs': there must be at least one"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("outputs", [{"name": "y", "postprocess": {"topk": 0}}], "topk: Input should be"),
+        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' comes twice"),
+        ("inputs", [{"name": "x", "dtype": "float32", "shape": []}], "at least the batch"),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(
+    field: str, value: object, told: str, content: dict[str, Any]
+) -> None:
+    """`topk: 0` was five classes; of two outputs, or steps, of one name one was dropped."""
+    (line,) = refusal(parse_manifest, {**content, field: value}, "m.yaml")
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([{"column": {"names": ["a"]}}, {"column": {"names": ["b"]}}], "comes 2 times"),
+        ([{"normalise": {"std": [float("inf")]}}], "should be a finite number"),
+        ([{"audio": {"max_seconds": float("inf")}}], "less than or equal to 86400"),
+    ],
+)
+def test_steps_that_make_no_input_are_refused(
+    steps: object, told: str, content: dict[str, Any]
+) -> None:
+    given = {"name": "x", "dtype": "float32", "shape": ["n", 4], "preprocess": steps}
+    (line,) = refusal(parse_manifest, {**content, "inputs": [given]}, "m.yaml")
+    assert told in line

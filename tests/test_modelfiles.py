@@ -267,3 +267,35 @@ def test_onnx_saves_models_so(tmp_path: Path) -> None:
     whole = onnx.load(MODELS_DIR / "digits.onnx")
     onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip
     assert list(files_of(tmp_path / "m.onnx")) == ["m.data", "m.onnx"]
+
+
+def odd(content: bytes, way: str) -> bytes:
+    """The same model for every parser of protobuf, which takes what it does not know."""
+    if way == "a group":
+        return content + b"\xc3\x3e\xc4\x3e"  # field 1000 begins, and ends
+    if way == "no UTF-8":
+        return content.replace(b"checksum", b"check\xff\xfe!")
+    return content
+
+
+@pytest.mark.parametrize("way", ["a group", "no UTF-8"])
+def test_no_odd_bytes_hide_the_weights_file(way: str) -> None:
+    """A ValueError made the file one that reads no other: its weights could change unseen."""
+    tensor = external("weights.bin")
+    tensor.external_data.add(key="checksum", value="0")
+    model = helper.make_model(helper.make_graph([], "g", [], [], [tensor]))
+    content = odd(model.SerializeToString(), way)
+    assert external_data(memoryview(content)) == {"weights.bin"}
+
+
+def test_a_tensor_in_two_parts_is_one_tensor() -> None:
+    """Parsers merge them: one part said that it is external, the other where it is."""
+    tensor, where = external("weights.bin"), external("weights.bin")
+    tensor.ClearField("external_data")
+    where.ClearField("data_location")
+    parts = [part.SerializeToString() for part in (tensor, where)]
+    attribute = b"".join(bytes([5 << 3 | 2, len(part)]) + part for part in parts)
+    node = bytes([5 << 3 | 2, len(attribute)]) + attribute
+    graph = bytes([1 << 3 | 2, len(node)]) + node
+    model = bytes([7 << 3 | 2, len(graph)]) + graph
+    assert external_data(memoryview(model)) == {"weights.bin"}
