@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from harness.clock import wall_ns
 from harness.hostlog import HOST_PERIOD_S, HostLog, Row
-from harness.power import GAP_NS, PowerLog
+from harness.power import GAP_NS, MOST_JOULES, PowerLog
 from harness.series import RUN_LABELS
 from harness.types import PowerSource
 from harness.units import NS_PER_S
@@ -158,7 +158,7 @@ def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | 
 def _joules_between(
     source: PowerSource, earlier: tuple[int, float], later: tuple[int, float]
 ) -> float | None:
-    """None where a counter went back without saying where it wraps. Powers are not carried over gaps."""
+    """None where a counter went back, and not because it was full. Powers are not carried over gaps."""
     took_ns = later[0] - earlier[0]
     if source.unit == "W":
         between = 0 < took_ns <= GAP_NS
@@ -166,4 +166,6 @@ def _joules_between(
     step = later[1] - earlier[1]
     if step >= 0:
         return step
-    return None if source.wraps_at_joules is None else step + source.wraps_at_joules
+    if source.wraps_at_joules is None or step + source.wraps_at_joules > MOST_JOULES:
+        return None
+    return step + source.wraps_at_joules

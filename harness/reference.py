@@ -195,7 +195,10 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
     told = f"{found['what']} {show(found['ours'])}, {ratio:.3g} x the reference's {show(found['reference'])}"
     worse = ratio if found["unit"] == "ns" else 1 / ratio
     if abs(found["drift"]) > DRIFT:
-        judged = f"not decidable: the model itself took {found['drift']:+.0%} after the run"
+        more = "longer" if found["drift"] > 0 else "less"
+        judged = (
+            f"not decidable: the model itself took {abs(found['drift']):.0%} {more} after the run"
+        )
     elif worse < 1 / TIGHT:
         judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:

@@ -140,6 +140,9 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
         yield f"--format {options.format}: choose from table, csv, json"
     elif options.format and options.pages:
         yield f"--format {options.format} prints the runs, a page draws them: drop one"
+    named = [Path(text).expanduser() for _, text in options.pages]
+    for page in dict.fromkeys(page for page in named if named.count(page) > 1):
+        yield f"{page} would have two pages, the second in place of the first: name another"
     if options.standalone and not options.pages:
         yield "--standalone is of pages: add --history PAGE or --pareto PAGE"
     if options.limit is not None and options.limit < 1:

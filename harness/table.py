@@ -48,7 +48,7 @@ def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
-    width = max(len(r["folder"]) for r in rows)
+    width = max(len("folder"), *(len(r["folder"]) for r in rows))
     yield f"{'folder':<{width}}  {'verdict':<8}{'headline':>22}{'p99':>11}{'accuracy':>10}  reasons"
     for row in rows:
         value, unit = row["headline_value"], row["headline_unit"]

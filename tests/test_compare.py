@@ -127,6 +127,20 @@ def test_more_than_the_assumed_noise_is_worse_and_less_is_no_difference() -> Non
     assert verdicts([a_run("a")], [a_run("b", p99=1150)], noise=0.05)["p99"] == WORSE
 
 
+@pytest.mark.parametrize("code", ["frequency-dropped", "thermal-throttled", "settings-changed"])
+def test_a_machine_that_was_slowed_down_is_not_calm(code: str) -> None:
+    hot = a_run("b", p99=1350, doubts=(code,))
+    assert verdicts([a_run("a")], [hot])["p99"] == SAME
+
+
+def test_nothing_against_20_ns_is_no_more_than_a_factor_of_20() -> None:
+    """It was x 2e+13, and -100 % the other way round."""
+    change = compare([a_run("a", p50=0)], [a_run("b", p50=20)]).changes[0]
+    assert (change.name, change.change) == ("p50", pytest.approx(19))
+    change = compare([a_run("b", p50=20)], [a_run("a", p50=0)]).changes[0]
+    assert change.change == pytest.approx(-0.95)
+
+
 def test_a_busy_machine_needs_several_runs() -> None:
     busy = a_run("b", p99=1350, doubts=("busy-machine",))
     assert verdicts([a_run("a")], [busy])["p99"] == SAME

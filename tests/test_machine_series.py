@@ -138,6 +138,15 @@ def test_a_counter_that_goes_back_for_no_known_reason_is_not_served_again() -> N
     assert energy(log, series, plain) is None
 
 
+def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
+    """As in the result: the 262 kJ up to where it wraps were never used."""
+    counter = COUNTER._replace(wraps_at_joules=262_144.0)
+    log = PowerLog((counter,), {counter.name: [(0, 50.0), (NS_PER_S, 60.0), (2 * NS_PER_S, 5.0)]})
+    assert energy(log, PowerSeries(log), counter) is None
+    now_ns = wall_ns()
+    assert watts_now(counter, [(now_ns - NS_PER_MS, 60.0), (now_ns, 5.0)], now_ns) is None
+
+
 @pytest.mark.parametrize(
     ("source", "readings_ms", "watts"),
     [

@@ -27,7 +27,12 @@ nobody measured it; busy: where a run doubts its machine. docs/compare.md has th
 MEASURED_NOISE = 0.02
 """Of all kinds, where runs of one side tell how they differ: runs in a row do not show it all."""
 
-_MACHINE_DOUBTS = frozenset(("noisy-machine", "steal", "throttled", "busy-machine", "drift"))
+_MACHINE_DOUBTS = frozenset(
+    (
+        *("noisy-machine", "steal", "throttled", "busy-machine", "drift"),
+        *("frequency-dropped", "thermal-throttled", "settings-changed"),
+    )
+)
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 
@@ -151,7 +156,7 @@ def _change(
     first = before[0]
     if first.kind == "exact":
         return _exact(name, before, after, ranked=ranked)
-    log_before, log_after = (_logs([n.value for n in side]) for side in (before, after))
+    log_before, log_after = (_logs([n.value for n in side], first.unit) for side in (before, after))
     change = float(log_after.mean() - log_before.mean())
     within = _within(before, after)
     between = spread.between_runs(log_before.tolist(), log_after.tolist())
@@ -218,7 +223,7 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
     if any(n.draws is None for n in (*before, *after)):
         return None
     drawn = [
-        np.mean([_logs(n.draws) - _logs([n.value]) for n in side], axis=0)
+        np.mean([_logs(n.draws, n.unit) - _logs([n.value], n.unit) for n in side], axis=0)
         for side in (before, after)
     ]
     # Both sides' draws are made of the same numbers: paired off, one would cancel the other.
@@ -227,16 +232,17 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
     return min(low, 0.0), max(high, 0.0)
 
 
-def _logs(values: object) -> Array:
+def _logs(values: object, unit: str) -> Array:
     """A duration may be 0 ns: the clock could not tell it from one."""
-    made: Array = np.log(np.maximum(np.asarray(values, np.float64), 1e-12))
+    least = 1.0 if unit == "ns" else 1e-12
+    made: Array = np.log(np.maximum(np.asarray(values, np.float64), least))
     return made
 
 
 def _mean(numbers: Sequence[Number]) -> float:
     if len(numbers) == 1:
         return numbers[0].value
-    return math.exp(_logs([n.value for n in numbers]).mean())
+    return math.exp(_logs([n.value for n in numbers], numbers[0].unit).mean())
 
 
 def _machine_doubts(run: FinishedRun) -> list[str]:
