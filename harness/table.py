@@ -94,13 +94,15 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _intervals(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A line a percentile; `-` where the run is too short to tell that end."""
+    """A line a percentile, by the journal, whose stamps may lie some us beside LoadGen's; `-` where
+    the run is too short to tell that end.
+    """
     if not found:
         return
     level = f"{found['level']:.0%}"
     heads = (f"{level} order statistic", f"{level} block bootstrap")
     yield ""
-    yield f"{'percentile':<12}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
+    yield f"{'(journal)':<12}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in found.items():
         if isinstance(one, Mapping):
             order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
