@@ -68,9 +68,15 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 
 def missing_data(path: Path | None) -> list[str]:
     """The problem with a --data-dir that is not there."""
-    if path is None or str(path).startswith(HUB) or path.exists():
+    if path is None or str(path).startswith(HUB):
         return []
-    return [f"--data-dir {path}: there is no such file or folder"]
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return [f"--data-dir {path}: there is no such file or folder"]
+    except OSError as e:  # a folder above it may not be entered
+        return [f"--data-dir {path} cannot be read: {e.strerror}"]
+    return []
 
 
 def default_dataset(model: Model) -> str:

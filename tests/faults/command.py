@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,7 +132,9 @@ def unprivileged(folder: Path) -> None:
     if readable.returncode:
         pytest.skip("the checkout or the interpreter is not readable for others")
     folder.chmod(0o777)
-    for above in list(folder.parents)[:2]:
+    for above in folder.parents:
+        if above == Path(tempfile.gettempdir()) or not above.is_relative_to(tempfile.gettempdir()):
+            break
         above.chmod(0o755)
 
 
