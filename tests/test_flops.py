@@ -1,10 +1,13 @@
 """MACs, FLOPs and bytes against numbers worked out by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.analysis.flops import Cost, Operand, cost, coverage, total
+from harness.analysis import graph_file
+from harness.analysis.flops import Cost, Operand, cost, coverage, graph_costs, total
+from harness.models import zoo
 
 
 def _f32(*shape: int, weight: bool = False) -> Operand:
@@ -125,3 +128,28 @@ def test_coverage_counts_nodes_and_time_and_names_what_is_missing() -> None:
     assert found.time_share == pytest.approx(0.9)
     assert coverage(op_types, costs).time_share is None
     assert total(costs).flops == 10
+
+
+@pytest.mark.parametrize(("name", "gmacs"), [("mobilenet_v1", 0.569), ("mobilenet_v2", 0.301)])
+def test_macs_of_whole_models(
+    name: str, gmacs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Howard et al. 2017 and Sandler et al. 2018: 569 and 300 million multiply-adds."""
+    found = _costs(name, tmp_path, monkeypatch)
+    assert total(found).macs == pytest.approx(gmacs * 1e9, rel=0.01)
+    assert all(c.flops is not None for c in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "gmacs"), [("resnet50_v1", 3.865), ("vgg16", 15.47)])
+def test_macs_of_large_models(
+    name: str, gmacs: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Benanza, table I: 3.87 G; VGG-16 is 15.47 G by its definition, the table has 15.38."""
+    assert total(_costs(name, tmp_path, monkeypatch)).macs == pytest.approx(gmacs * 1e9, rel=0.003)
+
+
+def _costs(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Cost]:
+    pytest.importorskip("onnx")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return graph_costs(graph_file.read(zoo.make(name)))

@@ -14,9 +14,11 @@ Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dl
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from math import prod
 from typing import Any, NamedTuple
+
+from harness.analysis.graph import Graph, Node
 
 Attributes = Mapping[str, Any]
 
@@ -131,6 +133,24 @@ def cost(
         except (ValueError, IndexError, ZeroDivisionError):  # of shapes that are not known
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
+
+
+def graph_costs(graph: Graph) -> list[Cost]:
+    """(nodes,) of each of graph.nodes."""
+    made_once = {name for node in graph.nodes if node.from_constants for name in node.outputs}
+    weights = made_once | graph.constants.keys()
+    return [_node_cost(node, graph, weights) for node in graph.nodes]
+
+
+def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
+    def operand(name: str) -> Operand | None:
+        tensor = graph.tensors.get(name) if name else None
+        if tensor is None or None in tensor.shape:
+            return None
+        return Operand(tuple(n or 0 for n in tensor.shape), tensor.dtype, name in weights)
+
+    inputs, outputs = ([operand(n) for n in names] for names in (node.inputs, node.outputs))
+    return cost(node.op_type, node.attributes, inputs, outputs)
 
 
 def coverage(
