@@ -103,7 +103,7 @@ def _nodes_and_units() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
                     "op": op,
                     "takes": [first] if i else [units[n]["nodes"][-1] for n in needs],
                     "eliminated": None,
-                    "key": op,
+                    "makes": "float32[1,8]",
                     "macs": 1000 if op == "Conv" else 0,
                     "flops": 2000 if known else 0,
                     "weight_bytes": 10,
