@@ -4,7 +4,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,18 +141,20 @@ def _measured(options: argparse.Namespace) -> Path:
     )
     tell = (lambda _line: None) if options.quiet else say
     out = Path(options.out) if options.out else None
-    with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
-        job = open_job(request, subject, Path(temporary), tell)
-        folder = results.new_folder(out, "advise", "ort", subject.model.name)
-        try:
+    folder = results.new_folder(out, "advise", "ort", subject.model.name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
+            job = open_job(request, subject, Path(temporary), tell)
             content = measure_model(job)
             results.write_json(folder.path / FILE, content)
             content["parts"] = measure_parts(job, frozenset(options.skip))
             results.write_json(folder.path / FILE, content)
-        except OSError as e:
-            raise RunInvalid(
-                f"{folder.path} cannot be written: {e.strerror}: pass --out elsewhere"
-            ) from e
+    except OSError as e:
+        where = e.filename or folder.path
+        raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
+    finally:
+        with suppress(OSError):  # it holds what was measured
+            folder.path.rmdir()
     return folder.finish(newest=False)
 
 
