@@ -50,7 +50,11 @@ def advise(arguments: list[str]) -> int:
 def derive(folder: Path) -> dict[str, Any]:
     """The content of advise.json, from measured.json alone; it and the page are written again."""
     content = results.read_json(folder / FILE)
-    found = {**answers(content), "parts": content.get("parts", {})}
+    try:
+        found = {**answers(content), "parts": content.get("parts", {})}
+        tuple(advise_report.lines(found))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as e:
+        raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
     results.write_json(folder / DERIVED, found)
     try:
         advise_page.write(found, folder)
