@@ -10,6 +10,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +151,10 @@ class Fuzz:
             "manifest": (_like(manifest), self._manifest),
             "user.conf": (st.one_of(broken(_USER_CONF), st.binary(max_size=80)), self._user_conf),
             ACCURACY: (broken(answers), self._answers),
-            **{
-                name: (broken(text), lambda content, name=name: self._check(name, content))
-                for name, text in files.items()
-            },
+            **{name: (broken(text), partial(self._check, name)) for name, text in files.items()},
             "completions.npz": (
                 broken("PK\x03\x04" + "x" * 200),
-                lambda content: self._check("performance/run_1/completions.npz", content),
+                partial(self._check, "performance/run_1/completions.npz"),
             ),
         }
 

@@ -91,7 +91,6 @@ class _Measurement:
         self._dataset: str = setup["dataset"]
         self._spec = Instances.from_json(setup["spec"])
         self._max_batch = self._spec.max_batch
-        self._started = time.monotonic()
         self._failures = Failures()
         self._load_s: list[float] = []
 
@@ -212,7 +211,6 @@ class _Measurement:
             dispatcher=dispatcher,
             bare=bare,
             failed_samples=self._failures.samples,
-            failed_batches=self._failures.batches,
             first_failure=self._failures.first,
             close_error=close_error,
         )
@@ -235,7 +233,6 @@ class _Measurement:
             fixed_batch=self._fixed,
             model_sha256=model.sha256(path) if path is not None else None,
             model_bytes=size_bytes(path) if path is not None else 0,
-            load_s=time.monotonic() - self._started,
         )
 
     def _check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:

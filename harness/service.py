@@ -4,17 +4,16 @@ Measured by bare loops in the measured process just before and just after LoadGe
 the run itself: they are what a dispatcher without any cost of its own would have to work with.
 """
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.pinning import run_on
-from harness.types import Array, Backend, Batch, Dataset
+from harness.types import Array, Batch, Dataset
+from harness.warmup import Answerer, at_once
 
 QUANTILES = 200
 """Service times of a size are kept as so many quantiles, in the middle of as many equal shares: a
@@ -82,29 +81,20 @@ def together(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
     return ServiceTimes(before.sizes, ns, counts)
 
 
-class Instance(Protocol):
-    """backend: of one instance. cpus: its own logical processors, () for any."""
-
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def cpus(self) -> Sequence[int]: ...
-
-
 def time_for(expected_s: float) -> float:
     """Seconds of bare loops at each end of a run that is expected to take so long."""
     return min(_LIMIT_S, _SHARE * expected_s)
 
 
 def measure(
-    instances: Sequence[Instance], batches: Sequence[Sequence[Batch]], limit_s: float
+    answerers: Sequence[Answerer], batches: Sequence[Sequence[Batch]], limit_s: float
 ) -> ServiceTimes:
     """batches: some of each size, ascending, gathered already. limit_s: for all sizes together.
 
     Every backend, each on a thread of its own, takes those of a size in turns, LEAST_REPETITIONS
     times at least. Raises what a backend raises.
     """
-    rows = [_times_ns(instances, alike, limit_s / len(batches)) for alike in batches]
+    rows = [_times_ns(answerers, alike, limit_s / len(batches)) for alike in batches]
     return ServiceTimes(
         tuple(len(alike[0].indices) for alike in batches),
         np.stack([np.quantile(row, _GRID) for row in rows]),
@@ -124,36 +114,19 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
     ]
 
 
-def _times_ns(instances: Sequence[Instance], alike: Sequence[Batch], limit_s: float) -> list[int]:
-    start = threading.Barrier(len(instances))
-    times_ns: list[list[int]] = [[] for _ in instances]
-    errors: list[BaseException] = []
+def _times_ns(answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float) -> list[int]:
+    times_ns: list[list[int]] = [[] for _ in answerers]
 
-    def work(instance: Instance, mine: list[int]) -> None:
-        infer = instance.backend.infer
-        try:
-            run_on(instance.cpus)
-            start.wait()
-            turns = cycle(alike)
-            deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
-            end_ns = 0
-            while len(mine) < LEAST_REPETITIONS or end_ns < deadline_ns:
-                batch = next(turns)
-                start_ns = time.monotonic_ns()
-                infer(batch)
-                end_ns = time.monotonic_ns()
-                mine.append(end_ns - start_ns)
-        except BaseException as e:  # noqa: BLE001 - raised again below
-            errors.append(e)
+    def work(i: int) -> None:
+        infer, mine, turns = answerers[i].backend.infer, times_ns[i], cycle(alike)
+        deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        end_ns = 0
+        while len(mine) < LEAST_REPETITIONS or end_ns < deadline_ns:
+            batch = next(turns)
+            start_ns = time.monotonic_ns()
+            infer(batch)
+            end_ns = time.monotonic_ns()
+            mine.append(end_ns - start_ns)
 
-    threads = [
-        threading.Thread(target=work, args=(instance, mine))
-        for instance, mine in zip(instances, times_ns, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    at_once(answerers, work)
     return [ns for mine in times_ns for ns in mine]
