@@ -362,6 +362,20 @@ def test_a_broken_result_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
+def test_a_scenario_that_nobody_knows_is_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, sides: int
+) -> None:
+    """It was a KeyError where every side has it."""
+    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
+    changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
+    (other / "result.json").write_text(json.dumps(changed))
+    assert main([verb, *[str(other)] * sides]) == 2
+    assert capsys.readouterr().err == (
+        f"harness: {other}/result.json has no usable scenario ('tea-break'): `check` says more\n"
+    )
+
+
 def _answered(folder: Path, rows: Any) -> Path:
     (folder / "accuracy").mkdir(parents=True)
     log = [{"qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
