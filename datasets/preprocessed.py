@@ -16,8 +16,8 @@ from harness.datasets.images import ImageSteps
 from harness.datasets.listing import Sample, stamps_of
 from harness.datasets.parallel import BadSample, each
 from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import MOST_PROBLEMS, needs_inputs, shown
-from harness.errors import ConfigError
+from harness.datasets.sources import needs_inputs, shown
+from harness.errors import MOST_PROBLEMS, ConfigError
 from harness.types import Array, DatasetSetup, TensorSpec
 
 MEMORY_LIMIT_BYTES = 160 << 20
