@@ -63,6 +63,7 @@ class System:
         quiet: bool = True,
         shown: object = None,
         most_late: Callable[[LoadPlan], int] | None = None,
+        probe_s: float = 0.0,
     ) -> Finished:
         self.configs.append(config)
         end = self.broken.get(len(self.configs))
