@@ -189,7 +189,8 @@ def _run(arguments: list[str]) -> int:
 def _peak(arguments: list[str]) -> int:
     about = (
         "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
-        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin."
+        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
+        "with --concurrency N, where to begin, the most queries in flight are found."
     )
     return _searched("peak", PeakOptions, about, arguments)
 

@@ -47,7 +47,7 @@ def execute(verb: str, config: RunConfig, options: object, *, as_json: bool, qui
     """Returns the exit status; one ConfigError with every problem."""
     chosen = VERBS[verb]
     found = list(chosen.problems(config, options))
-    if config.harness_scheduled and verb != "run":
+    if config.harness_scheduled and verb not in ("run", "peak"):
         found.append(f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency")
     if power_session.asked(config):
         found.append(f"--meter {NAME} measures one run: drop it")
