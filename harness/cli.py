@@ -17,7 +17,7 @@ from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
 from harness.options import add_options, option_key, parse_values, visible_fields
-from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
+from harness.search_options import PeakOptions, RepeatOptions, SweepOptions, TuneOptions
 from harness.verbs import Parser
 
 T = TypeVar("T")
@@ -32,17 +32,18 @@ examples:
   python -m harness --scenario offline --model model.onnx --mode performance
   # a run again, with all values as they were resolved then
   python -m harness --config results/latest/config.yaml
-  # the highest rate that meets the SLO, and latency against offered load
+  # the plan that suits model and machine, the highest rate that meets the SLO, latency against load
+  python -m harness tune --scenario server --slo p99=10ms
   python -m harness peak --scenario server --slo p99=10ms
   python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
 verbs:
-  run (the default), peak, sweep, check, compare, rerun, report, arrivals, submit, data, pitfalls,
-  advise, list, runs; each has its own --help
+  run (the default), tune, peak, sweep, check, compare, rerun, report, arrivals, submit, data,
+  pitfalls, advise, list, runs; each has its own --help
 """
 
 VERBS = (
-    *("run", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals", "submit"),
-    *("data", "pitfalls", "advise", "list", "runs"),
+    *("run", "tune", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals"),
+    *("submit", "data", "pitfalls", "advise", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -107,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = {
             "run": _run,
+            "tune": _tune,
             "peak": _peak,
             "sweep": _sweep,
             "check": _check,
@@ -188,7 +190,8 @@ def _run(arguments: list[str]) -> int:
 def _peak(arguments: list[str]) -> int:
     about = (
         "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
-        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin."
+        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
+        "with --concurrency N, where to begin, the most queries in flight are found."
     )
     return _searched("peak", PeakOptions, about, arguments)
 
@@ -200,11 +203,34 @@ def _sweep(arguments: list[str]) -> int:
     return _searched("sweep", SweepOptions, about, arguments)
 
 
-def _searched(verb: str, more: type[T], about: str, arguments: list[str]) -> int:
-    """A file's rate and counts are those of one run: others are found."""
+def _tune(arguments: list[str]) -> int:
+    about = (
+        "Instances, threads, largest batch and the backend's own options that suit model, machine, "
+        "scenario and SLO: bare loops cut the grid down, LoadGen judges what is left. What is given "
+        "(--instances, --threads, --max-batch, --backend-option) is kept. server: at --target-qps, "
+        "else at the highest rate that meets the SLO. --duration is that of a run (default 1500ms)."
+    )
+    from harness.tune_rounds import DURATION_NS
+
+    return _searched(
+        *("tune", TuneOptions, about, arguments),
+        {"duration_ns": DURATION_NS},
+        ("queries", "duration_ns", "instances", "threads", "max_batch"),
+    )
+
+
+def _searched(
+    verb: str,
+    more: type[T],
+    about: str,
+    arguments: list[str],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    not_from_file: Sequence[str] = ("queries", "target_qps"),
+) -> int:
+    """not_from_file: what a file of one run says of that run alone; others are found."""
     parser = run_parser(more, verb, about)
     config, options, how = _configured(
-        parser, more, arguments, {"mode": "performance"}, ("queries", "target_qps")
+        parser, more, arguments, {"mode": "performance", **defaults}, not_from_file
     )
     from harness import search_verbs
 
@@ -223,10 +249,11 @@ def _configured(
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
     own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
-    values = {**defaults, **(from_file(Path(file), problems) if file else {})}
+    values = from_file(Path(file), problems) if file else {}
     given = {k: v for k, v in options.items() if v is not None}
     for key in not_from_file:
         values.pop(key, None)
+    values = {**defaults, **values}
     for key in given:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)

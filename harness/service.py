@@ -5,7 +5,7 @@ the run itself: they are what a dispatcher without any cost of its own would hav
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -57,6 +57,12 @@ class ServiceTimes:
             raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
         return cls(sizes, ns, counts)
 
+    def only(self, sizes: Container[int]) -> "ServiceTimes":
+        rows = [i for i, size in enumerate(self.sizes) if size in sizes]
+        return ServiceTimes(
+            tuple(self.sizes[i] for i in rows), self.ns[rows], tuple(self.counts[i] for i in rows)
+        )
+
     def median_ns(self, size: int) -> float:
         return float(np.median(self.of(size)))
 
@@ -74,11 +80,20 @@ class ServiceTimes:
         return np.asarray(ns[above - 1] * (1 - share) + ns[above] * share)
 
 
-def together(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
-    """As if both had been one measurement: each quantile is that of the two equal halves."""
-    ns = np.quantile(np.concatenate([before.ns, after.ns], axis=1), _GRID, axis=1).T
-    counts = tuple(a + b for a, b in zip(before.counts, after.counts, strict=True))
-    return ServiceTimes(before.sizes, ns, counts)
+def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
+    """Of different sizes, ascending, as one."""
+    return ServiceTimes(
+        tuple(size for part in parts for size in part.sizes),
+        np.concatenate([part.ns for part in parts]),
+        tuple(count for part in parts for count in part.counts),
+    )
+
+
+def together(*parts: ServiceTimes) -> ServiceTimes:
+    """As if all had been one measurement: each quantile is that of the equal parts."""
+    ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), _GRID, axis=1).T
+    counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
+    return ServiceTimes(parts[0].sizes, ns, counts)
 
 
 def time_for(expected_s: float) -> float:

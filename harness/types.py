@@ -91,7 +91,8 @@ class Backend(Protocol):
     Built as `Backend(setup)`. Each instance is entered, called and left by one thread at a time.
     Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
     `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
-    `outputs()`, the names of its outputs once entered, () where the file names none.
+    `outputs()`, the names of its outputs once entered, () where the file names none; `tunable`, of
+    its options those that change speed alone, with the values `tune` tries (name -> tuple of str).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
