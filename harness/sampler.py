@@ -143,6 +143,9 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
     problems: list[HarnessError] = []
     for name, argument in specs:
         try:
+            entry = registry.METERS.get(name)
+            if entry is not None and not entry.installed:
+                raise registry.missing_extra("meter", name, entry)
             with plugin(f"meter {name!r}"):
                 meter = stack.enter_context(_leaving(registry.load("meter", name)(argument)))
                 sources = list(meter.sources())

@@ -358,8 +358,8 @@ def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
     ("meters", "status", "told"),
     [
         ((f"rapl={NOWHERE}", "nosuch", "other", "nosuch"), 2, [f"meter 'rapl': {NOWHERE}", "no meter named 'nosuch'", "no meter named 'other'"]),
-        (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
-        (("nvml", f"rapl={NOWHERE}"), 3, ["meter 'nvml'", f"meter 'rapl': {NOWHERE}"]),
+        (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
+        (("nvml", f"rapl={NOWHERE}"), 3, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}"]),
     ],
 )  # fmt: skip
 def test_wrong_names_missing_extras_and_silent_meters_are_told_together(
