@@ -51,33 +51,18 @@ def plugin(what: str) -> Iterator[None]:
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported
-    but meters, where one of them is not known.
-    """
+    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
     for kind in ("backend", "dataset", "metric"):
         try:
             if values.get(kind) is not None:
                 registry.check_name(kind, values[kind])
         except HarnessError as e:
             yield str(e)
-    yield from _unknown_meters(values.get("meter", ()))
     if "model" in values:
         try:
             check_hook(load_model(values["model"]), values.get("hook"))
         except ConfigError as e:
             yield str(e)
-
-
-def _unknown_meters(specs: Sequence[tuple[str, str]]) -> Sequence[str]:
-    """With one that nobody has, the others are tried, too: whoever has to mend one sees them all."""
-    try:
-        for name, _ in specs:
-            registry.check_name("meter", name)
-    except HarnessError:
-        from harness import sampler
-
-        return sampler.refusal(specs)
-    return []
 
 
 def missing_data(path: Path | None) -> list[str]:

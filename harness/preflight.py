@@ -22,8 +22,9 @@ def model_key(model: Model) -> str:
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
     """What can be known before anything is started; all problems at once. -> those of --arrivals."""
     entry = registry.BACKENDS.get(config.backend)
-    names = {"backend": config.backend, "dataset": dataset, "metric": metric, "meter": config.meter}
-    problems = [*unknown_names(names), *missing_data(config.data_dir)]
+    names = {"backend": config.backend, "dataset": dataset, "metric": metric}
+    problems = [*unknown_names(names), *sampler.unknown(config.meter)]
+    problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
         have = requirements.here(entry.needs if entry is not None else None)

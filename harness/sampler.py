@@ -161,6 +161,18 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
     return meters
 
 
+def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
+    """[] where each is known by its name; else the `refusal`, so that whoever has to mend one sees
+    all that is wrong.
+    """
+    try:
+        for name, _ in specs:
+            registry.check_name("meter", name)
+    except HarnessError:
+        return refusal(specs)
+    return []
+
+
 def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
     """Why these meters cannot be read here, all of them; [] where they can."""
     with ExitStack() as stack:
