@@ -52,11 +52,10 @@ def plugin(what: str) -> Iterator[None]:
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
     """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
-    named = [(kind, values.get(kind)) for kind in ("backend", "dataset", "metric")]
-    for kind, name in [*named, *(("meter", name) for name, _ in values.get("meter", ()))]:
+    for kind in ("backend", "dataset", "metric"):
         try:
-            if name is not None:
-                registry.check_name(kind, name)
+            if values.get(kind) is not None:
+                registry.check_name(kind, values[kind])
         except HarnessError as e:
             yield str(e)
     if "model" in values:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import registry
+from harness.answers import AnswerRow
 from harness.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.channel import Channel
 from harness.config import RunConfig, from_plain
@@ -187,13 +188,13 @@ class _Measurement:
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
         bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
-        self._close(stack, used, str(row.dtype), NAMES[cls], bare)
+        self._close(stack, used, row, NAMES[cls], bare)
 
     def _close(
         self,
         stack: ExitStack,
         used: Mapping[str, Any],
-        answer_dtype: str,
+        row: AnswerRow,
         dispatcher: str,
         bare: Mapping[str, Any] | None,
     ) -> None:
@@ -207,7 +208,8 @@ class _Measurement:
         self._channel.send(
             "ended",
             used=used,
-            answer_dtype=answer_dtype,
+            answer_dtype=str(row.dtype),
+            answer_shape=list(row.shape),
             dispatcher=dispatcher,
             bare=bare,
             failed_samples=self._failures.samples,

@@ -263,10 +263,9 @@ class _MainJob:
             evidence = self._watch(process, plan, found, outdir)
         self._raise_if_died(evidence)
         if evidence.ended is not None:
-            dtype = evidence.ended["answer_dtype"]
             folder, run = self.kept.folder.path, self.findings.performance
             scoring = score.judge(
-                *(folder, self._config, loaded, self._dataset, self._metric, dtype),
+                *(folder, self._config, loaded, self._dataset, self._metric, evidence.ended),
                 compared=run is not None and run.plan.logged_answers > 0,
             )
             self.findings.scoring = scoring

@@ -231,6 +231,14 @@ class Metric(Protocol):
         """answers: one for each dataset index, every one once."""
 
 
+@runtime_checkable
+class HasAnswerShape(Protocol):
+    """A metric that can tell by the shape of an answer that it is nothing to be scored."""
+
+    def check_shape(self, shape: Sequence[int | None], /) -> None:
+        """A ValueError says what it takes instead. shape: of one answer; None where sizes differ."""
+
+
 class Quantity(NamedTuple):
     """A number that says what it is and where it comes from."""
 
