@@ -166,7 +166,11 @@ def test_what_a_runtime_has_not_is_absent_with_its_reason(
 def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends = {1: ConfigError("too large"), 2: ("died", 5), 3: ("accuracy-below-target", 4)}
+    ends: dict[int, Any] = {
+        1: ConfigError("too large"),
+        2: ("died", 5),
+        3: ("accuracy-below-target", 4),
+    }
     status, runs, _ = swept(Runs(ends), *GRID, "--batch", "1..8")
     assert (status, len(runs.configs)) == (0, 4)
     assert [r["absent"] for r in rows()] == ["too large", "died it is", "", ""]
@@ -225,7 +229,7 @@ def cell(**values: Any) -> Cell:
 
 def test_what_cannot_be_told_to_be_the_same_is_not_ranked_across_frameworks() -> None:
     net = Structure((16, 32), ("float32",))
-    unknown = {
+    unknown: dict[Cell, Structure | str] = {
         cell(): net,
         cell(backend="litert"): "no reader",
         cell(precision="fp16"): "no reader",
