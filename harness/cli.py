@@ -16,7 +16,8 @@ from harness import __version__, runs, verbs
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import add_options, option_key, parse_values, visible_fields
+from harness.grid_options import Grid, GridOptions, is_asked, take_lists
+from harness.options import add_options, flag_name, option_key, parse_values, visible_fields
 from harness.search_options import PeakOptions, RepeatOptions, SweepOptions, TuneOptions
 from harness.verbs import Parser
 
@@ -36,6 +37,8 @@ examples:
   python -m harness tune --scenario server --slo p99=10ms
   python -m harness peak --scenario server --slo p99=10ms
   python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
+  # a grid of fresh runs: what batch, precision and threads make of speed and accuracy
+  python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 verbs:
   run (the default), tune, peak, sweep, check, compare, rerun, report, arrivals, submit, data,
   pitfalls, advise, list, runs; each has its own --help
@@ -77,11 +80,11 @@ _OVERRIDDEN = {
     "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
     "no_metrics": ("metrics", "metrics_linger_ns"),
     "metrics": ("no_metrics",),
-    "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
+    "model": ("model_sha256", "model_file", "dataset", "dataset_digest", "metric", "max_batch"),
     "dataset": ("dataset_digest",),
     "data_dir": ("dataset_digest",),
-    "backend": ("model_sha256",),
-    "backend_option": ("model_sha256",),
+    "backend": ("model_sha256", "model_file"),
+    "backend_option": ("model_sha256", "model_file"),
     "scenario": (
         "queries",
         "slo",
@@ -155,7 +158,7 @@ def _verb(given: list[str]) -> str:
 
 
 def run_parser(
-    more: type = RepeatOptions,
+    more: Sequence[type] = (RepeatOptions,),
     verb: str = "[VERB]",
     about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
 ) -> argparse.ArgumentParser:
@@ -169,7 +172,7 @@ def run_parser(
         usage=f"%(prog)s {verb} --scenario NAME [options]",
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    add_options(parser, RunConfig, more)
+    add_options(parser, RunConfig, *more)
     parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
     parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
@@ -177,7 +180,7 @@ def run_parser(
 
 
 def _run(arguments: list[str]) -> int:
-    config, repeats, how = _configured(run_parser(), RepeatOptions, arguments)
+    config, repeats, how = _configured(_options(run_parser(), arguments), RepeatOptions)
     if repeats.repeats is not None:
         from harness import search_verbs
 
@@ -193,14 +196,23 @@ def _peak(arguments: list[str]) -> int:
         "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
         "with --concurrency N, where to begin, the most queries in flight are found."
     )
-    return _searched("peak", PeakOptions, about, arguments)
+    parser = run_parser((PeakOptions,), "peak", about)
+    return _searched("peak", PeakOptions, _options(parser, arguments))
 
 
 def _sweep(arguments: list[str]) -> int:
     about = (
-        "Latency against offered load: a run at each rate; a table, a CSV and a page with plots."
+        "Latency against offered load: a run at each rate. Or a grid: a run for each batch, "
+        "precision, framework and more. A table, a CSV and a page with plots."
     )
-    return _searched("sweep", SweepOptions, about, arguments)
+    parser = run_parser((SweepOptions, GridOptions), "sweep", about)
+    options = _options(parser, arguments)
+    grid = is_asked(options)
+    for field in visible_fields(SweepOptions if grid else GridOptions):
+        if options.pop(option_key(field)) is not None:
+            flag = flag_name(option_key(field))
+            options["problems"].append(f"{flag} is for a sweep of rates, not for a grid: drop it")
+    return _grid(options) if grid else _searched("sweep", SweepOptions, options)
 
 
 def _tune(arguments: list[str]) -> int:
@@ -212,40 +224,85 @@ def _tune(arguments: list[str]) -> int:
     )
     from harness.tune_rounds import DURATION_NS
 
+    parser = run_parser((TuneOptions,), "tune", about)
     return _searched(
-        *("tune", TuneOptions, about, arguments),
+        *("tune", TuneOptions, _options(parser, arguments)),
         {"duration_ns": DURATION_NS},
         ("queries", "duration_ns", "instances", "threads", "max_batch"),
     )
 
 
+def _grid(options: dict[str, Any]) -> int:
+    alone = "from" if options["from"] is not None else "resume"
+    if options[alone] is None:
+        lists = take_lists(options, options["problems"])
+        config, own, how = _configured(options, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
+        from harness.grid_axes import axes_of
+
+        grid = Grid(axes_of(lists, config, own), own)
+    else:
+        own, how = _alone(options, alone)
+        from harness import grid as verb
+
+        if own.from_ is not None:
+            return verb.show_stored(own.from_, own, as_json=how["as_json"])
+        assert own.resume is not None
+        config, grid = verb.stored(own.resume)
+    from harness import search_verbs
+
+    return search_verbs.execute("grid", config, grid, **how)
+
+
+def _alone(options: dict[str, Any], name: str) -> tuple[GridOptions, dict[str, bool]]:
+    """--resume or --from, with what may stand beside it: how it is shown."""
+    how = {"as_json": options.pop("json"), "quiet": options.pop("quiet")}
+    problems: list[str] = options.pop("problems")
+    shown = ("accuracy_floor", "price") if name == "from" else ()
+    given = {key: value for key, value in options.items() if value is not None}
+    problems += [
+        f"--{name} takes everything from its folder: drop {flag_name(key)}"
+        for key in given
+        if key not in (name, *shown)
+    ]
+    values = parse_values(
+        GridOptions, {k: given[k] for k in (name, *shown) if k in given}, "command line", problems
+    )
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return GridOptions(**values), how
+
+
+_ONE_RUNS = ("queries", "target_qps", "max_batch")
+"""Of a file: what one run was sized to, and others are not."""
+
+
 def _searched(
     verb: str,
     more: type[T],
-    about: str,
-    arguments: list[str],
+    options: dict[str, Any],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = ("queries", "target_qps"),
 ) -> int:
     """not_from_file: what a file of one run says of that run alone; others are found."""
-    parser = run_parser(more, verb, about)
-    config, options, how = _configured(
-        parser, more, arguments, {"mode": "performance", **defaults}, not_from_file
-    )
+    defaults = {"mode": "performance", **defaults}
+    config, own, how = _configured(options, more, defaults, not_from_file)
     from harness import search_verbs
 
-    return search_verbs.execute(verb, config, options, **how)
+    return search_verbs.execute(verb, config, own, **how)
+
+
+def _options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[str, Any]:
+    """What is on the command line, as text, and `problems`, what is unknown there."""
+    return vars(parse_known(parser, _translated(arguments)))
 
 
 def _configured(
-    parser: argparse.ArgumentParser,
+    options: dict[str, Any],
     more: type[T],
-    arguments: list[str],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> tuple[RunConfig, T, dict[str, bool]]:
     """The configuration, the verb's own options, and as_json and quiet; every problem at once."""
-    options = vars(parse_known(parser, _translated(arguments)))
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
     own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}

@@ -188,7 +188,8 @@ def _doubts(
         yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
-        pinned = found.model.is_pinned(sha256)
+        # what is no file of the manifest's is told as such, and its digest is in config.yaml
+        pinned = found.config.model_file is not None or found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
     metered = found.power is not None or found.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -216,6 +217,8 @@ def _not_for_submission(found: Findings) -> Iterable[str]:
         yield "synthetic data"
     if found.model.has_random_weights:
         yield "random weights"
+    if found.config.model_file is not None:
+        yield f"{found.config.model_file.name} in place of the manifest's file"
 
 
 def _accuracy(found: Findings) -> Mapping[str, Any] | None:

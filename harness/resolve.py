@@ -52,6 +52,7 @@ def absolute(asked: RunConfig) -> dict[str, Any]:
         "data_dir": _absolute_data(asked.data_dir),
         "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
         "hook": asked.hook.absolute() if asked.hook else None,
+        "model_file": asked.model_file.absolute() if asked.model_file else None,
         "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
         "audit": asked.audit.absolute() if asked.audit else None,
         "lengths": tuple(

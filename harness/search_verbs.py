@@ -1,11 +1,12 @@
-"""The verbs that make many runs: peak, sweep, tune, and run --repeats."""
+"""The verbs that make many runs: peak, sweep (over rates or a grid), tune, and run --repeats."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from harness import peak, power_session, repeats, sweep, tune
+from harness import grid, peak, power_session, repeats, sweep, tune
 from harness.config import RunConfig
 from harness.errors import ConfigError
+from harness.grid_options import Grid
 from harness.meters.ptdaemon import NAME
 from harness.run import measure
 from harness.search_options import PeakOptions, RepeatOptions, SweepOptions, TuneOptions
@@ -35,11 +36,16 @@ def _tune(config: RunConfig, options: TuneOptions, *, as_json: bool, quiet: bool
     return tune.tune(config, options, measure, as_json=as_json, quiet=quiet)
 
 
+def _grid(config: RunConfig, options: Grid, *, as_json: bool, quiet: bool) -> int:
+    return grid.sweep(config, options, measure, as_json=as_json, quiet=quiet)
+
+
 VERBS = {
     "run": Verb(lambda config, options: repeats.problems(config, options.repeats), _repeat),
     "peak": Verb(peak.problems, _peak),
     "sweep": Verb(sweep.problems, _sweep),
     "tune": Verb(tune.problems, _tune),
+    "grid": Verb(grid.problems, _grid),
 }
 
 

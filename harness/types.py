@@ -198,6 +198,14 @@ class HasFaults(Protocol):
         """One line for every sample that cannot be used, whatever else is wrong."""
 
 
+@runtime_checkable
+class HasCalibration(Protocol):
+    """A dataset with samples beside those it is scored on, to calibrate a precision with."""
+
+    def calibration(self) -> Dataset:
+        """Of the same inputs; none of its samples is among the dataset's own."""
+
+
 class Answer(NamedTuple):
     """One row of LoadGen's accuracy log. sample: its dataset index; payload: the bytes the harness answered with."""
 
