@@ -17,7 +17,8 @@ from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
 from harness.options import add_options, option_key, parse_values, visible_fields
-from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
+from harness.search_options import PeakOptions, ProfileOptions, RepeatOptions, SweepOptions
+from harness.units import NS_PER_S
 from harness.verbs import Parser
 
 T = TypeVar("T")
@@ -36,13 +37,13 @@ examples:
   python -m harness peak --scenario server --slo p99=10ms
   python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
 verbs:
-  run (the default), peak, sweep, check, compare, rerun, report, arrivals, submit, data, pitfalls,
-  list, runs; each has its own --help
+  run (the default), peak, sweep, profile, check, compare, rerun, report, arrivals, submit, data,
+  pitfalls, list, runs; each has its own --help
 """
 
 VERBS = (
-    *("run", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals", "submit"),
-    *("data", "pitfalls", "list", "runs"),
+    *("run", "peak", "sweep", "profile", "check", "compare", "rerun", "report", "arrivals"),
+    *("submit", "data", "pitfalls", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -109,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "run": _run,
             "peak": _peak,
             "sweep": _sweep,
+            "profile": _profile,
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
@@ -197,6 +199,19 @@ def _sweep(arguments: list[str]) -> int:
         "Latency against offered load: a run at each rate; a table, a CSV and a page with plots."
     )
     return _searched("sweep", SweepOptions, about, arguments)
+
+
+def _profile(arguments: list[str]) -> int:
+    about = (
+        "Where the time of a query goes, from LoadGen down to the kernels: one harness run, then "
+        "bare and profiled calls; tables, a trace and a page with flame view and roofline."
+    )
+    parser = run_parser(ProfileOptions, "profile", about)
+    defaults = {"mode": "performance", "scenario": "single-stream", "duration_ns": 3 * NS_PER_S}
+    config, options, how = _configured(parser, ProfileOptions, arguments, defaults)
+    from harness import search_verbs
+
+    return search_verbs.execute("profile", config, options, **how)
 
 
 def _searched(verb: str, more: type[T], about: str, arguments: list[str]) -> int:
