@@ -18,7 +18,14 @@ from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
 from harness.grid_options import Grid, GridOptions, is_asked, take_lists
 from harness.options import add_options, flag_name, option_key, parse_values, visible_fields
-from harness.search_options import PeakOptions, RepeatOptions, SweepOptions, TuneOptions
+from harness.search_options import (
+    PeakOptions,
+    ProfileOptions,
+    RepeatOptions,
+    SweepOptions,
+    TuneOptions,
+)
+from harness.units import NS_PER_S
 from harness.verbs import Parser
 
 T = TypeVar("T")
@@ -40,13 +47,13 @@ examples:
   # a grid of fresh runs: what batch, precision and threads make of speed and accuracy
   python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 verbs:
-  run (the default), tune, peak, sweep, check, compare, rerun, report, arrivals, submit, data,
-  pitfalls, advise, list, runs; each has its own --help
+  run (the default), tune, peak, sweep, profile, check, compare, rerun, report, arrivals, submit,
+  data, pitfalls, advise, list, runs; each has its own --help
 """
 
 VERBS = (
-    *("run", "tune", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals"),
-    *("submit", "data", "pitfalls", "advise", "list", "runs"),
+    *("run", "tune", "peak", "sweep", "profile", "check", "compare", "rerun", "report"),
+    *("arrivals", "submit", "data", "pitfalls", "advise", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -114,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "tune": _tune,
             "peak": _peak,
             "sweep": _sweep,
+            "profile": _profile,
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
@@ -213,6 +221,19 @@ def _sweep(arguments: list[str]) -> int:
             flag = flag_name(option_key(field))
             options["problems"].append(f"{flag} is for a sweep of rates, not for a grid: drop it")
     return _grid(options) if grid else _searched("sweep", SweepOptions, options)
+
+
+def _profile(arguments: list[str]) -> int:
+    about = (
+        "Where the time of a query goes, from LoadGen down to the kernels: one harness run, then "
+        "bare and profiled calls; tables, a trace and a page with flame view and roofline."
+    )
+    parser = run_parser((ProfileOptions,), "profile", about)
+    return _searched(
+        *("profile", ProfileOptions, _options(parser, arguments)),
+        {"scenario": "single-stream", "duration_ns": 3 * NS_PER_S},
+        (),
+    )
 
 
 def _tune(arguments: list[str]) -> int:

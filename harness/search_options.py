@@ -1,4 +1,4 @@
-"""What `peak`, `sweep`, `tune` and --repeats take beside a run's own options: the same schema (options.py)."""
+"""What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,4 +118,58 @@ class TuneOptions:
         default=3,
         metavar="N",
         group="the search",
+    )
+
+
+def parse_levels(text: str) -> tuple[str, ...]:
+    """'model,layer' -> ('model', 'layer'); which of them exist is judged with the other options."""
+    levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not levels:
+        raise ValueError("name at least one level, e.g. model,layer")
+    return levels
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """'1,2,4' -> (1, 2, 4), ascending."""
+    return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    levels: tuple[str, ...] = option(
+        "of query, batch, stage, model, layer, library (default: all)",
+        parse=parse_levels,
+        default=("query", "batch", "stage", "model", "layer", "library"),
+        metavar="LEVELS",
+        group="the profile",
+    )
+    batch: int = option(
+        "samples in a call below the harness (default 1)",
+        parse=positive(MOST_RUNS),
+        default=1,
+        metavar="N",
+        group="the profile",
+    )
+    batches: tuple[int, ...] | None = option(
+        "model level: further batches to find the best of (default 1,2,4,8)",
+        parse=parse_sizes,
+        metavar="LIST",
+        group="the profile",
+    )
+    runs: int = option(
+        "calls of each kind at most (default 20)",
+        parse=positive(MOST_RUNS),
+        default=20,
+        metavar="N",
+        group="the profile",
+    )
+    source: Path | None = option(
+        "measure nothing: the tables of a profile's or a run's folder again; --out: and the files",
+        name="from",
+        parse=parse_path,
+        metavar="FOLDER",
+        group="the profile",
+    )
+    table: str | None = option(
+        "print this table alone, whole, e.g. layers", metavar="NAME", group="the profile"
     )
