@@ -155,6 +155,7 @@ def _layers(record: Record) -> list[dict[str, Any]]:
                 "ops": record.about(i),
                 "count": len(positions),
                 "first": record.nodes[record.units[i]["nodes"][0]]["name"],
+                "makes": record.nodes[record.units[i]["nodes"][-1]]["makes"],
                 "now_ns": mine,
                 "best_ns": best[i],
                 "best": level[i],
@@ -259,10 +260,11 @@ def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
         if row["now_ns"] and row["now_ns"] - row["best_ns"] >= FASTER * row["now_ns"]
     ]
     gain = sum(row["gain_ns"] for row in slow)
-    return (
+    text = (
         f"{len(slow)} of {len(found['layers'])} different layers are {FASTER:.0%} faster or more "
-        f"under another graph level, {show_ns(gain)} in all. {_told('Q3', ranked)}"
+        "under another graph level"
     )
+    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_told('Q3', ranked)}"
 
 
 def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:

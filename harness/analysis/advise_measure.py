@@ -193,7 +193,7 @@ def _nodes(job: Job, profile: OrtProfile) -> list[dict[str, Any]]:
             "op": node.op_type,
             "takes": sorted({makers[n].index for n in node.inputs if n in makers}),
             "eliminated": eliminated.get(node.index),
-            "key": job.graph.key(node),
+            "makes": str(job.graph.tensors.get(node.outputs[0], "?")),
             **cost._asdict(),
         }
         for node, cost in zip(job.graph.nodes, job.costs, strict=True)

@@ -104,12 +104,12 @@ def _within(one: Mapping[str, Any]) -> str:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield f"{'layers':<44}{'times':>6}{'now':>10}{'best':>10}{'under':>10}{'gain':>10}{'MACs':>9}{'GFLOP/s':>9}"
+    yield f"{'layers':<32}{'makes':<24}{'times':>6}{'now':>10}{'best':>10}{'under':>10}{'gain':>10}{'MACs':>9}{'GFLOP/s':>9}"
     for row in rows[:_LAYERS]:
         now = row["now_ns"]
         rate = f"{row['flops'] / now:.1f}" if now and row["flops"] else "-"
         yield (
-            f"{row['ops'][:43]:<44}{row['count']:>6}{_ns(now):>10}{show_ns(row['best_ns']):>10}"
+            f"{row['ops'][:31]:<32}{row['makes'][:23]:<24}{row['count']:>6}{_ns(now):>10}{show_ns(row['best_ns']):>10}"
             f"{row['best'] or '-':>10}{_ns(row['gain_ns']):>10}{show_si(row['macs'], '') if row['macs'] else '-':>9}"
             f"{rate:>9}"
         )

@@ -118,7 +118,8 @@ def inputs_of(graph: Graph, nodes: Sequence[Node]) -> list[str]:
 
 
 def cut(graph: Graph, nodes: Sequence[Node]) -> Any:
-    """An onnx.ModelProto of these nodes alone, with seeded random numbers for weights.
+    """An onnx.ModelProto of these nodes alone. Weights are seeded random numbers, except those of no
+    more elements than the graph keeps.
 
     A ValueError where a tensor between them and the rest has no known shape.
     """
