@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from harness import cli, userconf
+from harness.command_line import from_file
 from harness.config import make_config
 from harness.errors import HarnessError
 from harness.logs import ACCURACY, DETAIL, AccuracyLogError
@@ -165,7 +166,7 @@ class Fuzz:
 
     def _config(self, content: bytes) -> None:
         problems: list[str] = []
-        values = cli.from_file(self._file("config.yaml", content), problems)
+        values = from_file(self._file("config.yaml", content), problems)
         make_config(values, problems)
 
     def _manifest(self, content: bytes) -> None:

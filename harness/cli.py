@@ -3,112 +3,23 @@
 Nothing heavy is imported before it is needed: `--help` takes a quarter of a second at most.
 """
 
-import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
 
-from harness import __version__, runs, verbs
-from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness import runs, search_commands, verbs
+from harness.command_line import configured, given_options, run_parser
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.grid_options import Grid, GridOptions, is_asked, take_lists
-from harness.options import add_options, flag_name, option_key, parse_values, visible_fields
-from harness.search_options import (
-    PeakOptions,
-    ProfileOptions,
-    RepeatOptions,
-    SweepOptions,
-    TuneOptions,
-)
-from harness.units import NS_PER_S
-from harness.verbs import Parser
-
-T = TypeVar("T")
-
-EXAMPLES = """\
-examples:
-  # Poisson arrivals at a demonstration rate on the embedded digits model
-  python -m harness --scenario server --backend ort
-  # the harness's own cost: one query at a time, answered by nobody
-  python -m harness --scenario single-stream --backend null --mode performance --duration 2s
-  # any ONNX file, synthetic data, all cores
-  python -m harness --scenario offline --model model.onnx --mode performance
-  # a run again, with all values as they were resolved then
-  python -m harness --config results/latest/config.yaml
-  # the plan that suits model and machine, the highest rate that meets the SLO, latency against load
-  python -m harness tune --scenario server --slo p99=10ms
-  python -m harness peak --scenario server --slo p99=10ms
-  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
-  # a grid of fresh runs: what batch, precision and threads make of speed and accuracy
-  python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
-verbs:
-  run (the default), tune, peak, sweep, profile, check, compare, rerun, report, arrivals, submit,
-  data, pitfalls, advise, list, runs; each has its own --help
-"""
+from harness.options import Parser
+from harness.search_options import RepeatOptions
 
 VERBS = (
     *("run", "tune", "peak", "sweep", "profile", "check", "compare", "rerun", "report"),
     *("arrivals", "submit", "data", "pitfalls", "advise", "list", "runs"),
 )
-
-# The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
-_ALIASES = {
-    "--qps": ("--target-qps", ""),
-    "--max-batchsize": ("--max-batch", ""),
-    "--dataset-path": ("--data-dir", ""),
-    "--output": ("--out", ""),
-    "--time": ("--duration", "s"),
-    "--max-latency": ("--slo", "s"),
-}
-_REFUSED = {
-    "--count": "--count is --queries here: --queries N",
-    "--accuracy": "--accuracy is a mode here: --mode accuracy",
-}
-
-# What a config.yaml resolved that must be decided anew when an option is given beside it.
-_OVERRIDDEN = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
-    "input_shape": ("dataset_digest",),
-    "lengths": ("dataset_digest",),
-    "duration": ("queries",),
-    "slo": ("queries",),
-    "instances": ("threads",),
-    "mlperf": (
-        *("duration_ns", "queries", "seed", "slo", "samples_per_query", "target_qps"),
-        *("qsl_seed", "sample_index_seed", "schedule_seed"),
-    ),
-    "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
-    "arrivals": ("queries", "target_qps", "arrivals_sha256", "concurrency"),
-    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
-    "no_metrics": ("metrics", "metrics_linger_ns"),
-    "metrics": ("no_metrics",),
-    "model": ("model_sha256", "model_file", "dataset", "dataset_digest", "metric", "max_batch"),
-    "dataset": ("dataset_digest",),
-    "data_dir": ("dataset_digest",),
-    "backend": ("model_sha256", "model_file"),
-    "backend_option": ("model_sha256", "model_file"),
-    "scenario": (
-        "queries",
-        "slo",
-        "target_qps",
-        "samples_per_query",
-        "arrivals",
-        "arrivals_sha256",
-        "concurrency",
-        "instances",
-        "threads",
-        "max_batch",
-        "dispatch",
-        "batch_wait_ns",
-    ),
-    "pin": ("oversubscribe",),
-    "oversubscribe": ("pin",),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -118,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = {
             "run": _run,
-            "tune": _tune,
-            "peak": _peak,
-            "sweep": _sweep,
-            "profile": _profile,
+            "tune": search_commands.tune,
+            "peak": search_commands.peak,
+            "sweep": search_commands.sweep,
+            "profile": search_commands.profile,
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
@@ -165,30 +76,8 @@ def _verb(given: list[str]) -> str:
     return given.pop(0)
 
 
-def run_parser(
-    more: Sequence[type] = (RepeatOptions,),
-    verb: str = "[VERB]",
-    about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
-) -> argparse.ArgumentParser:
-    """more: the verb's own options, beside those of RunConfig."""
-    parser = Parser(
-        prog="python -m harness",
-        description=about,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        usage=f"%(prog)s {verb} --scenario NAME [options]",
-    )
-    parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    add_options(parser, RunConfig, *more)
-    parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
-    parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
-    return parser
-
-
 def _run(arguments: list[str]) -> int:
-    config, repeats, how = _configured(_options(run_parser(), arguments), RepeatOptions)
+    config, repeats, how = configured(given_options(run_parser(), arguments), RepeatOptions)
     if repeats.repeats is not None:
         from harness import search_verbs
 
@@ -196,217 +85,6 @@ def _run(arguments: list[str]) -> int:
     from harness.run import execute
 
     return execute(config, **how)
-
-
-def _peak(arguments: list[str]) -> int:
-    about = (
-        "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
-        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
-        "with --concurrency N, where to begin, the most queries in flight are found."
-    )
-    parser = run_parser((PeakOptions,), "peak", about)
-    return _searched("peak", PeakOptions, _options(parser, arguments))
-
-
-def _sweep(arguments: list[str]) -> int:
-    about = (
-        "Latency against offered load: a run at each rate. Or a grid: a run for each batch, "
-        "precision, framework and more. A table, a CSV and a page with plots."
-    )
-    parser = run_parser((SweepOptions, GridOptions), "sweep", about)
-    options = _options(parser, arguments)
-    grid = is_asked(options)
-    for field in visible_fields(SweepOptions if grid else GridOptions):
-        if options.pop(option_key(field)) is not None:
-            flag = flag_name(option_key(field))
-            options["problems"].append(f"{flag} is for a sweep of rates, not for a grid: drop it")
-    return _grid(options) if grid else _searched("sweep", SweepOptions, options)
-
-
-def _profile(arguments: list[str]) -> int:
-    about = (
-        "Where the time of a query goes, from LoadGen down to the kernels: one harness run, then "
-        "bare and profiled calls; tables, a trace and a page with flame view and roofline."
-    )
-    parser = run_parser((ProfileOptions,), "profile", about)
-    return _searched(
-        *("profile", ProfileOptions, _options(parser, arguments)),
-        {"scenario": "single-stream", "duration_ns": 3 * NS_PER_S},
-        (),
-    )
-
-
-def _tune(arguments: list[str]) -> int:
-    about = (
-        "Instances, threads, largest batch and the backend's own options that suit model, machine, "
-        "scenario and SLO: bare loops cut the grid down, LoadGen judges what is left. What is given "
-        "(--instances, --threads, --max-batch, --backend-option) is kept. server: at --target-qps, "
-        "else at the highest rate that meets the SLO. --duration is that of a run (default 1500ms)."
-    )
-    from harness.tune_rounds import DURATION_NS
-
-    parser = run_parser((TuneOptions,), "tune", about)
-    return _searched(
-        *("tune", TuneOptions, _options(parser, arguments)),
-        {"duration_ns": DURATION_NS},
-        ("queries", "duration_ns", "instances", "threads", "max_batch"),
-    )
-
-
-def _grid(options: dict[str, Any]) -> int:
-    alone = "from" if options["from"] is not None else "resume"
-    if options[alone] is None:
-        lists = take_lists(options, options["problems"])
-        config, own, how = _configured(options, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
-        from harness.grid_axes import axes_of
-
-        grid = Grid(axes_of(lists, config, own), own)
-    else:
-        own, how = _alone(options, alone)
-        from harness import grid as verb
-
-        if own.from_ is not None:
-            return verb.show_stored(own.from_, own, as_json=how["as_json"])
-        assert own.resume is not None
-        config, grid = verb.stored(own.resume)
-    from harness import search_verbs
-
-    return search_verbs.execute("grid", config, grid, **how)
-
-
-def _alone(options: dict[str, Any], name: str) -> tuple[GridOptions, dict[str, bool]]:
-    """--resume or --from, with what may stand beside it: how it is shown."""
-    how = {"as_json": options.pop("json"), "quiet": options.pop("quiet")}
-    problems: list[str] = options.pop("problems")
-    shown = ("accuracy_floor", "price") if name == "from" else ()
-    given = {key: value for key, value in options.items() if value is not None}
-    problems += [
-        f"--{name} takes everything from its folder: drop {flag_name(key)}"
-        for key in given
-        if key not in (name, *shown)
-    ]
-    values = parse_values(
-        GridOptions, {k: given[k] for k in (name, *shown) if k in given}, "command line", problems
-    )
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return GridOptions(**values), how
-
-
-_ONE_RUNS = ("queries", "target_qps", "max_batch")
-"""Of a file: what one run was sized to, and others are not."""
-
-
-def _searched(
-    verb: str,
-    more: type[T],
-    options: dict[str, Any],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = ("queries", "target_qps"),
-) -> int:
-    """not_from_file: what a file of one run says of that run alone; others are found."""
-    defaults = {"mode": "performance", **defaults}
-    config, own, how = _configured(options, more, defaults, not_from_file)
-    from harness import search_verbs
-
-    return search_verbs.execute(verb, config, own, **how)
-
-
-def _options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[str, Any]:
-    """What is on the command line, as text, and `problems`, what is unknown there."""
-    return vars(parse_known(parser, _translated(arguments)))
-
-
-def _configured(
-    options: dict[str, Any],
-    more: type[T],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = (),
-) -> tuple[RunConfig, T, dict[str, bool]]:
-    """The configuration, the verb's own options, and as_json and quiet; every problem at once."""
-    file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
-    problems: list[str] = options.pop("problems")
-    own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
-    values = from_file(Path(file), problems) if file else {}
-    given = {k: v for k, v in options.items() if v is not None}
-    for key in not_from_file:
-        values.pop(key, None)
-    values = {**defaults, **values}
-    for key in given:
-        for resolved in _OVERRIDDEN.get(key, ()):
-            values.pop(resolved, None)
-    values |= config_from(given, "command line", problems)
-    own_values = parse_values(more, own, "command line", problems)
-    if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
-        from harness import sampler
-        from harness.loading import unknown_names
-
-        problems += [*unknown_names(values), *sampler.unknown(values.get("meter", ()))]
-    config = make_config(values, problems)
-    return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
-
-
-def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Like parse_args, but every unknown option becomes an entry of `problems`."""
-    options, unknown = parser.parse_known_args(arguments)
-    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
-    problems = []
-    after_unknown = False  # the word after an unknown option is most likely its value
-    for word in unknown:
-        name = word.partition("=")[0]
-        if not name.startswith("-"):
-            if not after_unknown:
-                problems.append(f"unexpected argument {word!r}: see --help")
-            after_unknown = False
-            continue
-        after_unknown = "=" not in word
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help"
-        problems.append(f"unknown option {name}: {hint}")
-    options.problems = problems
-    return options
-
-
-def _translated(arguments: Sequence[str]) -> list[str]:
-    """The reference harness's spellings into ours."""
-    words: list[str] = []
-    expects: str | None = None
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if expects is not None:
-            words.append(_with_unit(expects, word))
-            expects = None
-        elif name in _REFUSED:
-            raise ConfigError(_REFUSED[name])
-        elif name not in _ALIASES:
-            words.append(word)
-        elif equals:
-            words += [_ALIASES[name][0], _with_unit(name, value)]
-        else:
-            words.append(_ALIASES[name][0])
-            expects = name
-    return words
-
-
-def _with_unit(alias: str, value: str) -> str:
-    """Bare seconds get their unit; --max-latency is a bound on p99."""
-    text = value + _ALIASES[alias][1]
-    return f"p99={text}" if alias == "--max-latency" else text
-
-
-def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    from harness.manifest import load_yaml
-
-    content = load_yaml(path)
-    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
-        raise ConfigError(f"{path} is not a configuration: it must map option names to values")
-    version = content.pop("schema_version", SCHEMA_VERSION)
-    if type(version) is not int or version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
-            "update the harness"
-        )
-    return config_from(content, str(path), problems)
 
 
 def _check(arguments: list[str]) -> int:

@@ -107,7 +107,7 @@ class SweepOptions:
 class TuneOptions:
     rounds: int = option(
         "how often LoadGen judges each plan that is left (default 5)",
-        parse=bounded(2, MOST_RUNS),
+        parse=bounded(3, MOST_RUNS),
         default=5,
         metavar="N",
         group="the search",

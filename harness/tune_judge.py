@@ -55,10 +55,11 @@ class Decision(NamedTuple):
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Over the rounds that both have; None with fewer than two."""
+    """Over the rounds that both have; None with too few for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
     found = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
-    return Gain(*found, len(both)) if found else None
+    ratio, interval = found or (0.0, None)
+    return Gain(ratio, *interval, len(both)) if interval else None
 
 
 def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
