@@ -222,8 +222,11 @@ def _grid(options: dict[str, Any]) -> int:
     else:
         own, how = _alone(options, alone)
         from harness import grid as verb
+        from harness import sweep
 
         if own.from_ is not None:
+            if (own.from_ / sweep.SWEEP).is_file():
+                return sweep.show_stored(own.from_, as_json=how["as_json"])
             return verb.show_stored(own.from_, own, as_json=how["as_json"])
         assert own.resume is not None
         config, grid = verb.stored(own.resume)
