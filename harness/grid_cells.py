@@ -176,7 +176,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
     took_ns, forward_ns, end_ns = times_ns(run.done, cell.batch)
     if not len(took_ns):
         return fixed
-    uncertainty, jitter = spread(cell.batch / took_ns[np.argsort(end_ns)])
+    uncertainty, jitter = spread(took_ns[np.argsort(end_ns)])
     in_order = np.sort(took_ns)
     return {
         **fixed,
@@ -197,22 +197,23 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
     return end_ns - at["taken"], at["inferred"] - at["gathered"], end_ns
 
 
-def spread(speeds: Array) -> tuple[float | None, float | None]:
-    """speeds: (n,) samples/s of batches, in order of time. -> uncertainty and jitter, as shares of
-    the mean and the median: the standard error over blocks of neighbours, and 1.4826 times the median
-    absolute deviation. Both are 0 where every batch is as fast. None of one batch.
+def spread(took_ns: Array) -> tuple[float | None, float | None]:
+    """took_ns: (n,) of batches, in order of time. -> uncertainty and jitter of the throughput, as
+    shares: the standard error over the mean of blocks of neighbours, stalls included; and 1.4826 times
+    the median absolute deviation over the median of single batches. Both are 0 where every batch is
+    as fast. None of one batch.
 
-    Source: tf_cnn_benchmarks' columns of these names, there over single steps.
+    Source: tf_cnn_benchmarks' columns of these names, there both over single steps.
     """
-    if len(speeds) < 2:
+    if len(took_ns) < 2:
         return None, None
-    means = np.array([block.mean() for block in np.array_split(speeds, min(BLOCKS, len(speeds)))])
-    error = means.std(ddof=1) / len(means) ** 0.5
+    blocks = np.array_split(took_ns, min(BLOCKS, len(took_ns)))
+    rates = np.array([len(block) / float(block.sum()) for block in blocks])
+    error = rates.std(ddof=1) / len(rates) ** 0.5
+    speeds = 1.0 / took_ns
     median = np.median(speeds)
-    return (
-        float(error / speeds.mean()),
-        float(JITTER * np.median(np.abs(speeds - median)) / median),
-    )
+    jitter = JITTER * np.median(np.abs(speeds - median)) / median
+    return float(error / rates.mean()), float(jitter)
 
 
 def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:

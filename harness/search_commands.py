@@ -83,8 +83,11 @@ def _grid(options: dict[str, Any]) -> int:
     else:
         own, how = _alone(options, alone)
         from harness import grid as verb
+        from harness import sweep as rates
 
         if own.from_ is not None:
+            if (own.from_ / rates.SWEEP).is_file():
+                return rates.show_stored(own.from_, as_json=how["as_json"])
             return verb.show_stored(own.from_, own, as_json=how["as_json"])
         assert own.resume is not None
         config, grid = verb.stored(own.resume)

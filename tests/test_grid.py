@@ -175,7 +175,7 @@ def test_a_cell_that_cannot_be_run_does_not_end_the_others(
     assert (status, len(runs.configs)) == (0, 4)
     assert [r["absent"] for r in rows()] == ["too large", "died it is", "", ""]
     out = capsys.readouterr().out
-    assert "not ranked: 4: INVALID: accuracy-below-target" in out
+    assert "not ranked: batch 4: INVALID: accuracy-below-target" in out
     assert "optimal batch" not in out  # only one cell is left to compare
     _, again, _ = swept(Runs(), *GRID, "--batch", "1..8")
     assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID one is a result
@@ -299,9 +299,15 @@ def test_the_front_is_what_no_other_cell_beats() -> None:
 def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
     assert spread(np.full(50, 7.0)) == (0.0, 0.0)  # LV13
     assert spread(np.array([7.0])) == (None, None)
-    uncertainty, jitter = spread(np.array([9.0, 11.0, 9.0, 11.0]))
+    uncertainty, jitter = spread(1 / np.array([9.0, 11.0, 9.0, 11.0]))
     assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
     assert jitter == pytest.approx(1.4826 * 1 / 10)
+    stalled = np.full(400, 10.0)
+    stalled[200] = 2000.0  # one batch that others' work held up
+    uncertainty, jitter = spread(stalled)
+    assert jitter == 0.0
+    assert uncertainty is not None
+    assert uncertainty > 0.04
 
 
 def test_outputs_diverge_by_as_much_as_they_differ() -> None:

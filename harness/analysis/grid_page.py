@@ -19,7 +19,9 @@ def write(view: View, folder: Path) -> Path:
     """The page's path. A PluginUnavailable names the extra that is missing."""
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
     text = "\n".join(grid_report.lines(view, folder))
-    tail = [f"<h2>Tables</h2><pre>{escape(text)}</pre>"]
+    tail = [
+        f'<h2>Tables</h2><div class="scroll"><pre style="white-space:pre">{escape(text)}</pre></div>'
+    ]
     article = Article(head, [*_heat_maps(view), *_lines(view), *_fronts(view)], tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
@@ -28,7 +30,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
     for found in view.heat_maps():
         words = [Path(found["model"]).stem, found["backend"], found["data"], *found["shape"]]
         yield Figure(
-            f"{found['number']}: {' '.join(words)}, {found['threads']} threads",
+            f"{found['number']}: {' '.join(words)}, threads {found['threads']}",
             "Precision against batch; a gap is a cell that is absent or not ranked.",
             [
                 {
@@ -36,14 +38,16 @@ def _heat_maps(view: View) -> Iterator[Figure]:
                     "x": [str(batch) for batch in found["batch"]],
                     "y": found["precision"],
                     "z": found["z"],
-                    "texttemplate": "%{z:.4s}" if "accuracy" not in found["number"] else "%{z:.2f}",
+                    "texttemplate": "%{z:,.4~g}"
+                    if "accuracy" not in found["number"]
+                    else "%{z:.2f}",
                     "colorscale": "Viridis",
                     "hoverongaps": False,
                 }
             ],
             {
                 "xaxis": {"title": "batch, samples", "type": "category"},
-                "yaxis": {"title": "precision", "type": "category"},
+                "yaxis": {"title": "precision", "type": "category", "autorange": "reversed"},
             },
             height_rem=14,
         )
@@ -84,7 +88,7 @@ def _lines(view: View) -> Iterator[Figure]:
 
 def _label(row: Row) -> str:
     words = [Path(row.model).stem, row.backend, row.precision, row.data, *row.shape]
-    return f"{' '.join(words)}, {row.threads} threads"
+    return f"{' '.join(words)}, threads {row.threads}"
 
 
 def _fronts(view: View) -> Iterator[Figure]:

@@ -67,6 +67,12 @@ def _value(axis: str, value: Any) -> str:
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def _word(axis: str, value: Any) -> str:
+    """A value that stands in no column of its own."""
+    plain = _value(axis, value)
+    return f"{axis} {plain}" if axis in ("threads", "batch") else plain
+
+
 def _columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
     """The first `left` columns to the left, the others to the right; the last one as it is."""
     if not rows:
@@ -158,7 +164,7 @@ def _left_out(view: View) -> Iterator[str]:
             words = [Path(row.model).stem, row.backend, row.precision]
             whose.setdefault(("absent", row.absent), []).append(" ".join(words))
         elif row.cell in view.why_not:
-            words = [_value(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+            words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
             reason = ("not ranked", view.why_not[row.cell])
             whose.setdefault(reason, []).append(" ".join(words))
     for (kind, why), told in whose.items():
@@ -171,7 +177,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 def _about(context: Context, rows: Sequence[Row]) -> list[str]:
     """What of a context is not the same everywhere."""
-    return [_value(axis, value) for axis, value in context if axis in _varying(rows)]
+    return [_word(axis, value) for axis, value in context if axis in _varying(rows)]
 
 
 def _ratios(title: str, found: Sequence[Line], rows: Sequence[Row]) -> Iterator[str]:
@@ -258,5 +264,5 @@ def _front(view: View) -> Iterator[str]:
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
     yield f"on the front of {', '.join(kinds)}: no other cell beats these in everything"
     for row in best:
-        words = [_value(axis, getattr(row, axis)) for axis in _varying(view.rows)]
-        yield f"  {' '.join(words) or row.precision}"
+        words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+        yield f"  {' '.join(words)}"
