@@ -41,7 +41,7 @@ from harness.supervise import START_LIMIT_S, MeasuredProcess
 from harness.types import Batch, Dataset
 from harness.warmup import Answerer, at_once
 
-SIZE_LIMIT_S = 0.08
+SIZE_LIMIT_S = 0.06
 """For one size, if three batches of it take no longer."""
 
 GROWTH = 1.02

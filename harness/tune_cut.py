@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.bare_loops import Bare
 from harness.errors import HarnessError, one_line
-from harness.service import ServiceTimes, together
+from harness.service import ServiceTimes, joined, together
 from harness.tune_grid import ALIKE, Forecast, Layout, Plan, best_batch
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
@@ -40,8 +40,9 @@ class Measured:
 
     @property
     def service(self) -> ServiceTimes:
-        common = set.intersection(*(set(part.sizes) for part in self.parts))
-        return together(*(part.only(common) for part in self.parts))
+        """Of every size all passes that timed it."""
+        sizes = sorted({size for part in self.parts for size in part.sizes})
+        return joined([together(*(p.only({s}) for p in self.parts if s in p.sizes)) for s in sizes])
 
     def to_json(self) -> dict[str, Any]:
         times = self.service if self.parts else None
@@ -121,7 +122,7 @@ class Cut:
                 continue
             self._tell(f"bare loops: {layout}")
             try:
-                found = self._time_layout(layout, one.parts[0].sizes if one.parts else sizes)
+                found = self._time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
                 one.failed = "" if one.parts else one_line(e)
