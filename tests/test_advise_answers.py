@@ -204,6 +204,13 @@ def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
     assert str(told.value) == message or "--input-shape" in str(told.value)
 
 
+def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
+    for broken in ({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}):
+        (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))
+        with pytest.raises(ConfigError, match=r"^[^\n]+ is not what advise writes: [^\n]+$"):
+            verb(["--from", str(tmp_path)])
+
+
 @pytest.mark.parametrize(
     "content", [{}, {"schema_version": 99}, {"schema_version": 1}, {"schema_version": 1, "now": 3}]
 )

@@ -4,7 +4,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,11 @@ def advise(arguments: list[str]) -> int:
 def derive(folder: Path) -> dict[str, Any]:
     """The content of advise.json, from measured.json alone; it and the page are written again."""
     content = results.read_json(folder / FILE)
-    found = {**answers(content), "parts": content.get("parts", {})}
+    try:
+        found = {**answers(content), "parts": content.get("parts", {})}
+        tuple(advise_report.lines(found))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as e:
+        raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
     results.write_json(folder / DERIVED, found)
     try:
         advise_page.write(found, folder)
@@ -141,18 +145,20 @@ def _measured(options: argparse.Namespace) -> Path:
     )
     tell = (lambda _line: None) if options.quiet else say
     out = Path(options.out) if options.out else None
-    with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
-        job = open_job(request, subject, Path(temporary), tell)
-        folder = results.new_folder(out, "advise", "ort", subject.model.name)
-        try:
+    folder = results.new_folder(out, "advise", "ort", subject.model.name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
+            job = open_job(request, subject, Path(temporary), tell)
             content = measure_model(job)
             results.write_json(folder.path / FILE, content)
             content["parts"] = measure_parts(job, frozenset(options.skip))
             results.write_json(folder.path / FILE, content)
-        except OSError as e:
-            raise RunInvalid(
-                f"{folder.path} cannot be written: {e.strerror}: pass --out elsewhere"
-            ) from e
+    except OSError as e:
+        where = e.filename or folder.path
+        raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
+    finally:
+        with suppress(OSError):  # it holds what was measured
+            folder.path.rmdir()
     return folder.finish(newest=False)
 
 

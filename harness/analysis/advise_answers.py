@@ -243,6 +243,8 @@ def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     if bound["ratio"] > CREDIBLE:
         return f"{text}, no lower bound: the kernels are too short for the profiler to tell."
     gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
+    if gain <= 1:
+        return f"{text}: nothing is left to gain with these kernels, threads and precision."
     return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
 
 
@@ -275,9 +277,10 @@ def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
         f"them compute nothing ({show_ns(moving)}); {show_ns(kernels['between_ns'])} of "
         f"{show_ns(kernels['run_ns'])} lie between kernels."
     )
+    spare = len(kernels["in_file"])
     return (
-        f"{text} {len(kernels['in_file'])} nodes of the file could go."
-        if kernels["in_file"]
+        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could go."
+        if spare
         else text
     )
 

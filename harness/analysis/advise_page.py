@@ -100,6 +100,7 @@ def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
             "yaxis": {"title": "ms", "rangemode": "tozero"},
             "yaxis2": {
                 "title": "kernels",
+                "tickmode": "auto",
                 "overlaying": "y",
                 "side": "right",
                 "rangemode": "tozero",

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.analysis.settings import Setting, session_options
 from harness.errors import PluginUnavailable
 from harness.types import Array
 
@@ -38,45 +39,46 @@ def quantise_file(path: Path, made: Path, feeds: Sequence[Feeds]) -> None:
     quantised. A PluginUnavailable where a module is missing; whatever ONNX Runtime raises where it
     cannot.
     """
-    import onnx
-
     with _quietly():
-        _quantise(_raised(onnx.load(path)), made, feeds)
+        try:
+            from onnxruntime import quantization as q
+        except ModuleNotFoundError as e:
+            raise PluginUnavailable(
+                f"int8 needs the module {e.name!r}: pip install 'mlperf-harness[analysis]'"
+            ) from e
+        prepared = made.with_name(f"{made.stem}-prepared.onnx")
+        _prepare(path, prepared)
+        q.quantize_static(
+            prepared,
+            made,
+            _Samples(feeds),
+            quant_format=q.QuantFormat.QDQ,
+            activation_type=q.QuantType.QUInt8,
+            weight_type=q.QuantType.QInt8,
+            per_channel=True,
+        )
+        prepared.unlink()
 
 
-def _quantise(model: Any, made: Path, feeds: Sequence[Feeds]) -> None:
-    try:
-        from onnxruntime import quantization as q
-        from onnxruntime.quantization.shape_inference import quant_pre_process
-    except ModuleNotFoundError as e:
-        raise PluginUnavailable(
-            f"int8 needs the module {e.name!r}: pip install 'mlperf-harness[analysis]'"
-        ) from e
-    prepared = made.with_name("prepared.onnx")
-    quant_pre_process(model, prepared, skip_symbolic_shape=True)
-    q.quantize_static(
-        prepared,
-        made,
-        _Samples(feeds),
-        quant_format=q.QuantFormat.QDQ,
-        activation_type=q.QuantType.QUInt8,
-        weight_type=q.QuantType.QInt8,
-        per_channel=True,
-        extra_options={"ActivationSymmetric": False, "WeightSymmetric": True},
-    )
-    prepared.unlink()
+def _prepare(path: Path, prepared: Path) -> None:
+    """Normalisations are folded into the convolutions before them, as ONNX Runtime's tools advise."""
+    import onnx
+    import onnxruntime as ort
+
+    onnx.save(_raised(onnx.load(path)), prepared)
+    options = session_options(Setting(graph="basic"))
+    options.optimized_model_filepath = str(prepared)
+    ort.InferenceSession(str(prepared), options, providers=["CPUExecutionProvider"])
 
 
 def _raised(model: Any) -> Any:
-    """In the first opset that has scales per channel, or as it is; a copy."""
+    """In the first opset that has scales per channel, or as it is."""
     import onnx
 
     versions = {opset.domain: opset.version for opset in model.opset_import}
     if versions.get("", versions.get("ai.onnx", 0)) < _LEAST_OPSET:
         return onnx.version_converter.convert_version(model, _LEAST_OPSET)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
+    return model
 
 
 @contextmanager
