@@ -99,11 +99,18 @@ class Overhead(NamedTuple):
     binding_ns: float
     call_ns: float
     plain_ns: float
+    call_cpu_ns: float
+    plain_cpu_ns: float
 
     @property
     def profiler_share(self) -> float:
         """What the profiler adds to a call; negative where noise is larger than that."""
         return self.call_ns / self.plain_ns - 1
+
+    @property
+    def profiler_cpu_share(self) -> float:
+        """The same of CPU time, which other processes on the machine disturb less."""
+        return self.call_cpu_ns / self.plain_cpu_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
@@ -180,6 +187,8 @@ def overhead(profile: OrtProfile) -> Overhead:
         binding_ns=call - run,
         call_ns=call,
         plain_ns=trimmed_mean(profile.plain.wall_ns),
+        call_cpu_ns=trimmed_mean(profile.profiled.cpu_ns),
+        plain_cpu_ns=trimmed_mean(profile.plain.cpu_ns),
     )
 
 

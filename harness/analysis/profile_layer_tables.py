@@ -142,10 +142,14 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
         ["= the call without profiler", parts.plain_ns],
     ]
     total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
+    added = (
+        f"the profiler adds {parts.profiler_share:+.1%} to the time of the same calls, "
+        f"{parts.profiler_cpu_share:+.1%} to their CPU time"
+    )
     notes = [
         f"kernels and named overhead are {_named(parts) / parts.call_ns:.2%} of the profiled call",
         f"kernels alone are {parts.kernels_ns / parts.call_ns:.2%} of it",
-        f"the profiler adds {parts.profiler_share:+.1%} to the same calls",
+        added,
     ]
     columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
     about = "time by type of kernel and by what is not kernels (A6, A13), from the inside out"

@@ -26,6 +26,9 @@ PHASES = {
 }
 """Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
 
+CONTENDED = 1.2
+"""Wall time over CPU time of one thread from which on other processes had a part in it."""
+
 _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")
 
@@ -69,7 +72,10 @@ def _levels(content: Content, done: Completions | None) -> Table:
     if profile is not None:
         parts = ly.overhead(profile)
         added = parts.call_ns - parts.plain_ns
-        note = f"{len(profile.kernels)} kernels; {parts.profiler_share:+.1%} on the same calls"
+        note = (
+            f"{len(profile.kernels)} kernels; {parts.profiler_share:+.1%} on the same calls, "
+            f"{parts.profiler_cpu_share:+.1%} in CPU time"
+        )
         rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
     columns = (
         *(Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns"), Column("what")),
@@ -83,8 +89,23 @@ def _levels(content: Content, done: Completions | None) -> Table:
         [
             "The harness's journal is always on, so query, batch and stage add nothing to each other.",
             "The headline is the query level's. No latency of a model is taken from a profiled run.",
+            *_contended(content),
         ],
     )
+
+
+def _contended(content: Content) -> Iterator[str]:
+    """One thread that waits for its core was disturbed: its wall times are the machine's, too."""
+    model = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    if not model or content.get("threads") != 1:
+        return
+    ratio = ly.trimmed_mean(model["wall_ns"]) / max(ly.trimmed_mean(model["cpu_ns"]), 1.0)
+    if ratio > CONTENDED:
+        load = content["load_average"]
+        yield (
+            f"Contended: a call took {ratio:.2f} times its CPU time, load average "
+            f"{load['before']:.1f} to {load['after']:.1f}: compare CPU times, or measure again."
+        )
 
 
 def _loadgen_mean_ns(content: Content) -> float | None:
