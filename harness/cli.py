@@ -37,12 +37,12 @@ examples:
   python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
 verbs:
   run (the default), peak, sweep, check, compare, rerun, report, arrivals, submit, data, pitfalls,
-  list, runs; each has its own --help
+  bricks, list, runs; each has its own --help
 """
 
 VERBS = (
     *("run", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals", "submit"),
-    *("data", "pitfalls", "list", "runs"),
+    *("data", "pitfalls", "bricks", "list", "runs"),
 )
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
@@ -117,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "submit": _submit,
             "data": _data,
             "pitfalls": _pitfalls,
+            "bricks": _bricks,
             "list": _list,
             "runs": runs.runs,
         }
@@ -368,6 +369,12 @@ def _submit(arguments: list[str]) -> int:
     from harness.submit.command import submit
 
     return submit(arguments)
+
+
+def _bricks(arguments: list[str]) -> int:
+    from harness.analysis.brick_command import bricks
+
+    return bricks(arguments)
 
 
 def _list(arguments: list[str]) -> int:

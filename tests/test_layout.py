@@ -21,6 +21,7 @@ PACKAGES = ("models", "analysis", "meters", "submit")  # the folders in harness/
 COMPOSITION = {
     *("harness.__main__", "harness.cli", "harness.run", "harness.runs"),
     *("harness.search_verbs", "harness.submit.command", "harness.verbs"),
+    "harness.analysis.brick_command",
 }
 NOUNS = {
     f"harness.{noun}"
