@@ -18,7 +18,7 @@ from harness.search_options import RepeatOptions
 
 VERBS = (
     *("run", "tune", "peak", "sweep", "profile", "check", "compare", "rerun", "report"),
-    *("arrivals", "submit", "data", "pitfalls", "advise", "list", "runs"),
+    *("arrivals", "submit", "data", "pitfalls", "bricks", "advise", "list", "runs"),
 )
 
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "data": _data,
             "pitfalls": _pitfalls,
             "advise": _advise,
+            "bricks": _bricks,
             "list": _list,
             "runs": runs.runs,
         }
@@ -153,6 +154,12 @@ def _submit(arguments: list[str]) -> int:
     from harness.submit.command import submit
 
     return submit(arguments)
+
+
+def _bricks(arguments: list[str]) -> int:
+    from harness.analysis.brick_command import bricks
+
+    return bricks(arguments)
 
 
 def _advise(arguments: list[str]) -> int:

@@ -33,7 +33,7 @@ examples:
   python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 verbs:
   run (the default), tune, peak, sweep, profile, check, compare, rerun, report, arrivals, submit,
-  data, pitfalls, advise, list, runs; each has its own --help
+  data, pitfalls, bricks, advise, list, runs; each has its own --help
 """
 
 # The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)

@@ -146,12 +146,21 @@ class Cut:
 
     def _arrays(self, random: np.random.Generator) -> Iterator[tuple[str, Array]]:
         for name in self.constants:
-            value = self.graph.values.get(name)
-            tensor = self.graph.tensors[name]
-            kept = value is not None and (
-                value.dtype.kind == "b" or self._is_parameter(name, value)
-            )
-            yield name, value if kept and value is not None else weights(random, tensor)
+            kept = self._kept(name)
+            yield name, weights(random, self.graph.tensors[name]) if kept is None else kept
+
+    @property
+    def kept_values(self) -> int:
+        """How many numbers of the original are in the brick: sizes, axes, indices, limits."""
+        kept = (self._kept(name) for name in self.constants)
+        return sum(value.size for value in kept if value is not None)
+
+    def _kept(self, name: str) -> Array | None:
+        """The original's value where it shapes the work; None of a weight."""
+        value = self.graph.values.get(name)
+        if value is None or not (value.dtype.kind == "b" or self._is_parameter(name, value)):
+            return None
+        return value
 
     def _is_parameter(self, name: str, value: Array) -> bool:
         if value.dtype == np.int64:

@@ -10,8 +10,7 @@ import functools
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,12 @@ CACHE_BYTES = 64 << 20
 """Reading so much empties the caches of this class of machines; more changes nothing."""
 
 _REORDER_RUNS = 7
+_EITHER_LAYOUT = ("Add", "Concat", "Relu", "Sigmoid", "Sum", "Tanh")
+"""Operators that ONNX Runtime computes in the layout in which their inputs are.
+
+Source: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc.
+"""
+
 _IN_A_ROW = 2
 """Timed runs of each turn; one before them is not timed."""
 
@@ -38,12 +43,13 @@ class Sample(NamedTuple):
 
 
 class Reorders(NamedTuple):
-    """How long ONNX Runtime converts the layout at each input and output of a brick; 0 where it
-    does not. least of several runs, ns.
+    """How long ONNX Runtime converts the layout at each input and output of a brick, ns, the least
+    of several runs; 0 where it does not; None where nothing but layers that take either layout
+    (sums, concatenations) lies between the end and the rest, so that it depends on the neighbour.
     """
 
-    inputs_ns: tuple[int, ...]
-    outputs_ns: tuple[int, ...]
+    inputs_ns: tuple[int | None, ...]
+    outputs_ns: tuple[int | None, ...]
 
 
 class Settings(NamedTuple):
@@ -244,9 +250,6 @@ def _reorders(
     ort: Any, content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """From a profiled session of its own, whose other times are not used."""
-    none = Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
-    if "Conv" not in cut.brick.layers and not any("Pool" in op for op in cut.brick.layers):
-        return none
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
         options = _brick_options(ort, settings)
         options.enable_profiling = True
@@ -256,25 +259,45 @@ def _reorders(
         for _ in range(_REORDER_RUNS):
             timed.run()
         events = json.loads(Path(timed.session.end_profiling()).read_text(encoding="utf-8"))
-        ends = dict(_ends(Path(folder) / "optimized.onnx"))
-    least = _least_ns(events)
-    by_tensor = {tensor: least[node] for node, tensor in ends.items() if node in least}
+        layout = _Layout(Path(folder) / "optimized.onnx", _least_ns(events))
     return Reorders(
-        tuple(by_tensor.get(f"in {cut.numbers[name]}", 0) for name in cut.inputs),
-        tuple(by_tensor.get(f"out {cut.numbers[name]}", 0) for name in cut.outputs),
+        tuple(layout.at_input(cut.numbers[name]) for name in cut.inputs),
+        tuple(layout.at_output(cut.numbers[name]) for name in cut.outputs),
     )
 
 
-def _ends(optimized: Path) -> Iterator[tuple[str, str]]:
-    """Node -> what it converts, of all layout conversions of an optimized model."""
-    import onnx
+class _Layout:
+    """Layout conversions in an optimized model. least_ns: of each node's kernel."""
 
-    with suppress(OSError):
-        for node in onnx.load(str(optimized), load_external_data=False).graph.node:
-            if node.op_type == "ReorderInput":
-                yield node.name, f"in {node.input[0]}"
-            elif node.op_type == "ReorderOutput":
-                yield node.name, f"out {node.output[0]}"
+    def __init__(self, optimized: Path, least_ns: Mapping[str, int]) -> None:
+        import onnx
+
+        graph = onnx.load(str(optimized), load_external_data=False).graph
+        self._least_ns = least_ns
+        self._maker = {name: node for node in graph.node for name in node.output}
+        self._nodes = graph.node
+        self._inputs = {i.name for i in graph.input}
+
+    def at_input(self, name: str) -> int | None:
+        readers = [node for node in self._nodes if name in node.input]
+        if readers and all(node.op_type in _EITHER_LAYOUT for node in readers):
+            return None
+        return sum(self._least_ns.get(n.name, 0) for n in readers if n.op_type == "ReorderInput")
+
+    def at_output(self, name: str) -> int | None:
+        """Also of conversions that only such layers as take either layout separate from the end."""
+        todo, found, is_plain = [name], list[int](), False
+        while todo:
+            node = self._maker.get(todo.pop())
+            if node is None:
+                continue
+            if node.op_type == "ReorderOutput":
+                found.append(self._least_ns.get(node.name, 0))
+            elif node.op_type in _EITHER_LAYOUT:
+                todo += node.input
+            else:
+                is_plain = True
+        return sum(found) if found or is_plain else None
 
 
 def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:

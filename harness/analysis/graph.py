@@ -142,6 +142,10 @@ class Graph:
         }
         return json.dumps(described, separators=(",", ":"), default=str)
 
+    def digest(self, node: Node) -> str:
+        """Of the key, short enough for files."""
+        return hashlib.sha256(self.key(node).encode()).hexdigest()[:24]
+
     def _described(self, name: str) -> str:
         if not name:
             return ""
