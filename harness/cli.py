@@ -254,8 +254,11 @@ def _alone(options: dict[str, Any], name: str) -> tuple[GridOptions, dict[str, b
     return GridOptions(**values), how
 
 
-_ONE_RUNS = ("queries", "target_qps", "max_batch")
-"""Of a file: what one run was sized to, and others are not."""
+_ONE_RUNS = (
+    *("queries", "target_qps", "max_batch"),
+    *("model_file", "model_sha256", "dataset_digest"),
+)
+"""Of a file: what one run was sized to or made with, and others are not."""
 
 
 def _searched(verb: str, more: type[T], options: dict[str, Any]) -> int:

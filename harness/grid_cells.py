@@ -119,6 +119,7 @@ class Row(NamedTuple):
     batch_p50_ns: float | None = None
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
+    forward_least_ns: float | None = None
     accuracy: float | None = None
     metric: str | None = None
     target: float | None = None
@@ -185,6 +186,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
         "batch_p50_ns": percentile_ns(in_order, 0.50),
         "batch_p99_ns": percentile_ns(in_order, 0.99),
         "forward_p50_ns": percentile_ns(np.sort(forward_ns), 0.50),
+        "forward_least_ns": int(forward_ns.min()),
     }
 
 

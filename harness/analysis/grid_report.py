@@ -258,7 +258,7 @@ def _fastest(view: View) -> Iterator[str]:
 def _front(view: View) -> Iterator[str]:
     beaten = tables.front(view.ranked)
     best = [row for row in view.ranked if beaten[row.cell] is None]
-    if len(beaten) < 2:
+    if len(best) == len(beaten):
         return
     yield ""
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
