@@ -126,6 +126,7 @@ class Row(NamedTuple):
     lower_is_better: bool = False
     no_accuracy: str = ""
     joules_per_sample: float | None = None
+    energy_source: str = ""
     no_energy: str = ""
     rss_bytes: int | None = None
     cpu_over_wall: float | None = None
@@ -237,6 +238,9 @@ def _costs(files: RunFiles) -> dict[str, Any]:
     process = files.result.get("measured_process") or {}
     return {
         "joules_per_sample": readings[0]["joules_per_sample"] if readings else None,
+        "energy_source": f"{readings[0]['source']}, {readings[0]['provenance']}"
+        if readings
+        else "",
         "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
         "rss_bytes": used.get("rss_peak_bytes"),
         "cpu_over_wall": process.get("cpu_over_wall"),

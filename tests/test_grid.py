@@ -261,6 +261,18 @@ def test_a_precision_is_compared_with_fp32_of_the_same_setting_only() -> None:
         ]
     )
     assert [(line.of, line.values) for line in lines] == [("int8 / fp32", {1: 1.5, 4: 3.0})]
+    assert lines[0].unsure == frozenset()
+
+
+def test_a_ratio_within_the_noise_says_so() -> None:
+    pair = [
+        row(throughput_per_s=100.0, uncertainty=0.1, batch_p50_ns=10.0),
+        row(throughput_per_s=120.0, uncertainty=0.1, batch_p50_ns=5.0, precision="int8"),
+    ]
+    (line,) = tables.precision_gain(pair)
+    assert (line.values, line.unsure) == ({1: 1.2}, {1})
+    (line,) = tables.median_gain(pair)
+    assert (line.values, line.unsure) == ({1: 2.0}, set())
 
 
 def test_only_what_is_comparable_is_ranked() -> None:
