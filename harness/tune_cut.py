@@ -125,7 +125,10 @@ class Cut:
                 found = self._time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                one.failed = "" if one.parts else one_line(e)
+                if one.parts:  # it went well the first time
+                    one.ended = one_line(e)
+                else:
+                    one.failed = one_line(e)
                 continue
             self._tunable = found.tunable or self._tunable
             one.parts.append(found.service)

@@ -376,3 +376,11 @@ def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Pa
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
         time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(n for n, e in registry.BACKENDS.items() if e.installed))
+def test_what_is_tunable_is_an_option_with_these_values(name: str) -> None:
+    backend = registry.load("backend", name)
+    for option, values in getattr(backend, "tunable", {}).items():
+        assert set(values) < set(backend.options[option])
