@@ -171,6 +171,15 @@ def test_options_that_contradict_leave_no_request_behind(
     assert main([*words, "--target-qps", "9"]) == 0
 
 
+def test_a_user_conf_that_cannot_be_read_leaves_no_request_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--user-conf", str(tmp_path / "none")]) == 2
+    assert "none cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+
+
 def test_only_is_one_of_the_scenarios(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^--only Sever: choose from SingleStream, "):
         execute.execute(CLOSED, tmp_path, "Sever")
