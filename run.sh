@@ -36,9 +36,9 @@ esac
 
 model=$(option --model "$@")
 if [[ -z $model && -f $config ]]; then
-    model=$(sed -n 's/^model: *\(light\/[a-z0-9_]*\) *$/\1/p' "$config")
+    model=$(sed -n 's/^model: *\(\(light\|zoo\)\/[a-z0-9_.]*\) *$/\1/p' "$config")
 fi
-if [[ $model == light/* ]]; then
+if [[ $model == light/* || $model == zoo/* ]]; then
     ensure_env light
 fi
 

@@ -47,6 +47,10 @@ LIGHT: Mapping[str, Light] = {
 }
 
 
+def names() -> tuple[str, ...]:
+    return tuple(LIGHT)
+
+
 def manifest_of(name: str) -> dict[str, Any]:
     """The manifest of LIGHT[name], as YAML would give it."""
     light = LIGHT[name]
@@ -78,11 +82,6 @@ def make(name: str) -> Path:
         with appearing(path) as temporary:
             write(_template(name), temporary)
     return path
-
-
-def check_installed(name: str) -> None:
-    """A PluginUnavailable where the onnx package is missing, or has no such file."""
-    _template(name)
 
 
 def _template(name: str) -> Path:

@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from pydantic import ValidationError
 
-from harness import light
+from harness import light, steps
 from harness.cache import cache_dir
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line, some_of
 from harness.fetch import fetch
 from harness.modelfiles import files_of, sha256_alone, sha256_of
+from harness.models import zoo
 from harness.parse import Slo, parse_slo
 from harness.schema import Accuracy, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
@@ -194,33 +195,51 @@ class Model:
         return path
 
 
-class LightModel(Model):
-    """One of harness/light.py: its file is made, not found."""
+class Maker(Protocol):
+    """A module whose models are made here: harness/light.py and harness/models/zoo.py."""
 
-    def __init__(self, short: str):
-        name = light.PREFIX + short
-        manifest = parse_manifest(light.manifest_of(short), name)
+    PREFIX: str
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def manifest_of(self, name: str) -> dict[str, Any]: ...
+
+    def made_path(self, name: str) -> Path: ...
+
+    def make(self, name: str) -> Path: ...
+
+
+_MAKERS: tuple[Maker, ...] = (light, zoo)
+
+
+class MadeModel(Model):
+    """One of a maker's: its file is made, not found."""
+
+    def __init__(self, maker: Maker, short: str):
+        manifest = parse_manifest(maker.manifest_of(short), maker.PREFIX + short)
         super().__init__(manifest.name, manifest, MODELS_DIR, None)
-        self._short = short
+        self._maker, self._short = maker, short
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
         if formats and self._found(self._declared(formats)) is None:
-            say(f"making {light.made_path(self._short)}, once")
-            light.make(self._short)
+            say(f"making {self._maker.made_path(self._short)}, once")
+            self._maker.make(self._short)
 
     @property
     def may_have_to_be_obtained(self) -> bool:
-        return not light.made_path(self._short).is_file()
+        return not self._maker.made_path(self._short).is_file()
 
     def _found(self, _file: ModelFile, /) -> Path | None:
-        path = light.made_path(self._short)
+        path = self._maker.made_path(self._short)
         return path if path.is_file() else None
 
 
 def load_model(text: str) -> Model:
-    """A shipped manifest's name, light/<topology>, a .yaml path, or a path to a model file."""
-    if (short := text.removeprefix(light.PREFIX)) != text and short in light.LIGHT:
-        return LightModel(short)
+    """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
+    for maker in _MAKERS:
+        short = text.removeprefix(maker.PREFIX)
+        if short != text and short in maker.names():
+            return MadeModel(maker, short)
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _from_manifest(path)
@@ -243,8 +262,11 @@ def load_model(text: str) -> Model:
 
 
 def is_path(text: str) -> bool:
-    """Of a --model: whether it is a file, or else a shipped manifest's name."""
-    return bool(Path(text).suffix) or ("/" in text and not text.startswith(light.PREFIX))
+    """Of a --model: whether it is a file, or else the name of a shipped manifest or a made model."""
+    if text in made_models():
+        return False  # zoo/resnet50_v1.5 has no suffix
+    of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
+    return bool(Path(text).suffix) or ("/" in text and not of_a_maker)
 
 
 def shipped_models() -> list[str]:
@@ -254,7 +276,12 @@ def shipped_models() -> list[str]:
 
 def named_models() -> list[str]:
     """Everything that --model takes by name."""
-    return [*shipped_models(), *(light.PREFIX + short for short in light.LIGHT)]
+    return [*shipped_models(), *made_models()]
+
+
+def made_models() -> list[str]:
+    """Those of them whose files are made here, with random weights."""
+    return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
 
 
 def _from_manifest(path: Path) -> Model:
@@ -268,16 +295,17 @@ def parse_manifest(content: object, source: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as e:
-        raise ConfigError("\n".join(f"{source}: {_problem(p)}" for p in e.errors())) from None
+        told = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        raise ConfigError(told) from None
 
 
 def _problem(error: Any) -> str:
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"unknown field {field!r}"
+        return f"unknown field {field!r:.100}"
     if error["type"] == "missing":
         return f"field {field!r} is missing"
-    told = str(error["msg"]).removeprefix("Value error, ")
+    told = one_line(steps.problem(error))
     return f"field {field!r}: {told}" if field else told
 
 

@@ -121,7 +121,6 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
         "dataset": {},
         "model_sha256": "a" * 64,
         "model_bytes": 1,
-        "load_s": 0.1,
     }
     empty = dict.fromkeys(("noise", "load", "power", "calibration", "stopped"))
     return {**empty, "started": "s", "dataset": "digits", "loaded": loaded, "scored": True}

@@ -10,10 +10,9 @@ from typing import Any
 from harness.config import RunConfig
 from harness.console import say, show
 from harness.errors import ConfigError, RunInvalid
-from harness.options import add_options, option_key, visible_fields
+from harness.options import Parser, add_options, option_key, visible_fields
 from harness.submit.rounds import DEFAULT, known_rounds, load_round
 from harness.submit.tree import is_folder
-from harness.verbs import Parser
 
 ABOUT = """\
 usage: python -m harness submit VERB ...
