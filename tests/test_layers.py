@@ -141,6 +141,11 @@ def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
     assert own.border_ns == (0,)
 
 
+def test_kernels_inside_of_another_are_part_of_it() -> None:
+    events = [_event("Relu", 12, 3), _event("If", 10, 8), _event("Relu", 18, 2)]
+    assert [e["args"]["op_name"] for e in next(layer_bench.split_runs(events, 1))] == ["If", "Relu"]
+
+
 def test_runs_that_are_not_alike_are_refused() -> None:
     with pytest.raises(ConfigError, match="control flow"):
         list(layer_bench.split_runs([_event("If", i, 1) for i in range(3)], 2))
