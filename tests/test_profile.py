@@ -242,6 +242,7 @@ def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
 def test_the_digits_models_work_is_known(profiled: Path) -> None:
     macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
+    assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
     assert set(bounds) <= {"memory", "compute"}
 

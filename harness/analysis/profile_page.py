@@ -93,6 +93,7 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
                 "hovertemplate": "%{label}<br>%{value:.4g} ms<br>%{percentRoot:.2%}<extra></extra>",
                 "tiling": {"orientation": "v"},
                 "sort": False,
+                "insidetextfont": {"color": "#ffffff"},
                 "marker": {"colors": [_colour(name, types) for name in map(_kind, boxes)]},
                 "pathbar": {"visible": True},
             }
