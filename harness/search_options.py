@@ -1,11 +1,11 @@
-"""What `peak`, `sweep` and --repeats take beside a run's own options: the same schema (options.py)."""
+"""What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.options import option
-from harness.parse import parse_path, parse_positive_duration_ns, parse_rate, positive
+from harness.parse import bounded, parse_path, parse_positive_duration_ns, parse_rate, positive
 from harness.units import NS_PER_S
 
 MOST_RUNS = 1000
@@ -100,6 +100,24 @@ class SweepOptions:
         parse=parse_rate,
         metavar="QPS",
         group="the sweep",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    rounds: int = option(
+        "how often LoadGen judges each plan that is left (default 5)",
+        parse=bounded(3, MOST_RUNS),
+        default=5,
+        metavar="N",
+        group="the search",
+    )
+    finalists: int = option(
+        "so many plans are judged by LoadGen, the one without tuning among them (default 3)",
+        parse=bounded(2, MOST_RUNS),
+        default=3,
+        metavar="N",
+        group="the search",
     )
 
 

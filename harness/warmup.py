@@ -160,7 +160,7 @@ def _cover(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> int:
             answerers[i].answer(batch)
             done[i] += 1
 
-    _together(answerers, cover)
+    at_once(answerers, cover)
     return len(batches) - min(done)
 
 
@@ -209,7 +209,7 @@ def calibrate_rate(
     def work(i: int) -> None:
         counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
 
-    _together(answerers, work)
+    at_once(answerers, work)
     seconds = time.monotonic() - start
     return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
 
@@ -230,12 +230,12 @@ def measure_curve(
         while not found[i] or time.monotonic() < deadline:
             found[i].append([answerers[i].time_ns(batch) for batch in batches])
 
-    _together(answerers, work)
+    at_once(answerers, work)
     times = np.percentile(np.concatenate(found), CURVE_PERCENT, axis=0)
     return [(len(batch), int(ns)) for batch, ns in zip(batches, times, strict=True)]
 
 
-def _together(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
+def at_once(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
     """work(i) for every instance at the same time, each on its processors; the first error."""
     errors: list[BaseException] = []
 

@@ -15,6 +15,7 @@ from harness.submit import tree as tree_module
 from harness.submit.findings import RULES, Finding
 from harness.submit.validate import Checked, validate
 from tests.submission_mutations import MUTATIONS, RUN, SERVER
+from tests.submission_power import session
 from tests.submission_trees import (
     CLOSED,
     OPEN,
@@ -50,6 +51,11 @@ def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
     assert rules(checked.findings) == []
     assert len(checked.results) == 6
     assert {f"{CLOSED}/Server", f"{OPEN}/Offline"} <= set(checked.results)
+
+
+def test_a_ptdaemon_session_that_keeps_the_rules_has_no_finding(tree: Path) -> None:
+    session(tree)
+    assert rules(validate(tree, ROUND).findings) == []
 
 
 def test_there_are_more_than_a_hundred_mutations() -> None:

@@ -16,7 +16,8 @@ from harness.cli import main
 from harness.errors import ConfigError
 from harness.submit import execute
 from harness.submit.plan import DONE, FAILED, MISSING, STALE, lines, plan, problems, write_audits
-from harness.submit.request import Request, read_request, write_request
+from harness.submit.request import Request
+from harness.submit.request_file import read_request, write_request
 from tests.submission_runs import CLOSED, make_run, make_runs, right_answers
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +118,7 @@ def test_a_broken_run_is_failed_and_not_an_error(content: str, tmp_path: Path) -
 def test_server_needs_a_rate(tmp_path: Path) -> None:
     request = replace(CLOSED, options={"model": "digits"})
     assert [p.partition(":")[0] for p in problems(request, plan(request, tmp_path))] == [
-        "Server needs --target-qps"
+        "Server needs the rate to prove"
     ]
     rehearsal = replace(request, rehearsal=True)
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
@@ -205,7 +206,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     (tmp_path / "hang-Offline-accuracy").touch()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from harness.submit import execute; from harness.submit.request import read_request\n"
+        "from harness.submit import execute; from harness.submit.request_file import read_request\n"
         f"from pathlib import Path; execute._BOOT = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
         "sys.exit(execute.execute(read_request(work), work))"
     )

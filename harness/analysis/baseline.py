@@ -30,7 +30,7 @@ from harness.postprocess import check, postprocessor
 from harness.requirements import here, problems
 from harness.sampling import TOLERANCE
 from harness.score import label_of
-from harness.types import Answer, Array, Backend, Batch, Dataset, Step, TensorSpec
+from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
 CHUNK = 32
 """Samples held at a time, so that a set of any size fits into memory."""
@@ -131,6 +131,7 @@ class Baseline:
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []
+        self.unit, self.lower_is_better = "", False  # of the score, once there is one
         for indices, inputs in self.chunks():
             self._look_at(inputs)
             if runner:
@@ -225,7 +226,9 @@ class Baseline:
             Answer(i, np.ascontiguousarray(row).tobytes())
             for i, row in zip(self.indices, rows, strict=True)
         ]
-        return float(metric.score(answers, self._labels).value)
+        score: Score = metric.score(answers, self._labels)
+        self.unit, self.lower_is_better = score.unit, score.lower_is_better
+        return float(score.value)
 
     def _same(self, ours: Array, theirs: Array) -> float:
         ours, theirs = self._top1(ours), self._top1(theirs)

@@ -135,6 +135,11 @@ def cost(
     return Cost(macs, flops, *_bytes(op_type, work))
 
 
+def only_moves(op_type: str) -> bool:
+    """Whether the operation computes nothing: it copies, reorders, picks, or is another view."""
+    return _RULES.get(op_type) is _nothing
+
+
 def graph_costs(graph: Graph) -> list[Cost]:
     """(nodes,) of each of graph.nodes."""
     made_once = {name for node in graph.nodes if node.from_constants for name in node.outputs}

@@ -15,6 +15,10 @@ import numpy as np
 
 from harness.analysis.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Node, Tensor
 from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.types import Array
+
+_OF_SHAPE = ("Shape", "Size")
+"""Operators that look at the shape of what they read, and at nothing else."""
 
 
 def read(
@@ -36,11 +40,13 @@ def read(
     used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
     model = _inferred(onnx, model, path)
     tensors = dict(_tensors(onnx, model.graph)) | {n: c.tensor for n, c in constants.items()}
+    nodes = tuple(_nodes(onnx, model, set(constants), tensors, path))
     return Graph(
         path=path,
-        nodes=tuple(_nodes(onnx, model.graph, set(constants), path)),
+        nodes=nodes,
         tensors=tensors,
         constants=constants,
+        values=_values(onnx, nodes, constants, tensors, model.opset_import),
         inputs=tuple(i.name for i in model.graph.input if i.name not in constants),
         outputs=tuple(o.name for o in model.graph.output),
         sizes=used,
@@ -52,8 +58,10 @@ def read(
 def _onnx() -> Any:
     try:
         import onnx
+        import onnx.defs
         import onnx.inliner
         import onnx.numpy_helper
+        import onnx.reference
         import onnx.shape_inference
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
@@ -213,25 +221,95 @@ def _dtype(onnx: Any, code: int) -> str:
     return "string" if name == "object" else name
 
 
-def _nodes(onnx: Any, graph: Any, constants: set[str], path: Path) -> Iterator[Node]:
+def _nodes(
+    onnx: Any, model: Any, constants: set[str], tensors: Mapping[str, Tensor], path: Path
+) -> Iterator[Node]:
+    graph, opsets = model.graph, {o.domain: o.version for o in model.opset_import}
     protos = [n for n in graph.node if n.op_type != "Constant" or n.domain not in DEFAULT_DOMAINS]
     known = set(constants)
     for index, proto in enumerate(_ordered(protos, path)):
         inner = [name for name in _captured(proto) if name not in proto.input]
         inputs = (*proto.input, *inner)
-        is_folded = _is_deterministic(proto) and all(n in known for n in inputs if n)
+        is_folded = _is_deterministic(proto) and all(
+            n in known or (proto.op_type in _OF_SHAPE and _is_fixed(tensors.get(n)))
+            for n in inputs
+            if n
+        )
         if is_folded:
             known.update(proto.output)
         yield Node(
-            index,
-            proto.name,
-            proto.op_type,
-            "" if proto.domain in DEFAULT_DOMAINS else proto.domain,
-            {a.name: _value(onnx, a) for a in proto.attribute},
-            inputs,
-            tuple(proto.output),
-            is_folded,
+            index=index,
+            name=proto.name,
+            op_type=proto.op_type,
+            domain="" if proto.domain in DEFAULT_DOMAINS else proto.domain,
+            attributes={
+                **_defaults(onnx, proto, opsets),
+                **{a.name: _value(onnx, a) for a in proto.attribute},
+            },
+            inputs=inputs,
+            outputs=tuple(proto.output),
+            from_constants=is_folded,
+            proto=proto,
         )
+
+
+def _defaults(onnx: Any, proto: Any, opsets: Mapping[str, int]) -> dict[str, Any]:
+    """What the operator's definition says of attributes that are left out; {} of unknown operators."""
+    version = opsets.get(proto.domain, opsets.get("", 1))
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
+    except Exception:  # noqa: BLE001 - SchemaError, which is no public class: a vendor's operator
+        return {}
+    given = ((name, a.default_value) for name, a in schema.attributes.items())
+    return {name: _value(onnx, value) for name, value in given if value.type}
+
+
+def _is_fixed(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.elements is not None
+
+
+def _values(
+    onnx: Any,
+    nodes: Iterable[Node],
+    constants: Mapping[str, Constant],
+    tensors: Mapping[str, Tensor],
+    opsets: Any,
+) -> Mapping[str, Array]:
+    """Of what is folded, only where it is of integers or truth values: shapes, axes, indices."""
+    values = {name: c.value for name, c in constants.items() if c.value is not None}
+    for node in nodes:
+        kinds = {tensors[name].dtype for name in node.outputs if name in tensors}
+        if not node.from_constants or not kinds or not kinds <= {"int64", "int32", "bool"}:
+            continue
+        given = {n: _stand_in(values.get(n), tensors.get(n), node) for n in node.inputs if n}
+        if any(value is None for value in given.values()):
+            continue
+        values |= _evaluated(onnx, node, given, opsets)
+    return values
+
+
+def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
+    """For the question after a shape, an array that has it and takes no memory."""
+    if value is None and node.op_type in _OF_SHAPE and tensor is not None:
+        return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
+    return value
+
+
+def _evaluated(onnx: Any, node: Node, given: Mapping[str, Any], opsets: Any) -> dict[str, Array]:
+    empty = onnx.ValueInfoProto
+    graph = onnx.helper.make_graph(
+        [node.proto],
+        "folded",
+        [empty(name=n) for n in given],
+        [empty(name=n) for n in node.outputs],
+    )
+    try:
+        found = onnx.reference.ReferenceEvaluator(
+            onnx.helper.make_model(graph, opset_imports=list(opsets))
+        ).run(None, dict(given))
+    except Exception:  # noqa: BLE001 - whatever it is, the value stays unknown
+        return {}
+    return dict(zip(node.outputs, map(np.asarray, found), strict=True))
 
 
 def _is_deterministic(proto: Any) -> bool:

@@ -1,0 +1,128 @@
+"""Is what `advise` says true? MACs, lower bounds and predictions, of models made here.
+
+python benchmarks/advise.py [--models NAME,...] [--pairs N]
+
+Twice a model: as it runs at graph=all on one thread, for the lower bound; and at graph=basic, which
+leaves advice something to find. Layers come from one database that starts empty.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.command import HERE, ROOT, environment
+from harness.analysis import graph_file
+from harness.analysis.flops import graph_costs, total
+from harness.manifest import load_model
+
+MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
+MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
+"""Published, from .. to; 1 % either way is met."""
+
+RATIO = (0.75, 1.02)
+COVERED = 0.98
+_PARTS = ("weights", "storage", "operators", "checks")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--pairs", default="9")
+    options = parser.parse_args()
+    rows = [_macs(model, *span) for model, span in MACS.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        for model in options.models.split(","):
+            rows += _of(model, options.pairs, Path(folder))
+    for row in rows:
+        print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}")
+    content = {"rows": rows, "environment": environment()}
+    (HERE / "results/advise.json").write_text(json.dumps(content, indent=2, default=str) + "\n")
+    return 4 if any(row["verdict"] == "missed" for row in rows) else 0
+
+
+def _macs(name: str, low: float, high: float) -> dict[str, Any]:
+    model = load_model(name)
+    model.obtain(("onnx",), print)
+    path = model.path(("onnx",))
+    assert path is not None
+    macs = total(graph_costs(graph_file.read(path))).macs or 0
+    found = f"{macs / 1e9:.3f} GMACs, published {low / 1e9:.2f} to {high / 1e9:.2f}"
+    return _row(f"macs {name}", low * 0.99 <= macs <= high * 1.01, found)
+
+
+def _of(model: str, pairs: str, folder: Path) -> list[dict[str, Any]]:
+    best = _advised(model, "all", "graph,precision", pairs, folder)
+    bound, covered = best["lower_bound"], best["coverage"]
+    ratios = ", ".join(f"{c} {b['ratio']:.3f}" for c, b in bound["by_clock"].items())
+    shares = f"layers {covered['layers_time']:.1%}, work {covered['work_time']:.1%} of kernel time"
+    is_covered = min(covered["layers_time"], covered["work_time"]) >= COVERED
+    basic = _advised(model, "basic", "graph", pairs, folder)
+    return [
+        _row(
+            f"lower bound / measured {model}", RATIO[0] <= bound["ratio"] <= RATIO[1], ratios, best
+        ),
+        _row(f"coverage {model}", is_covered, shares),
+        _top(model, basic),
+        *(_other(model, now, one) for now in (best, basic) for one in now["advice"]),
+    ]
+
+
+def _top(model: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    top = found["top"]
+    if top is None:
+        return _row(f"top advice {model}", False, "none")
+    return _row(f"top advice {model}", top["within"] is True, _told(top), found)
+
+
+def _other(model: str, now: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
+    """No bar: how far predictions hold where nobody asked."""
+    told = _told(one)
+    return {"row": f"  {model} {now['now'].split()[0]}", "verdict": "-", "found": told}
+
+
+def _told(one: Mapping[str, Any]) -> str:
+    realised = f"{one['realised']['gain']:+.1%}" if one["realised"] else "not measured"
+    return (
+        f"{one['change']}: predicted {one['gain']:+.1%}, realised {realised} ({one['clock']} time)"
+    )
+
+
+def _row(
+    name: str, is_met: bool, found: str, run: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"row": name, "verdict": "met" if is_met else "missed", "found": found, "run": run}
+
+
+def _advised(model: str, graph: str, vary: str, pairs: str, folder: Path) -> dict[str, Any]:
+    out = folder / f"{model.replace('/', '-')}-{graph}"
+    command = [sys.executable, "-P", "-m", "harness", "advise", "--model", model, "--json"]
+    words = [
+        "--graph",
+        graph,
+        "--threads",
+        "1",
+        "--vary",
+        vary,
+        "--pairs",
+        pairs,
+        "--samples",
+        "16",
+    ]
+    skipped = [word for part in _PARTS for word in ("--skip", part)]
+    places = ["--out", str(out), "--database", str(folder / "layers.sqlite")]
+    done = subprocess.run(
+        [*command, *words, *skipped, *places], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""How fast a model could be if nothing but its layers took time: sums and critical paths. Pure.
+
+Source: Benanza (Li et al., IPDPS 2020), section III-D1.
+"""
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Path(NamedTuple):
+    """A chain of layers, each of which needs the one before. units: positions, in order."""
+
+    ns: float
+    units: tuple[int, ...]
+
+
+def sequential_ns(unit_ns: Sequence[float]) -> float:
+    """One layer after the other."""
+    return float(sum(unit_ns))
+
+
+def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
+    """The slowest chain: no number of workers is faster. Of a chain, it is the whole of it.
+
+    unit_ns: (n,) in topological order. needs: (n,) positions of those that each one waits for, all
+    before it.
+    """
+    until: list[float] = []
+    before: list[int | None] = []
+    for own, waits_for in zip(unit_ns, needs, strict=True):
+        last = max(waits_for, key=until.__getitem__, default=None)
+        until.append(own + (until[last] if last is not None else 0.0))
+        before.append(last)
+    if not until:
+        return Path(0.0, ())
+    end = max(range(len(until)), key=until.__getitem__)
+    units: list[int] = []
+    at: int | None = end
+    while at is not None:
+        units.append(at)
+        at = before[at]
+    return Path(until[end], tuple(reversed(units)))
+
+
+def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
+    """With that many layers at once, each taken as soon as a worker is free and what it needs is
+    made, first come first served, as a runtime's pool does it. Between the sum and the critical path.
+    """
+    takers: list[list[int]] = [[] for _ in unit_ns]
+    open_needs = [len(set(waits_for)) for waits_for in needs]
+    for i, waits_for in enumerate(needs):
+        for other in set(waits_for):
+            takers[other].append(i)
+    ready = [(0.0, i) for i, left in enumerate(open_needs) if not left]
+    heapq.heapify(ready)
+    free = [0.0] * workers
+    made_at = [0.0] * len(unit_ns)
+    while ready:
+        since, i = heapq.heappop(ready)
+        end = max(heapq.heappop(free), since) + unit_ns[i]
+        heapq.heappush(free, end)
+        made_at[i] = end
+        for taker in takers[i]:
+            open_needs[taker] -= 1
+            if not open_needs[taker]:
+                waited = max(made_at[other] for other in needs[taker])
+                heapq.heappush(ready, (waited, taker))
+    return max(made_at, default=0.0)

@@ -1,0 +1,95 @@
+"""The settings of ONNX Runtime that a model's layers are measured under, and that advice is about."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
+"""As the backend `ort` calls them -> onnxruntime.GraphOptimizationLevel. `extended` has every fusion
+in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
+
+AXES: Mapping[str, str] = {
+    "graph": "how far the graph is optimised; all: also the blocked layout",
+    "threads": "threads that share each kernel",
+    "execution": "parallel: independent kernels at the same time, one thread each",
+    "precision": "int8: quantised, with what that costs in accuracy",
+}
+
+FILE, INT8 = "file", "int8"
+SEQUENTIAL, PARALLEL = "sequential", "parallel"
+
+
+class Setting(NamedTuple):
+    """graph: of GRAPH_LEVELS. threads: with execution parallel, kernels at once, one thread each.
+
+    precision: `file`, as the model's file has it, or `int8`.
+    """
+
+    graph: str = "all"
+    threads: int = 1
+    execution: str = SEQUENTIAL
+    precision: str = FILE
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self._asdict().items())
+
+    @property
+    def kernel(self) -> "Setting":
+        """What a single kernel sees of it: in parallel, each has one thread."""
+        if self.execution == PARALLEL:
+            return self._replace(threads=1, execution=SEQUENTIAL)
+        return self
+
+    def changes(self, now: "Setting") -> str:
+        """What is another than `now`, e.g. `threads=2`."""
+        pairs = zip(self._fields, self, now, strict=True)
+        return " ".join(f"{name}={mine}" for name, mine, theirs in pairs if mine != theirs)
+
+
+def parse_setting(text: str) -> Setting:
+    """What str gave; a ValueError where it is not that."""
+    values = dict(part.split("=", 1) for part in text.split())
+    if values.keys() != set(Setting._fields):
+        raise ValueError(f"{text!r} is no setting")
+    return Setting(**{**values, "threads": int(values["threads"])})  # type: ignore[arg-type]
+
+
+def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
+    """Every setting that differs from `now` in one of `axes`. cores: usable ones, of this machine.
+
+    With threads=N, parallel execution is N kernels at once; beside one thread it is all cores.
+    """
+    return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
+
+
+def _others(now: Setting, axes: Sequence[str], cores: int) -> Iterator[Setting]:
+    if "graph" in axes:
+        yield from (now._replace(graph=level) for level in GRAPH_LEVELS)
+    if "threads" in axes:
+        counts = {1, cores, *(2**i for i in range(cores.bit_length()) if 2**i <= cores)}
+        yield from (now._replace(threads=n) for n in sorted(counts))
+    if "execution" in axes:
+        if now.execution == PARALLEL:
+            yield now._replace(execution=SEQUENTIAL)
+        elif max(cores, now.threads) > 1:
+            yield now._replace(execution=PARALLEL, threads=max(cores, now.threads))
+    if "precision" in axes and now.precision == FILE:
+        yield now._replace(precision=INT8)
+
+
+def session_options(setting: Setting) -> Any:
+    """onnxruntime.SessionOptions, otherwise as the backend `ort` makes them; idle threads sleep."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # errors
+    is_parallel = setting.execution == PARALLEL
+    options.intra_op_num_threads = 1 if is_parallel else setting.threads
+    options.inter_op_num_threads = setting.threads if is_parallel else 1
+    options.execution_mode = (
+        ort.ExecutionMode.ORT_PARALLEL if is_parallel else ort.ExecutionMode.ORT_SEQUENTIAL
+    )
+    level = GRAPH_LEVELS[setting.graph]
+    options.graph_optimization_level = ort.GraphOptimizationLevel(level)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
