@@ -139,11 +139,12 @@ def chain(batch: int, *sizes: int) -> Graph:
     """x -> t0 -> t1 ...: each with so many float32 a sample."""
     names = ["x", *(f"t{i}" for i in range(len(sizes) - 1))]
     nodes = tuple(
-        Node(i, "", "Relu", "", {}, (a,), (b,), False) for i, (a, b) in enumerate(pairwise(names))
+        Node(i, "", "Relu", "", {}, (a,), (b,), False, None)
+        for i, (a, b) in enumerate(pairwise(names))
     )
     sized = {n: Tensor("float32", (batch, s)) for n, s in zip(names, sizes, strict=True)}
     weights = {"w": Constant(Tensor("float32", (10,)), False, None)}
-    return Graph(Path("m"), nodes, sized, weights, ("x",), (names[-1],), {}, {}, None)
+    return Graph(Path("m"), nodes, sized, weights, {}, ("x",), (names[-1],), {}, {}, None)
 
 
 def test_activations_live_from_their_maker_to_their_last_taker() -> None:
@@ -242,6 +243,7 @@ def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
 def test_the_digits_models_work_is_known(profiled: Path) -> None:
     macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
     assert sum(column(profiled, "nodes", "work_MAC")) == macs
+    assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
     assert set(bounds) <= {"memory", "compute"}
 

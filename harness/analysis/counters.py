@@ -113,4 +113,6 @@ def _open(kind: int, config: int) -> int:
 def _why(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "not allowed: sysctl kernel.perf_event_paranoid or the container forbids it"
-    return f"not supported here: {error.strerror}"
+    if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
+        return "not supported: this machine, or what it runs in, has no such counter"
+    return f"not supported: {error.strerror}"

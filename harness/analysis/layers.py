@@ -31,6 +31,7 @@ class NodeCost(NamedTuple):
     shape: str
     macs: int | None
     flops: int | None
+    weight_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,9 @@ def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen:
         allocated_bytes=kernel.allocated_bytes,
         macs=_sum(cost.macs for cost in own),
         flops=_sum(cost.flops for cost in own),
-        read_bytes=kernel.activation_bytes + kernel.parameter_bytes,
+        # ONNX Runtime forgets the weights that it has put into another layout.
+        read_bytes=kernel.activation_bytes
+        + max(kernel.parameter_bytes, sum(cost.weight_bytes for cost in own)),
         write_bytes=kernel.output_bytes,
         nodes=kernel.nodes,
         inserted=kernel.inserted,

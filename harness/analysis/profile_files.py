@@ -16,6 +16,7 @@ from harness.analysis.tables import Table
 from harness.config import SCHEMA_VERSION
 from harness.errors import ConfigError
 from harness.stages import Completions
+from harness.units import show_ns, show_rate
 
 PROFILE, TRACE, TEXT, JSON, CSV = (
     "profile.json",
@@ -73,7 +74,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
     run = content.get("run")
     if run:
         value = run["headline"]
-        shown = tables.show_cell(value["value"], value["unit"]) if value else "none"
+        shown = _shown(value) if value else "none"
         name = f"{value['name']}: " if value else ""
         yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
@@ -82,6 +83,12 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
     yield ""
+
+
+def _shown(value: Mapping[str, Any]) -> str:
+    if value["unit"] == "ns":
+        return show_ns(value["value"])
+    return f"{show_rate(value['value'])} {value['unit']}"
 
 
 def made_tables(found: Profiled, folder: Path) -> list[Table]:

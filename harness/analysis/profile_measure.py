@@ -143,6 +143,7 @@ def node_costs(wiring: Wiring, graph: Graph | None) -> list[NodeCost]:
                 str(tensor) if tensor else "",
                 cost.macs if cost else None,
                 cost.flops if cost else None,
+                cost.weight_bytes if cost else 0,
             )
         )
     return found

@@ -19,6 +19,7 @@ from harness.units import NS_PER_MS
 _PAGE_ROWS = 60
 _BOUNDS = {"compute": "#2a78b5", "memory": "#d1791f"}
 _UNKNOWN = "#8a949e"
+_PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
 
 
 def write(found: Profiled, folder: Path) -> Path:
@@ -76,6 +77,7 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
     if parts is not None:
         boxes += _flame_of_call(layers, parts, parent, {box[0]: box[3] for box in boxes})
     ids, names, parents, values = zip(*boxes, strict=True)
+    types = [group.name for group in ly.grouped(layers, lambda layer: layer.op_type)]
     return Figure(
         "Flame view",
         "Mean time of one query: from LoadGen's schedule down to the kernels. Click to zoom in. "
@@ -91,12 +93,27 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
                 "hovertemplate": "%{label}<br>%{value:.4g} ms<br>%{percentRoot:.2%}<extra></extra>",
                 "tiling": {"orientation": "v"},
                 "sort": False,
+                "insidetextfont": {"color": "#ffffff"},
+                "marker": {"colors": [_colour(name, types) for name in map(_kind, boxes)]},
                 "pathbar": {"visible": True},
             }
         ],
         {},
         height_rem=30,
     )
+
+
+def _kind(box: tuple[str, str, str, float]) -> str:
+    """The type of a kernel or of a group of them, else the name."""
+    parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
+    return parts[0].removeprefix("type ") if parts else box[1]
+
+
+def _colour(kind: str, types: Sequence[str]) -> str:
+    """Types of kernels have colours, the longest first; everything around them is grey or blue."""
+    if kind in types:
+        return _PALETTE[types.index(kind) % len(_PALETTE)]
+    return {"query": "#4d5963", "infer": "#23618f", "kernels": "#2a78b5"}.get(kind, _UNKNOWN)
 
 
 def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
