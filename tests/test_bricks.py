@@ -129,8 +129,9 @@ def test_where_the_published_rule_gives_up_this_one_does_not(tmp_path: Path) -> 
 def test_every_brick_stands_alone_and_holds_no_weight(tmp_path: Path, make: Any) -> None:
     path = make(tmp_path / "net.onnx")
     secrets = [t.raw_data for t in onnx.load(path).graph.initializer]
-    for most in (1, 3, 6):
-        for cut in pieces_of(read(path), most):
+    graph = read(path)
+    for most in (1, 4):
+        for cut in pieces_of(graph, most):
             model = cut.model()
             onnx.checker.check_model(model, full_check=True)
             content = model.SerializeToString()
@@ -327,6 +328,7 @@ def test_common_chains_and_blocks_are_found() -> None:
     assert block.times == 3
 
 
+@pytest.mark.slow
 def test_the_chain_of_a_residual_network_is_conv_norm_relu(tmp_path: Path) -> None:
     zoo.write("resnet50_v1", tmp_path / "m.onnx")
     graph = read(tmp_path / "m.onnx")
@@ -391,8 +393,6 @@ def test_published_bricks_say_nothing_of_the_model(
         content = (out / row["file"]).read_bytes()
         assert not any(secret in content for secret in secrets)
         assert row["kept_values"] == 0
-        words = ["--scenario", "offline", "--model", str(out / row["file"]), "--queries", "1"]
-        assert words  # each is a model as any other: `run` takes it
     assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 2
     assert "exists: nothing is overwritten" in capsys.readouterr().err
 
