@@ -25,10 +25,16 @@ CACHE_BYTES = 64 << 20
 """Reading so much empties the caches of this class of machines; more changes nothing."""
 
 _REORDER_RUNS = 7
-_EITHER_LAYOUT = ("Add", "Concat", "Relu", "Sigmoid", "Sum", "Tanh")
-"""Operators that ONNX Runtime computes in the layout in which their inputs are.
+_OWN_LAYOUT = (
+    *("AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
+    *("Resize", "Transpose", "Upsample"),
+)
+"""Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
 
-Source: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc.
+_EITHER_LAYOUT = ("Add", "Concat", "Relu", "Sigmoid", "Sum", "Tanh")
+"""Operators that it computes in the layout in which their inputs are.
+
+Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc.
 """
 
 _IN_A_ROW = 2
@@ -157,7 +163,10 @@ def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
 
 
 class Found(NamedTuple):
-    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run."""
+    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run.
+
+    why_not: of the whole model. setup_s: to make and load all of it.
+    """
 
     whole: list[Sample]
     bricks: dict[str, list[Sample]]
@@ -165,6 +174,7 @@ class Found(NamedTuple):
     failed: dict[str, str]
     overhead: list[Sample]
     setup_s: float
+    why_not: str | None = None
 
 
 def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
@@ -179,13 +189,18 @@ def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
             found.bricks[digest] = []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             found.failed[digest] = one_line(e)
-    whole, empty = _whole(ort, graph, settings), _empty(ort, settings)
+    empty = {"": _empty(ort, settings)}
+    whole: dict[str, Timed] = {}
+    try:
+        whole[""] = _whole(ort, graph, settings)
+    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
+        found = found._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, graph.weight_bytes - own))
     for _ in range(settings.rounds):
-        found.whole.extend(_turn({"": whole}, np.zeros(0), {"": []})[""])
-        found.overhead.extend(_turn({"": empty}, np.zeros(0), {"": []})[""])
+        found.whole.extend(_turn(whole, np.zeros(0), {"": []})[""])
+        found.overhead.extend(_turn(empty, np.zeros(0), {"": []})[""])
         _turn(bricks, filler, found.bricks)
     return found._replace(setup_s=setup_s)
 
@@ -250,6 +265,9 @@ def _reorders(
     ort: Any, content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """From a profiled session of its own, whose other times are not used."""
+    kinds = set(cut.brick.layers)
+    if not kinds & set(_OWN_LAYOUT) and not kinds <= set(_EITHER_LAYOUT):
+        return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
         options = _brick_options(ort, settings)
         options.enable_profiling = True

@@ -40,19 +40,49 @@ def read(
     used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
     model = _inferred(onnx, model, path)
     tensors = dict(_tensors(onnx, model.graph)) | {n: c.tensor for n, c in constants.items()}
-    nodes = tuple(_nodes(onnx, model, set(constants), tensors, path))
+    nodes, values = _settled(onnx, model, constants, tensors, path)
     return Graph(
         path=path,
         nodes=nodes,
         tensors=tensors,
         constants=constants,
-        values=_values(onnx, nodes, constants, tensors, model.opset_import),
+        values=values,
         inputs=tuple(i.name for i in model.graph.input if i.name not in constants),
         outputs=tuple(o.name for o in model.graph.output),
         sizes=used,
         opsets={opset.domain: opset.version for opset in model.opset_import},
         proto=model,
     )
+
+
+def _settled(
+    onnx: Any,
+    model: Any,
+    constants: Mapping[str, Constant],
+    tensors: dict[str, Tensor],
+    path: Path,
+) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
+    """The nodes and known values. Sizes that the model computes settle further shapes (`tensors` is
+    filled in), and these further sizes: again until nothing new is found.
+    """
+    known = 0
+    while True:
+        nodes = tuple(_nodes(onnx, model, set(constants), tensors, path))
+        values = _values(onnx, nodes, constants, tensors, model.opset_import)
+        made = {n: values[n] for node in nodes for n in node.outputs if n in values}
+        if len(made) == known:
+            return nodes, values
+        known = len(made)
+        again = onnx.ModelProto()
+        again.CopyFrom(model)
+        del again.graph.node[:]
+        again.graph.node.extend(n for n in model.graph.node if not set(n.output) & made.keys())
+        given = (onnx.numpy_helper.from_array(value, name) for name, value in made.items())
+        again.graph.initializer.extend(given)
+        del again.graph.value_info[:]
+        _forget_outputs(again.graph)
+        tensors.update(_tensors(onnx, _inferred(onnx, again, path).graph))
+        tensors.update((name, Tensor(v.dtype.name, v.shape)) for name, v in made.items())
 
 
 def _onnx() -> Any:
@@ -192,6 +222,10 @@ def _forget(graph: Any, used: Mapping[str, int]) -> None:
     if not used:
         return
     del graph.value_info[:]
+    _forget_outputs(graph)
+
+
+def _forget_outputs(graph: Any) -> None:
     for output in graph.output:
         for dim in output.type.tensor_type.shape.dim:
             if not dim.HasField("dim_value"):
