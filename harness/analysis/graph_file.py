@@ -324,7 +324,7 @@ def _values(
 
 def _stand_in(value: Array | None, tensor: Tensor | None, node: Node) -> Array | None:
     """For the question after a shape, an array that has it and takes no memory."""
-    if value is None and node.op_type in _OF_SHAPE and tensor is not None:
+    if value is None and node.op_type in _OF_SHAPE and tensor is not None and _is_fixed(tensor):
         return np.broadcast_to(np.float32(0), [n or 0 for n in tensor.shape])
     return value
 
