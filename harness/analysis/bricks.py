@@ -20,7 +20,7 @@ from harness.analysis.brick_models import Brick, Cut
 from harness.analysis.graph import Graph
 from harness.analysis.graph_file import read
 from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
 from harness.manifest import load_model
 
 FILE, PAGE = "bricks.json", "bricks.html"
@@ -109,7 +109,7 @@ def execute(request: Request) -> int:
     final = folder.finish(newest=False)
     _report(content, final)
     show(f"{'results':<12}{final}")
-    return 0
+    return RunInvalid.exit_status if any(brick_report.failures(content)) else 0
 
 
 def show_again(folder: Path) -> int:
@@ -211,6 +211,7 @@ def _run(
             content["bricks"][digest] |= {"result": result, "fresh": True}
         content["models"][one.name] |= {
             "whole": _samples(found.whole),
+            "why_not": found.why_not,
             "overhead": _samples(found.overhead),
             "setup_s": round(found.setup_s, 3),
         }
