@@ -17,6 +17,7 @@ for arg in "$@"; do
 done
 
 ensure_env "${extras[@]}"
+unset PYTHONDONTWRITEBYTECODE # compiled modules halve the start of the thousand commands below
 cd -- "$root"
 export PATH="$venv/bin:$PATH"
 failed=()

@@ -1,10 +1,10 @@
 """Share of samples whose answer is the right label, or has it among its best five."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from harness.types import Answer, Metric, Score
+from harness.types import Answer, HasAnswerShape, Metric, Score
 
 
 class Top1:
@@ -17,6 +17,15 @@ class Top1:
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
+
+    def check_shape(self, shape: Sequence[int | None]) -> None:
+        """A class for each pixel is no list of labels, though all of them may differ."""
+        if len(shape) > 1 or None in shape:
+            told = " x ".join("?" if size is None else str(size) for size in shape)
+            raise ValueError(
+                f"{self._name} needs one label an answer, or several in a row, these are {told} "
+                "numbers: postprocess with argmax or topk, or score with another metric"
+            )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         wrong = next((v for v in labels.values() if not isinstance(v, int | np.integer)), None)
@@ -79,3 +88,4 @@ class Top5(Top1):
 
 _: type[Metric] = Top1
 __: type[Metric] = Top5
+___: type[HasAnswerShape] = Top1

@@ -18,13 +18,15 @@ class FrameworkBackend(ABC):
     """One model on one framework. A subclass loads it, answers arrays and describes itself.
 
     name: in the registry. title: the framework's own name. formats: the manifest's file formats,
-    best first. options: what --backend-option takes. devices: what --device takes.
+    best first. options: what --backend-option takes. devices: what --device takes. tunable: options
+    that change speed alone, with the values that `tune` tries beside the configured one.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     formats: ClassVar[tuple[str, ...]]
     options: ClassVar[Choices] = {}
+    tunable: ClassVar[Choices] = {}
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     has_providers: ClassVar[bool] = False
 

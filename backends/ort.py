@@ -52,6 +52,8 @@ class OrtBackend(FrameworkBackend):
         "io_binding": ("off", "on"),
         "share_weights": ("off", "on"),
     }
+    # `all` adds layouts of the processor's own to `extended`, which cost small models more than they bring
+    tunable: ClassVar[Choices] = {"spinning": ("on",), "graph": ("extended",)}
     devices = tuple(_PROVIDERS)
     has_providers = True
 

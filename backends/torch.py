@@ -21,6 +21,9 @@ _EXPECTED_WARNINGS = (
 )
 
 
+_PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+"""The first leaves a model as it is."""
+
 _FILE_OPERATORS = ("aten::from_file", "aten::save")
 """All that TorchScript has."""
 
@@ -32,12 +35,14 @@ class TorchBackend(FrameworkBackend):
     Inductor (torch.compile), which needs a C++ compiler. torch.set_num_threads is one number for
     the process: each instance's thread computes with that many, itself among them. Neither format
     names a bare output; of several, the n-th is `output_n` unless the model answers with a dict.
+    precision: what weights and activations are converted to; inputs and outputs stay as they are.
     """
 
     name = "torch"
     title = "PyTorch"
     formats = ("torchscript", "torch-export")
-    options: ClassVar[Choices] = {"compile": ("off", "on")}
+    options: ClassVar[Choices] = {"compile": ("off", "on"), "precision": tuple(_PRECISIONS)}
+    tunable: ClassVar[Choices] = {"compile": ("on",)}
     devices = ("cpu", "cuda")
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
@@ -46,6 +51,7 @@ class TorchBackend(FrameworkBackend):
             warnings.filterwarnings("ignore", text)
         torch.set_num_threads(self._setup.threads)
         self._compiler = "none"
+        self._dtype = _PRECISIONS[self._option["precision"]]
         exported = self._path.suffix == ".pt2"
         inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
         self._feeds = [spec.name for spec in inputs]
@@ -71,6 +77,7 @@ class TorchBackend(FrameworkBackend):
                 f"model {self._setup.model_name!r}: the manifest's inputs are {sorted(declared)}, "
                 f"the file's are {sorted(arguments)}"
             )
+        module = self._converted(module)
         if self._option["compile"] == "on":
             module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
             self._compiler = "TorchScript"
@@ -83,7 +90,7 @@ class TorchBackend(FrameworkBackend):
         names = program.graph_signature.user_inputs
         tensors = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
         returned = program.call_spec.out_spec
-        module = program.module().to(self._device)
+        module = self._converted(program.module().to(self._device))
         if self._option["compile"] == "on":
             module = torch.compile(module, dynamic=True)
             self._compiler = "Inductor"
@@ -91,25 +98,52 @@ class TorchBackend(FrameworkBackend):
         outputs = tuple(returned.context) if returned.type is dict else ()
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
+    def _converted(self, module: Any) -> Any:
+        """Weights in the precision asked for; how many elements each has is kept for `weight_shapes`."""
+        self._weights = [
+            (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            for tensor in module.state_dict().values()
+        ]
+        return module if self._dtype is torch.float32 else module.to(self._dtype)
+
+    def weight_shapes(self) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and type of every weight in the file: which network it is."""
+        return self._weights
+
     def __exit__(self, *exc: object) -> None:
         del self._module
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         with torch.inference_mode():
-            tensors = [torch.from_numpy(inputs[name]).to(self._device) for name in self._feeds]
+            tensors = [self._fed(inputs[name]) for name in self._feeds]
             found = self._module(*tensors)
         if isinstance(found, torch.Tensor):
-            return _array(found)
+            return self._given(found)
         if isinstance(found, Mapping):
-            return {name: _array(tensor) for name, tensor in found.items()}
-        return named([f"output_{n}" for n in range(len(found))], [_array(t) for t in found])
+            return {name: self._given(tensor) for name, tensor in found.items()}
+        names = [f"output_{n}" for n in range(len(found))]
+        return named(names, [self._given(tensor) for tensor in found])
+
+    def _fed(self, rows: Array) -> torch.Tensor:
+        tensor = torch.from_numpy(rows).to(self._device)
+        converts = self._dtype is not torch.float32 and tensor.is_floating_point()
+        return tensor.to(self._dtype) if converts else tensor
+
+    def _given(self, tensor: torch.Tensor) -> Array:
+        """What was narrowed here is float32 again: NumPy has no bfloat16."""
+        narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
+        return _array(tensor.float() if narrowed else tensor)
 
     def describe(self) -> Mapping[str, object]:
         cuda = self._device.type == "cuda"
         return {
             "framework": f"torch {torch.__version__}",
             "device": torch.cuda.get_device_name(self._device) if cuda else "cpu",
-            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "precision": (
+                sorted({spec.dtype for spec in self._inputs})
+                if self._dtype is torch.float32
+                else str(self._dtype).removeprefix("torch.")
+            ),
             "compile": self._compiler,
             "threads": torch.get_num_threads(),
             "threads_of": "the process",

@@ -133,8 +133,12 @@ def wall_s(*arguments: str) -> float:
 
 
 def environment() -> dict[str, str]:
-    """Scripts of this folder import the checkout's harness, wherever it is installed."""
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    """Scripts of this folder import the checkout's harness, wherever it is installed.
+
+    Compiled modules are kept, as they are for a user: without them every start compiles anew.
+    """
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(ROOT)}
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:

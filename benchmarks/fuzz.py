@@ -10,6 +10,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from harness import cli, userconf
+from harness.command_line import from_file
 from harness.config import make_config
 from harness.errors import HarnessError
 from harness.logs import ACCURACY, DETAIL, AccuracyLogError
@@ -150,13 +152,10 @@ class Fuzz:
             "manifest": (_like(manifest), self._manifest),
             "user.conf": (st.one_of(broken(_USER_CONF), st.binary(max_size=80)), self._user_conf),
             ACCURACY: (broken(answers), self._answers),
-            **{
-                name: (broken(text), lambda content, name=name: self._check(name, content))
-                for name, text in files.items()
-            },
+            **{name: (broken(text), partial(self._check, name)) for name, text in files.items()},
             "completions.npz": (
                 broken("PK\x03\x04" + "x" * 200),
-                lambda content: self._check("performance/run_1/completions.npz", content),
+                partial(self._check, "performance/run_1/completions.npz"),
             ),
         }
 
@@ -167,7 +166,7 @@ class Fuzz:
 
     def _config(self, content: bytes) -> None:
         problems: list[str] = []
-        values = cli.from_file(self._file("config.yaml", content), problems)
+        values = from_file(self._file("config.yaml", content), problems)
         make_config(values, problems)
 
     def _manifest(self, content: bytes) -> None:

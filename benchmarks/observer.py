@@ -56,7 +56,7 @@ def _scraper(port: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def _watched(ask: tuple[str, ...]) -> Run:
+def watched(ask: tuple[str, ...]) -> Run:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with _scraper(port) as pages:
@@ -84,7 +84,7 @@ def observer(count: int, noise: Noise) -> list[Row]:
         return _process(seen[kind][-1], "cpu_s_per_query") * 1e6
 
     cpu_us = pairs.alternate(
-        lambda: measure("watched", _watched), lambda: measure("alone", _alone), count
+        lambda: measure("watched", watched), lambda: measure("alone", _alone), count
     )
     switches = pairs.Pairs(
         *(
@@ -134,7 +134,7 @@ def ceiling(count: int, noise: Noise) -> list[Row]:
         return float(run.result["throughput_per_s"]["completed"])
 
     seen = pairs.alternate(
-        lambda: noise.quiet(lambda: per_second(_watched(_NULL))),
+        lambda: noise.quiet(lambda: per_second(watched(_NULL))),
         lambda: noise.quiet(lambda: per_second(_alone(_NULL))),
         count,
     )

@@ -66,13 +66,13 @@ def _p50_us(run: Run) -> float:
 
 def server_null(count: int, noise: Noise) -> list[Row]:
     ladder = (50_000, 100_000, 150_000, 200_000)
-    seen = rates.search("null", ladder, count + 1, noise)
+    seen = rates.search(partial(rates.run_at, "null"), ladder, count + 1, noise)
     return [rates.row("server-null", "null backend", 100_000, seen, rates.bare_null(noise))]
 
 
 def server_digits(count: int, noise: Noise) -> list[Row]:
     ladder = (30_000, 40_000, 50_000, 60_000, 80_000)
-    seen = rates.search("ort", ladder, count + 1, noise)
+    seen = rates.search(partial(rates.run_at, "ort"), ladder, count + 1, noise)
     return [rates.row("server-digits", "digits", 50_000, seen, rates.bare_digits(noise))]
 
 

@@ -1,6 +1,6 @@
 """The highest Server rate whose p99 stays below 10 ms: runs at every rate of a ladder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from benchmarks.command import DIGITS, Noise, harness, script
@@ -14,16 +14,18 @@ Seen = Mapping[int, Sequence[tuple[bool, float]]]
 """rate -> for each run whether it was VALID, and LoadGen's p99 in ms."""
 
 
-def search(backend: str, ladder: Sequence[int], count: int, noise: Noise) -> Seen:
+def search(
+    run: Callable[[int], tuple[bool, float]], ladder: Sequence[int], count: int, noise: Noise
+) -> Seen:
     """`count` runs at every rate, taking turns, so that a slow minute hits all rates alike."""
     seen: dict[int, list[tuple[bool, float]]] = {rate: [] for rate in ladder}
     for turn in range(count):
         for rate in ladder if turn % 2 == 0 else reversed(ladder):
-            seen[rate].append(noise.quiet(partial(_run, backend, rate)))
+            seen[rate].append(noise.quiet(partial(run, rate)))
     return seen
 
 
-def _run(backend: str, rate: int) -> tuple[bool, float]:
+def run_at(backend: str, rate: int) -> tuple[bool, float]:
     run = harness(
         *("--scenario", "server", "--backend", backend, "--mode", "performance"),
         *("--slo", f"p99={BOUND_MS:g}ms", "--target-qps", str(rate)),

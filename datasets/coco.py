@@ -8,11 +8,14 @@ set, as in COCO's own evaluation.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.datasets.decode import check_file
 from harness.datasets.images import frame
 from harness.datasets.listing import Sample, twice
+from harness.datasets.parallel import BadSample
 from harness.datasets.preprocessed import ImageDataset
 from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
@@ -48,6 +51,31 @@ class CocoDataset(ImageDataset):
         _add_frames(samples, next(iter(setup.steps.values()), ()))
         self._annotations, self._without_area = path, _count_without_area(samples)
         super().__init__(folder, samples, setup)
+
+    def _content(self, index: int) -> bytes:
+        """A BadSample where the image is not what the annotations say: their boxes are not its own."""
+        data = super()._content(index)
+        try:
+            header = check_file(data)
+        except ValueError as e:
+            raise BadSample(f"{self._path(index)}: {e}") from e
+        if (header.width, header.height) != self._sizes[index]:
+            told = "{} x {}".format(*self._sizes[index])
+            raise BadSample(
+                f"{self._path(index)} is {header.width} x {header.height} pixels, {told} in "
+                f"{self._annotations}: boxes of another image"
+            )
+        return data
+
+    @property
+    def _looked_at(self) -> object:
+        return self._sizes
+
+    @cached_property
+    def _sizes(self) -> list[tuple[int, int]]:
+        """(width, height) as the annotations say."""
+        labels = [label for _, label in self._samples if isinstance(label, dict)]
+        return [(label["width"], label["height"]) for label in labels]
 
     def _notes(self) -> list[str]:
         told = [f"annotations of {self._annotations}", *super()._notes()]

@@ -5,12 +5,14 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
+from harness.datasets import numbers
 from harness.datasets.sources import refuse
 from harness.datasets.tables import Choice, Columns, TableDataset
 from harness.errors import ConfigError
 from harness.types import Dataset
+
+LARGEST_EXACT = 2.0**53
+"""From here on a float does not tell a whole number from its neighbour."""
 
 
 class CsvDataset(TableDataset):
@@ -33,7 +35,7 @@ class CsvDataset(TableDataset):
         places = [(name, header.index(name)) for name in choice.numeric]
         text_places = [(name, header.index(name)) for name in choice.texts]
         label = header.index(choice.label) if choice.label is not None else None
-        numeric: dict[str, list[float]] = {name: [] for name, _ in places}
+        numeric: dict[str, list[float | int]] = {name: [] for name, _ in places}
         texts: dict[str, list[str]] = {name: [] for name, _ in text_places}
         labels: list[str] = []
         problems: list[str] = []
@@ -47,9 +49,11 @@ class CsvDataset(TableDataset):
                     continue
                 self._lines.append(line)
                 for name, place in places:
-                    value = _number(fields[place])
+                    value: float | int | None = _number(fields[place])
                     if value is None:
                         problems.append(f"{path}:{line}: column {name!r} {_fault(fields[place])}")
+                    elif abs(value) >= LARGEST_EXACT:
+                        value = _whole(fields[place], value)
                     numeric[name].append(math.nan if value is None else value)
                 for name, place in text_places:
                     if not fields[place].strip():
@@ -60,7 +64,7 @@ class CsvDataset(TableDataset):
                         problems.append(f"{path}:{line}: column {choice.label!r} is missing")
                     labels.append(fields[label].strip())
         refuse(problems)
-        arrays = {name: np.asarray(values) for name, values in numeric.items()}
+        arrays = {name: numbers.array_of(values) for name, values in numeric.items()}
         return Columns(arrays, texts, _labels(labels), len(self._lines))
 
     def where(self, row: int) -> str:
@@ -107,7 +111,7 @@ def _whole(text: str, value: float) -> int:
     """All digits: a float has 15 of them."""
     try:
         return int(text)
-    except ValueError:  # 1e3, 7.0
+    except ValueError:  # 1e3, 7.0, or more digits than Python reads
         return int(value)
 
 

@@ -15,6 +15,7 @@ from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
 FILE = Path(__file__).parent / "digits.npz"
+CALIBRATION_FILE = Path(__file__).parent / "digits_calibration.npz"
 WHITE = 16
 """Largest grey value in the file."""
 
@@ -22,13 +23,17 @@ WHITE = 16
 class DigitsDataset(LoadedRows):
     """500 images of 8 x 8 pixels, float32 in [0, 1], under the model's one input name."""
 
+    name = "digits"
+    file = FILE
+
     def __init__(self, setup: DatasetSetup) -> None:
         try:
-            self._bytes = FILE.read_bytes()
-            with np.load(FILE, allow_pickle=False) as file:
+            self._bytes = self.file.read_bytes()
+            with np.load(self.file, allow_pickle=False) as file:
                 self._images, self._labels = file["images"], file["labels"]
         except (OSError, ValueError, KeyError) as e:
-            raise ConfigError(f"{FILE} cannot be read: {e}: reinstall the package") from e
+            raise ConfigError(f"{self.file} cannot be read: {e}: reinstall the package") from e
+        self._setup = setup
         self._input = _image_input(setup)
         super().__init__(len(self._labels))
 
@@ -42,13 +47,23 @@ class DigitsDataset(LoadedRows):
     def label(self, index: int) -> int:
         return int(self._labels[index])
 
+    def calibration(self) -> Dataset:
+        return DigitsCalibration(self._setup)
+
     def describe(self) -> Mapping[str, object]:
         return {
-            "name": "digits",
+            "name": self.name,
             "count": len(self),
             "source": "UCI Optical Recognition of Handwritten Digits, CC BY 4.0",
             "digest": hashlib.sha256(self._bytes).hexdigest(),
         }
+
+
+class DigitsCalibration(DigitsDataset):
+    """200 of the images that the default model was trained on; none of them is among the 500."""
+
+    name = "digits, training images"
+    file = CALIBRATION_FILE
 
 
 def _image_input(setup: DatasetSetup) -> str:

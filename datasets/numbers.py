@@ -1,6 +1,7 @@
 """From numbers in files to a model's input: its element type, its shape, and the declared steps."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -68,6 +69,27 @@ def cast(rows: Array, dtype: str) -> tuple[Array, int | None]:
     wrong = made != rows if wanted.kind in "iub" else np.isfinite(made) != np.isfinite(rows)
     bad = wrong.reshape(len(rows), -1).any(axis=1)
     return made, int(bad.argmax()) if bad.any() else None
+
+
+def array_of(values: Sequence[float | int]) -> Array:
+    """(n,) float64; int64 where an integer is among them, all are whole, and all fit into it."""
+    if any(isinstance(value, int) for value in values) and all(v == v // 1 for v in values):
+        with suppress(OverflowError):
+            return np.array([int(value) for value in values], np.int64)
+    return np.asarray(values, np.float64)
+
+
+def joined(parts: Sequence[Array]) -> Array:
+    """(n, ...) arrays as one with their columns side by side; all of them as integers where one is
+    and the others hold whole numbers: as floats, large ones would lose their last digits.
+    """
+    made: Array = np.concatenate(parts, axis=1)
+    if made.dtype.kind != "f" or all(part.dtype.kind == "f" for part in parts):
+        return made
+    whole = [cast(part, "int64") for part in parts]
+    if any(bad is not None for _, bad in whole):
+        return made
+    return np.concatenate([part for part, _ in whole], axis=1)
 
 
 def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None:

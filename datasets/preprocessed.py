@@ -16,8 +16,8 @@ from harness.datasets.images import ImageSteps
 from harness.datasets.listing import Sample, stamps_of
 from harness.datasets.parallel import BadSample, each
 from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import MOST_PROBLEMS, needs_inputs, shown
-from harness.errors import ConfigError
+from harness.datasets.sources import needs_inputs, shown
+from harness.errors import MOST_PROBLEMS, ConfigError
 from harness.types import Array, DatasetSetup, TensorSpec
 
 MEMORY_LIMIT_BYTES = 160 << 20
@@ -167,6 +167,11 @@ class ImageDataset(LoadedRows):
     def _row_bytes(self) -> int:
         return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._rows)
 
+    @property
+    def _looked_at(self) -> object:
+        """JSON of what else an image was compared with before its row was kept; None: nothing."""
+        return None
+
     @cached_property
     def _cache(self) -> tuple[RowCache | None, str]:
         """And where it is, or why there is none. Its name is the digest of all a row depends on."""
@@ -180,6 +185,7 @@ class ImageDataset(LoadedRows):
             {name: shown(self._setup.steps[name]) for name in self._steps},
             self._versions,
             hashlib.sha256(code).hexdigest(),
+            *([self._looked_at] if self._looked_at is not None else []),
         ]
         key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
         folder = self._setup.cache_dir / "images" / key[:32]

@@ -4,21 +4,14 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, some_of
 from harness.types import DatasetSetup, Step
-
-MOST_PROBLEMS = 20
-"""Lines shown of one dataset; a file with a wrong column has as many problems as rows."""
 
 
 def refuse(problems: Sequence[str]) -> None:
     """A ConfigError with a line for each problem, if there is any."""
-    if not problems:
-        return
-    shown = list(problems[:MOST_PROBLEMS])
-    if more := len(problems) - len(shown):
-        shown.append(f"and {more:,} more problems like these")
-    raise ConfigError("\n".join(shown))
+    if problems:
+        raise ConfigError(some_of(problems))
 
 
 def given_path(setup: DatasetSetup, dataset: str, wanted: str) -> Path:

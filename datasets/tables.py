@@ -199,7 +199,7 @@ class TableDataset(LoadedRows):
         if name in self._tokens:
             return self._tokens[name]
         parts = [self._table.numeric[c] for c in self._choice.inputs[name]]
-        return np.concatenate([p.reshape(len(p), -1) for p in parts], axis=1)
+        return numbers.joined([p.reshape(len(p), -1) for p in parts])
 
     def __len__(self) -> int:
         return self._table.rows

@@ -3,101 +3,23 @@
 Nothing heavy is imported before it is needed: `--help` takes a quarter of a second at most.
 """
 
-import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
 
-from harness import __version__, runs, verbs
-from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
+from harness import runs, search_commands, verbs
+from harness.command_line import configured, given_options, run_parser
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import add_options, option_key, parse_values, visible_fields
-from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
-from harness.verbs import Parser
-
-T = TypeVar("T")
-
-EXAMPLES = """\
-examples:
-  # Poisson arrivals at a demonstration rate on the embedded digits model
-  python -m harness --scenario server --backend ort
-  # the harness's own cost: one query at a time, answered by nobody
-  python -m harness --scenario single-stream --backend null --mode performance --duration 2s
-  # any ONNX file, synthetic data, all cores
-  python -m harness --scenario offline --model model.onnx --mode performance
-  # a run again, with all values as they were resolved then
-  python -m harness --config results/latest/config.yaml
-  # the highest rate that meets the SLO, and latency against offered load
-  python -m harness peak --scenario server --slo p99=10ms
-  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
-verbs:
-  run (the default), peak, sweep, check, compare, rerun, report, arrivals, submit, data, pitfalls,
-  advise, list, runs; each has its own --help
-"""
+from harness.options import Parser
+from harness.search_options import RepeatOptions
 
 VERBS = (
-    *("run", "peak", "sweep", "check", "compare", "rerun", "report", "arrivals", "submit"),
-    *("data", "pitfalls", "advise", "list", "runs"),
+    *("run", "tune", "peak", "sweep", "profile", "check", "compare", "rerun", "report"),
+    *("arrivals", "submit", "data", "pitfalls", "bricks", "advise", "list", "runs"),
 )
-
-# The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
-_ALIASES = {
-    "--qps": ("--target-qps", ""),
-    "--max-batchsize": ("--max-batch", ""),
-    "--dataset-path": ("--data-dir", ""),
-    "--output": ("--out", ""),
-    "--time": ("--duration", "s"),
-    "--max-latency": ("--slo", "s"),
-}
-_REFUSED = {
-    "--count": "--count is --queries here: --queries N",
-    "--accuracy": "--accuracy is a mode here: --mode accuracy",
-}
-
-# What a config.yaml resolved that must be decided anew when an option is given beside it.
-_OVERRIDDEN = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
-    "input_shape": ("dataset_digest",),
-    "lengths": ("dataset_digest",),
-    "duration": ("queries",),
-    "slo": ("queries",),
-    "instances": ("threads",),
-    "mlperf": (
-        *("duration_ns", "queries", "seed", "slo", "samples_per_query", "target_qps"),
-        *("qsl_seed", "sample_index_seed", "schedule_seed"),
-    ),
-    "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
-    "arrivals": ("queries", "target_qps", "arrivals_sha256", "concurrency"),
-    "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
-    "no_metrics": ("metrics", "metrics_linger_ns"),
-    "metrics": ("no_metrics",),
-    "model": ("model_sha256", "dataset", "dataset_digest", "metric", "max_batch"),
-    "dataset": ("dataset_digest",),
-    "data_dir": ("dataset_digest",),
-    "backend": ("model_sha256",),
-    "backend_option": ("model_sha256",),
-    "scenario": (
-        "queries",
-        "slo",
-        "target_qps",
-        "samples_per_query",
-        "arrivals",
-        "arrivals_sha256",
-        "concurrency",
-        "instances",
-        "threads",
-        "max_batch",
-        "dispatch",
-        "batch_wait_ns",
-    ),
-    "pin": ("oversubscribe",),
-    "oversubscribe": ("pin",),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         known = {
             "run": _run,
-            "peak": _peak,
-            "sweep": _sweep,
+            "tune": search_commands.tune,
+            "peak": search_commands.peak,
+            "sweep": search_commands.sweep,
+            "profile": search_commands.profile,
             "check": _check,
             "compare": verbs.compare,
             "rerun": verbs.rerun,
@@ -118,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "data": _data,
             "pitfalls": _pitfalls,
             "advise": _advise,
+            "bricks": _bricks,
             "list": _list,
             "runs": runs.runs,
         }
@@ -152,30 +77,8 @@ def _verb(given: list[str]) -> str:
     return given.pop(0)
 
 
-def run_parser(
-    more: type = RepeatOptions,
-    verb: str = "[VERB]",
-    about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
-) -> argparse.ArgumentParser:
-    """more: the verb's own options, beside those of RunConfig."""
-    parser = Parser(
-        prog="python -m harness",
-        description=about,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        usage=f"%(prog)s {verb} --scenario NAME [options]",
-    )
-    parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    add_options(parser, RunConfig, more)
-    parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
-    parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
-    return parser
-
-
 def _run(arguments: list[str]) -> int:
-    config, repeats, how = _configured(run_parser(), RepeatOptions, arguments)
+    config, repeats, how = configured(given_options(run_parser(), arguments), RepeatOptions)
     if repeats.repeats is not None:
         from harness import search_verbs
 
@@ -183,124 +86,6 @@ def _run(arguments: list[str]) -> int:
     from harness.run import execute
 
     return execute(config, **how)
-
-
-def _peak(arguments: list[str]) -> int:
-    about = (
-        "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
-        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin."
-    )
-    return _searched("peak", PeakOptions, about, arguments)
-
-
-def _sweep(arguments: list[str]) -> int:
-    about = (
-        "Latency against offered load: a run at each rate; a table, a CSV and a page with plots."
-    )
-    return _searched("sweep", SweepOptions, about, arguments)
-
-
-def _searched(verb: str, more: type[T], about: str, arguments: list[str]) -> int:
-    """A file's rate and counts are those of one run: others are found."""
-    parser = run_parser(more, verb, about)
-    config, options, how = _configured(
-        parser, more, arguments, {"mode": "performance"}, ("queries", "target_qps")
-    )
-    from harness import search_verbs
-
-    return search_verbs.execute(verb, config, options, **how)
-
-
-def _configured(
-    parser: argparse.ArgumentParser,
-    more: type[T],
-    arguments: list[str],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = (),
-) -> tuple[RunConfig, T, dict[str, bool]]:
-    """The configuration, the verb's own options, and as_json and quiet; every problem at once."""
-    options = vars(parse_known(parser, _translated(arguments)))
-    file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
-    problems: list[str] = options.pop("problems")
-    own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
-    values = {**defaults, **(from_file(Path(file), problems) if file else {})}
-    given = {k: v for k, v in options.items() if v is not None}
-    for key in not_from_file:
-        values.pop(key, None)
-    for key in given:
-        for resolved in _OVERRIDDEN.get(key, ()):
-            values.pop(resolved, None)
-    values |= config_from(given, "command line", problems)
-    own_values = parse_values(more, own, "command line", problems)
-    if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
-        from harness.loading import unknown_names
-
-        problems += unknown_names(values)
-    config = make_config(values, problems)
-    return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
-
-
-def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Like parse_args, but every unknown option becomes an entry of `problems`."""
-    options, unknown = parser.parse_known_args(arguments)
-    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
-    problems = []
-    after_unknown = False  # the word after an unknown option is most likely its value
-    for word in unknown:
-        name = word.partition("=")[0]
-        if not name.startswith("-"):
-            if not after_unknown:
-                problems.append(f"unexpected argument {word!r}: see --help")
-            after_unknown = False
-            continue
-        after_unknown = "=" not in word
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help"
-        problems.append(f"unknown option {name}: {hint}")
-    options.problems = problems
-    return options
-
-
-def _translated(arguments: Sequence[str]) -> list[str]:
-    """The reference harness's spellings into ours."""
-    words: list[str] = []
-    expects: str | None = None
-    for word in arguments:
-        name, equals, value = word.partition("=")
-        if expects is not None:
-            words.append(_with_unit(expects, word))
-            expects = None
-        elif name in _REFUSED:
-            raise ConfigError(_REFUSED[name])
-        elif name not in _ALIASES:
-            words.append(word)
-        elif equals:
-            words += [_ALIASES[name][0], _with_unit(name, value)]
-        else:
-            words.append(_ALIASES[name][0])
-            expects = name
-    return words
-
-
-def _with_unit(alias: str, value: str) -> str:
-    """Bare seconds get their unit; --max-latency is a bound on p99."""
-    text = value + _ALIASES[alias][1]
-    return f"p99={text}" if alias == "--max-latency" else text
-
-
-def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    from harness.manifest import load_yaml
-
-    content = load_yaml(path)
-    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
-        raise ConfigError(f"{path} is not a configuration: it must map option names to values")
-    version = content.pop("schema_version", SCHEMA_VERSION)
-    if type(version) is not int or version > SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path} has schema_version {version!r}, this harness reads up to {SCHEMA_VERSION}: "
-            "update the harness"
-        )
-    return config_from(content, str(path), problems)
 
 
 def _check(arguments: list[str]) -> int:
@@ -369,6 +154,12 @@ def _submit(arguments: list[str]) -> int:
     from harness.submit.command import submit
 
     return submit(arguments)
+
+
+def _bricks(arguments: list[str]) -> int:
+    from harness.analysis.brick_command import bricks
+
+    return bricks(arguments)
 
 
 def _advise(arguments: list[str]) -> int:

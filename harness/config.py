@@ -292,6 +292,7 @@ class RunConfig:
     qsl_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     sample_index_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
     schedule_seed: int | None = option("", parse=bounded(0, MAX_SEED), visible=False)
+    model_file: Path | None = option("", parse=parse_path, visible=False)
     model_sha256: str | None = option("", visible=False)
     dataset_digest: str | None = option("", visible=False)
     arrivals_sha256: str | None = option("", visible=False)

@@ -23,11 +23,10 @@ WORKER = "instance-"
 
 
 class Failures:
-    """Failed batches: how many samples, and the first one's traceback. Any thread may add."""
+    """How many samples were in failed batches, and the first one's traceback. Any thread may add."""
 
     def __init__(self) -> None:
         self.samples = 0
-        self.batches = 0
         self.first = ""
         self._lock = threading.Lock()
 
@@ -35,7 +34,6 @@ class Failures:
         with self._lock:
             self.first = self.first or "".join(traceback.format_exception(error))
             self.samples += samples
-            self.batches += 1
 
 
 class Responder(Protocol):

@@ -11,6 +11,8 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 Anything else that reaches the top is our own bug and keeps its traceback.
 """
 
+from collections.abc import Sequence
+
 
 class HarnessError(Exception):
     """One line a problem: what happened, to what, and what to do next."""
@@ -44,6 +46,18 @@ class RunHung(RunDied):
 
 class Regression(HarnessError):
     exit_status = 6
+
+
+MOST_PROBLEMS = 20
+"""Lines shown of one file; one with a wrong column has as many problems as rows."""
+
+
+def some_of(problems: Sequence[str]) -> str:
+    """A line for each of the first MOST_PROBLEMS, and one that counts the rest."""
+    shown = list(problems[:MOST_PROBLEMS])
+    if more := len(problems) - len(shown):
+        shown.append(f"and {more:,} more problems like these")
+    return "\n".join(shown)
 
 
 def one_line(error: BaseException | str) -> str:

@@ -136,15 +136,23 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self.wfile.write(self._headed())
+
+    def do_HEAD(self) -> None:
+        """As GET, without the page: what a probe asks that wants to know no more than it is up."""
+        self._headed()
+
+    def _headed(self) -> bytes:
+        """The page whose headers were sent; empty where there is none at this path."""
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
-            return
+            return b""
         page = self.server.page()
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
         self.send_header("Content-Length", str(len(page)))
         self.end_headers()
-        self.wfile.write(page)
+        return page
 
     def log_message(self, *_: object) -> None:
         """A scrape a second is no news."""

@@ -30,6 +30,12 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
 """How columns begin that nothing but an administrator, or a daemon, changes."""
 
+_SWITCHES = {
+    "voluntary_ctxt_switches": "measured_voluntary_switches",
+    "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
+}
+"""Line of a thread's status -> column."""
+
 FEWEST_ROWS = 9
 """Three in each third of the run; fewer say nothing about a change."""
 
@@ -51,14 +57,15 @@ class HostLog:
 
     @classmethod
     def read(cls, path: Path) -> "HostLog":
-        """Raises OSError and ValueError."""
+        """Raises OSError, ValueError and TypeError."""
         with path.open(newline="", encoding="utf-8") as file:
-            return cls(
-                [
-                    {k: int(v) if k == "wall_ns" else float(v) for k, v in row.items() if v}
-                    for row in csv.DictReader(file)
-                ]
-            )
+            rows: list[Row] = [
+                {k: int(v) if k == "wall_ns" else float(v) for k, v in row.items() if v}
+                for row in csv.DictReader(file)
+            ]
+        if not all("wall_ns" in row for row in rows):
+            raise ValueError("a row has no wall_ns")
+        return cls(rows)
 
     def within(self, window_ns: tuple[int, int]) -> list[Row]:
         begin, end = window_ns
@@ -77,6 +84,7 @@ class HostReader:
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
+        self._switches: _Switches | None = None
         self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
         self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
 
@@ -127,12 +135,37 @@ class HostReader:
             "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
             "measured_rss_bytes": int(fields[21]) * _PAGE_BYTES,
         }
-        statuses = [(task / "status").read_text() for task in (folder / "task").iterdir()]
-        for kind, column in (("voluntary", "voluntary"), ("nonvoluntary", "involuntary")):
-            lines = [line for text in statuses for line in text.splitlines()]
-            counts = [x.split()[1] for x in lines if x.startswith(f"{kind}_ctxt_switches:")]
-            found[f"measured_{column}_switches"] = sum(map(int, counts))
-        return found
+        if self._switches is None or self._switches.process != folder:
+            self._switches = _Switches(folder)
+        return {**found, **self._switches.read()}
+
+
+class _Switches:
+    """Context switches of a process, from what each of its threads says.
+
+    The kernel forgets a thread's counts as it ends. What it said last stays in the sum, which so
+    never falls; only what it did after that, a second at most, is not known.
+    """
+
+    def __init__(self, process: Path) -> None:
+        """process: its folder in /proc."""
+        self.process = process
+        self._threads: dict[str, Counter[str]] = {}
+        self._of_others = Counter[str]()  # whose numbers newer threads have by now
+
+    def read(self) -> Row:
+        for task in (self.process / "task").iterdir():
+            with suppress(OSError):  # it ended meanwhile
+                self._note(task.name, (task / "status").read_text())
+        total = sum(self._threads.values(), self._of_others)
+        return {column: total[line] for line, column in _SWITCHES.items()}
+
+    def _note(self, thread: str, status: str) -> None:
+        pairs = (line.partition(":") for line in status.splitlines())
+        now = Counter({name: int(text) for name, _, text in pairs if name in _SWITCHES})
+        if thread in self._threads and not now >= self._threads[thread]:
+            self._of_others += self._threads[thread]
+        self._threads[thread] = now
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:

@@ -15,6 +15,7 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.hooks import check_hook
 from harness.layout import Instances
 from harness.manifest import Model, load_model
+from harness.modelfiles import files_of
 from harness.parse import HUB, parse_on_off
 from harness.pinning import running_on
 from harness.processes import SeparateInstance
@@ -52,11 +53,10 @@ def plugin(what: str) -> Iterator[None]:
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
     """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
-    named = [(kind, values.get(kind)) for kind in ("backend", "dataset", "metric")]
-    for kind, name in [*named, *(("meter", name) for name, _ in values.get("meter", ()))]:
+    for kind in ("backend", "dataset", "metric"):
         try:
-            if name is not None:
-                registry.check_name(kind, name)
+            if values.get(kind) is not None:
+                registry.check_name(kind, values[kind])
         except HarnessError as e:
             yield str(e)
     if "model" in values:
@@ -89,8 +89,12 @@ def default_metric(model: Model) -> str | None:
 
 def model_file(config: RunConfig, model: Model) -> Path | None:
     """The one in the backend's favourite format, or in the one asked for with
-    `--backend-option format=NAME`; None where the backend reads none.
+    `--backend-option format=NAME`; None where the backend reads none. A configuration may name a
+    file in its place, of the same model in another precision.
     """
+    if config.model_file is not None:
+        files_of(config.model_file)  # refused before a framework reads it
+        return config.model_file
     formats: tuple[str, ...] = getattr(registry.load("backend", config.backend), "formats", ())
     asked = dict(config.backend_option).get(FORMAT_OPTION)
     if asked is None or not formats:

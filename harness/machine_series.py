@@ -9,11 +9,12 @@ from itertools import pairwise
 from statistics import mean
 from typing import NamedTuple
 
+import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from harness.clock import wall_ns
 from harness.hostlog import HOST_PERIOD_S, HostLog, Row
-from harness.power import GAP_NS, MOST_JOULES, PowerLog
+from harness.power import GAP_NS, NoReading, PowerLog, counted
 from harness.series import RUN_LABELS
 from harness.types import PowerSource
 from harness.units import NS_PER_S
@@ -163,9 +164,5 @@ def _joules_between(
     if source.unit == "W":
         between = 0 < took_ns <= GAP_NS
         return (earlier[1] + later[1]) / 2 * took_ns / 1e9 if between else 0.0
-    step = later[1] - earlier[1]
-    if step >= 0:
-        return step
-    if source.wraps_at_joules is None or step + source.wraps_at_joules > MOST_JOULES:
-        return None
-    return step + source.wraps_at_joules
+    joules = counted(source, np.array([earlier[1], later[1]]))
+    return None if isinstance(joules, NoReading) else float(joules[-1])

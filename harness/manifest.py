@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import yaml
 from pydantic import ValidationError
 
-from harness import light
+from harness import light, steps
 from harness.cache import cache_dir
-from harness.errors import ConfigError
+from harness.errors import ConfigError, one_line, some_of
 from harness.fetch import fetch
 from harness.modelfiles import files_of, sha256_alone, sha256_of
 from harness.models import zoo
@@ -295,16 +295,17 @@ def parse_manifest(content: object, source: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as e:
-        raise ConfigError("\n".join(f"{source}: {_problem(p)}" for p in e.errors())) from None
+        told = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        raise ConfigError(told) from None
 
 
 def _problem(error: Any) -> str:
     field = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        return f"unknown field {field!r}"
+        return f"unknown field {field!r:.100}"
     if error["type"] == "missing":
         return f"field {field!r} is missing"
-    told = str(error["msg"]).removeprefix("Value error, ")
+    told = one_line(steps.problem(error))
     return f"field {field!r}: {told}" if field else told
 
 

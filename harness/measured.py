@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness import registry
+from harness.answers import AnswerRow
 from harness.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.channel import Channel
 from harness.config import RunConfig, from_plain
@@ -91,7 +92,6 @@ class _Measurement:
         self._dataset: str = setup["dataset"]
         self._spec = Instances.from_json(setup["spec"])
         self._max_batch = self._spec.max_batch
-        self._started = time.monotonic()
         self._failures = Failures()
         self._load_s: list[float] = []
 
@@ -188,13 +188,13 @@ class _Measurement:
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
         bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
-        self._close(stack, used, str(row.dtype), NAMES[cls], bare)
+        self._close(stack, used, row, NAMES[cls], bare)
 
     def _close(
         self,
         stack: ExitStack,
         used: Mapping[str, Any],
-        answer_dtype: str,
+        row: AnswerRow,
         dispatcher: str,
         bare: Mapping[str, Any] | None,
     ) -> None:
@@ -208,11 +208,11 @@ class _Measurement:
         self._channel.send(
             "ended",
             used=used,
-            answer_dtype=answer_dtype,
+            answer_dtype=str(row.dtype),
+            answer_shape=list(row.shape),
             dispatcher=dispatcher,
             bare=bare,
             failed_samples=self._failures.samples,
-            failed_batches=self._failures.batches,
             first_failure=self._failures.first,
             close_error=close_error,
         )
@@ -235,7 +235,6 @@ class _Measurement:
             fixed_batch=self._fixed,
             model_sha256=model.sha256(path) if path is not None else None,
             model_bytes=size_bytes(path) if path is not None else 0,
-            load_s=time.monotonic() - self._started,
         )
 
     def _check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:

@@ -8,7 +8,16 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
+
+from harness.errors import ConfigError
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong arguments are a ConfigError: one line and exit status 2, as for every other mistake."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
 
 
 def option(

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness import reference
 from harness.config import SCHEMA_VERSION, RunConfig
-from harness.derived import HARNESS
 from harness.doubts import (
     compared_doubts,
     drift_doubts,
@@ -22,10 +20,10 @@ from harness.doubts import (
 )
 from harness.host_doubts import host_doubts
 from harness.hostlog import HostLog, summary
-from harness.intervals import latency_intervals
 from harness.layout import Instances
 from harness.manifest import Model
 from harness.parse import Slo
+from harness.performance import Performance
 from harness.plan import Calibration
 from harness.power import PowerLog, window_ns
 from harness.power_report import report
@@ -33,8 +31,6 @@ from harness.scenario import Scenario
 from harness.score import Scoring
 from harness.sizing import Loaded
 from harness.spl import SOURCE, PtdaemonLog
-from harness.stages import Completions, percentiles, query_latency_ns, summarise
-from harness.steady import SteadyState, steady_state
 from harness.types import Reason
 from harness.verdict import (
     Evidence,
@@ -46,14 +42,6 @@ from harness.verdict import (
 )
 
 NOT_STORED = "the run ended before what its meters read was stored"
-_LOADGEN_PERCENTILES = {
-    "p50": "50.00",
-    "p90": "90.00",
-    "p95": "95.00",
-    "p97": "97.00",
-    "p99": "99.00",
-    "p99.9": "99.90",
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +69,15 @@ class Findings:
     scoring: Scoring = field(default_factory=Scoring)
     stopped: Reason | None = None
     unsaved: Reason | None = None
+    _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def performed(self) -> Performance | None:
+        """The performance run's numbers; each is found once, and kept for the next result."""
+        run = self.performance
+        if run is not None and (self._performed is None or self._performed.run is not run):
+            self._performed = Performance(run, self.spec)
+        return self._performed if run is not None else None
 
 
 def result(found: Findings) -> dict[str, Any]:
@@ -88,17 +85,14 @@ def result(found: Findings) -> dict[str, Any]:
     reasons = list(_reasons(found))
     if not reasons and not _measured(found):
         reasons = [Reason("did-not-finish", "the run did not finish")]
-    run = found.performance
-    done = run.done if run and run.done and len(run.done) else None
-    ours = _journal_latency(run, done) if run and done else None
-    power = _power(found, run, done)
-    steady = steady_state(done, run.plan) if run and done else None
+    run, ran = found.performance, found.performed
+    power = _power(found, ran)
     host = summary(found.host, window_ns(run.log.values)) if run and run.logged else None
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, ours, power, host, steady)],
+        "doubts": [d._asdict() for d in _doubts(found, power, host)],
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -108,18 +102,18 @@ def result(found: Findings) -> dict[str, Any]:
         "dataset": found.dataset,
         "slo": str(found.slo) if found.slo else None,
         "headline": _headline(found, run) if run and run.logged else None,
-        "latency_ns": _latency(run, ours) if run else None,
-        "latency_intervals_ns": _intervals(run, done) if run and done else None,
-        "throughput_per_s": _throughput(run, done) if run else None,
+        "latency_ns": ran.latency_ns() if ran else None,
+        "latency_intervals_ns": ran.intervals_ns if ran else None,
+        "throughput_per_s": ran.throughput_per_s() if ran else None,
         "accuracy": _accuracy(found),
         **power,
-        "stages_ns": summarise(done) if done else None,
-        "reference": _reference(found, run, done) if run and done else None,
-        "steady_state": steady.to_json() if steady else None,
-        "queries": _queries(run, done) if run else None,
-        "arrivals": _arrivals(run) if run else None,
+        "stages_ns": ran.stages_ns if ran else None,
+        "reference": ran.reference(found.ceiling_per_s) if ran else None,
+        "steady_state": ran.steady_state.to_json() if ran and ran.steady_state else None,
+        "queries": ran.queries() if ran else None,
+        "arrivals": ran.arrivals() if ran else None,
         "host": host,
-        "measured_process": _process(run) if run else None,
+        "measured_process": ran.process() if ran else None,
         "noise_floor_ns": found.noise,
         "plan": _plan(found, run),
         "calibration": _calibration(found.calibration),
@@ -129,14 +123,6 @@ def result(found: Findings) -> dict[str, Any]:
         "dataset_description": found.loaded.dataset if found.loaded else None,
         "environment": found.environment,
     }
-
-
-def _reference(found: Findings, run: Evidence, done: Completions) -> Mapping[str, Any] | None:
-    """None where no bare loops were made: the run did not end by itself, or batches failed."""
-    bare = run.ended.get("bare") if run.ended is not None else None
-    if bare is None or found.spec is None or not done.answered_once:
-        return None
-    return reference.report(run.plan, done, bare, found.spec, found.ceiling_per_s)
 
 
 def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
@@ -178,23 +164,21 @@ def _once(reasons: Sequence[Reason]) -> list[Reason]:
 
 def _doubts(
     found: Findings,
-    ours: Mapping[str, int] | None,
     power: Mapping[str, Any],
     host: Mapping[str, Any] | None,
-    steady: SteadyState | None,
 ) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
-    run = found.performance
-    if run is not None:
-        yield from performance_doubts(run, ours, bound_ns)
+    run, ran = found.performance, found.performed
+    if run is not None and ran is not None:
+        yield from performance_doubts(run, ran.journal_latency_ns, bound_ns)
         percentile = found.slo.percentile if found.slo else found.scenario.percentile
         yield from sample_doubts(run, percentile)
-        if run.done is not None and len(run.done):
+        if ran.done is not None:
             slowest_ns = found.calibration.slowest_batch_ns if found.calibration else 0
-            yield from stall_doubts(run.done, run.plan.scenario, slowest_ns)
-            yield from drift_doubts(steady)
+            yield from stall_doubts(ran.done, run.plan.scenario, slowest_ns)
+            yield from drift_doubts(ran.steady_state)
             fixed = found.loaded.fixed_batch if found.loaded else None
-            yield from padding_doubts(_mean_batch(run.done), fixed)
+            yield from padding_doubts(ran.mean_batch or 0.0, fixed)
     target, (scored, no_score, *_) = found.model.accuracy, found.scoring
     if target is not None and (scored is not None or no_score):
         yield from unscored_doubts(target, scored.metric if scored else None, no_score)
@@ -204,7 +188,8 @@ def _doubts(
         yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
-        pinned = found.model.is_pinned(sha256)
+        # what is no file of the manifest's is told as such, and its digest is in config.yaml
+        pinned = found.config.model_file is not None or found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
     metered = found.power is not None or found.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
@@ -232,66 +217,8 @@ def _not_for_submission(found: Findings) -> Iterable[str]:
         yield "synthetic data"
     if found.model.has_random_weights:
         yield "random weights"
-
-
-def _journal_latency(run: Evidence, done: Completions) -> Mapping[str, int] | None:
-    latency = query_latency_ns(done, run.plan.samples_per_query)
-    return percentiles(latency) if len(latency) else None
-
-
-def _latency(run: Evidence, ours: Mapping[str, int] | None) -> Mapping[str, Any] | None:
-    """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
-    log = run.log
-    if run.logged:
-        kind = "query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
-        per = "per_query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
-        percentile = {
-            name: log.get(f"result_{text}_percentile_{per}")
-            for name, text in _LOADGEN_PERCENTILES.items()
-        }
-        ends = {name: log.get(f"result_{name}_{kind}") for name in ("mean", "min", "max")}
-        source = run.log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
-        return {**ends, **percentile, "source": source}
-    if ours is None:
-        return None
-    return {**ours, "source": "interrupted, from the journal"}
-
-
-def _intervals(run: Evidence, done: Completions) -> Mapping[str, Any] | None:
-    """None of Offline, whose latencies only say how much was asked for at once."""
-    offline = run.plan.scenario == "offline"
-    return None if offline else latency_intervals(done, run.plan.samples_per_query)
-
-
-def _throughput(run: Evidence, done: Completions | None) -> Mapping[str, Any] | None:
-    """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
-    log, plan = run.log, run.plan
-    if not run.logged:
-        rate = _journal_rate(done) if done else None
-        return {
-            "asked": plan.target_qps,
-            "scheduled": None,
-            "completed": rate,
-            "source": "interrupted, from the journal",
-        }
-    if plan.scenario == "server":
-        completed = log.get("result_completed_samples_per_sec")
-    elif plan.scenario == "offline":
-        completed = log.get("result_samples_per_second")
-    else:
-        completed = _journal_rate(done) if done else None
-    return {
-        "asked": plan.target_qps,
-        "scheduled": log.get("result_scheduled_samples_per_sec"),
-        "completed": completed,
-        "source": "journal" if run.plan.scenario.endswith("stream") else run.log.source,
-    }
-
-
-def _journal_rate(done: Completions) -> float | None:
-    """samples/s from the first callback to the last completion."""
-    took_ns = int(done.columns["completed_ns"].max()) - int(done.columns["scheduled_ns"].min())
-    return len(done) * 1e9 / took_ns if took_ns > 0 else None
+    if found.config.model_file is not None:
+        yield f"{found.config.model_file.name} in place of the manifest's file"
 
 
 def _accuracy(found: Findings) -> Mapping[str, Any] | None:
@@ -318,7 +245,8 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
     return {"value": None, "reason": why or "the run ended before it was scored"}
 
 
-def _power(found: Findings, run: Evidence | None, done: Completions | None) -> Mapping[str, Any]:
+def _power(found: Findings, ran: Performance | None) -> Mapping[str, Any]:
+    run, done = (ran.run, ran.done) if ran is not None else (None, None)
     asked = {name for name, _ in found.config.meter}
     official = {SOURCE.name} & asked
     if (official and found.ptdaemon is None) or (asked - official and found.power is None):
@@ -331,59 +259,6 @@ def _power(found: Findings, run: Evidence | None, done: Completions | None) -> M
         under_rules=found.config.mlperf,
         whose=source,
     )
-
-
-def _queries(run: Evidence, done: Completions | None) -> Mapping[str, Any]:
-    plan = run.plan
-    return {
-        "planned": plan.query_count,
-        "samples_per_query": plan.samples_per_query,
-        "counted_by_loadgen": (
-            None if plan.harness_scheduled else run.log.get("result_query_count")
-        ),
-        "late": run.log.get("result_overlatency_query_count"),
-        "samples_issued": done.issued if done else 0,
-        "samples_answered": len(done) if done else 0,
-        "samples_failed": done.failed if done else 0,
-        "expected_s": plan.expected_s,
-        "took_s": _took_s(done) if done else None,
-        "mean_batch": _mean_batch(done) if done else None,
-    }
-
-
-def _arrivals(run: Evidence) -> Mapping[str, Any]:
-    """Who said when queries come."""
-    plan = run.plan
-    return {
-        "source": HARNESS if plan.harness_scheduled else "LoadGen",
-        "schedule_sha256": plan.arrivals_sha256,
-        "concurrency": plan.concurrency,
-    }
-
-
-def _took_s(done: Completions) -> float:
-    return float(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min()) / 1e9
-
-
-def _mean_batch(done: Completions) -> float:
-    """Samples a batch, averaged over batches."""
-    return len(done) / float((1.0 / done.columns["batch_size"]).sum())
-
-
-def _process(run: Evidence) -> Mapping[str, Any] | None:
-    """CPU and switches from the first load of samples until LoadGen unloads them."""
-    if run.ended is None or not run.done:
-        return None
-    used = run.ended["used"]
-    queries = max(1, run.done.issued // run.plan.samples_per_query)
-    return {
-        "cpu_s_per_query": used["cpu_s"] / queries,
-        "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
-        "voluntary_switches_per_query": used["voluntary_switches"] / queries,
-        "involuntary_switches_per_query": used["involuntary_switches"] / queries,
-        "cyclic_garbage_objects": used.get("cyclic_garbage_objects"),
-        "rss_growth_bytes": used["rss_peak_bytes"] - used["rss_before_bytes"],
-    }
 
 
 def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any] | None:

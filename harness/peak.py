@@ -21,7 +21,7 @@ from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
-from harness.peak_probe import AXES, Judge, Probe, other_reason
+from harness.peak_probe import AXES, Judge, Probe, axis_of, other_reason
 from harness.peak_search import Found, Limits, search
 from harness.plan import LoadPlan
 from harness.scenario import Scenario
@@ -46,12 +46,20 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         yield "peak needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield "--metrics-linger waits after one run, peak makes many: drop it"
-    file = options.write_user_conf
-    if file is not None and config.scenario == "multi-stream":
+    if config.arrivals is not None:
+        yield "peak searches for a load: drop --arrivals, which is one"
+    if options.write_user_conf is not None:
+        yield from _file_problems(config, options.write_user_conf)
+
+
+def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
+    if config.concurrency is not None:
+        yield "--write-user-conf: a number in flight is no load of MLPerf's: drop it"
+    elif config.scenario == "multi-stream":
         yield "--write-user-conf: the official rules fix multi-stream's samples per query at 8"
-    if file is not None and file.exists():
+    if file.exists():
         yield f"--write-user-conf {file} exists: pass another"
-    elif file is not None and not file.absolute().parent.is_dir():
+    elif not file.absolute().parent.is_dir():
         yield f"--write-user-conf {file}: there is no folder {file.parent}"
 
 
@@ -90,7 +98,7 @@ class PeakJob:
         self._options = options
         self._measure = measure
         self._quiet = quiet
-        self._axis = AXES[config.scenario]
+        self._axis = axis_of(config)
         scenario: Scenario = registry.load("scenario", config.scenario)
         model = load_model(config.model)
         slo = slo_of(scenario, config, model)
@@ -122,7 +130,7 @@ class PeakJob:
             raise RunInvalid(why) from e
 
     def _search(self) -> None:
-        start, left = self._config.target_qps, RUNS
+        start, left = self._config.target_qps or self._config.concurrency, RUNS
         if start is None:
             start, left = self._calibrated(), RUNS - 1
         axis = self._axis

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from harness import records
-from harness.config import RunConfig
+from harness.config import MAX_CONCURRENCY, RunConfig
 from harness.keeping import Finished
 from harness.parse import MIN_QPS, Slo
 from harness.plan import Calibration
@@ -38,6 +38,12 @@ AXES: Mapping[str, Axis] = {
     "server": Axis("target_qps", "queries/s", MIN_QPS, 1e9),
     "multi-stream": Axis("samples_per_query", "samples/query", 1, 4096, whole=True),
 }
+IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
+
+
+def axis_of(config: RunConfig) -> Axis:
+    """Of Server with a fixed number in flight that number, else the scenario's."""
+    return AXES[config.scenario] if config.concurrency is None else IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +76,23 @@ class Judge:
         self._slo = slo
 
     def full_queries(self, config: RunConfig) -> int:
-        """Of a full-length run; streams: as if every query took as long as it may."""
-        slowest = Calibration(slowest_batch_ns=0, latency_ns=self._slo.bound_ns)
+        """Of a full-length run; streams and fixed concurrency: as if every query took as long as it
+        may, so that so many in flight make the least rate that passes (Little's law).
+        """
+        slowest = Calibration(
+            slowest_batch_ns=0,
+            latency_ns=self._slo.bound_ns,
+            rate_per_s=self._least_rate(config),
+        )
         return self._scenario.load(config, self._slo, slowest).query_count
+
+    def _least_rate(self, config: RunConfig) -> float:
+        """queries/s, where each of those in flight takes as long as it may."""
+        return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
         """Of a short one: at least so many as pass early stopping with PROBE_LATE late ones."""
-        per_s = config.target_qps or NS_PER_S / self._slo.bound_ns
+        per_s = config.target_qps or self._least_rate(config)
         wanted = max(
             ceil(probe_ns / NS_PER_S * per_s), queries_needed(PROBE_LATE, self._slo.percentile)
         )

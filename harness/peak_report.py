@@ -26,7 +26,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     )
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
-    percentile = _percentile(slo)
+    percentile = reported_percentile(parse_slo(slo).percentile)
     yield (
         f"{'run':>4}  {'':<12}{unit:>14}{'queries':>10}{'late':>8}{'p50':>11}{percentile:>11}"
         f"{'batch':>8}{'took':>9}"
@@ -38,9 +38,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def _percentile(slo: str) -> str:
-    """The reported one that is the SLO's, or the next above it."""
-    wanted = parse_slo(slo).percentile
+def reported_percentile(wanted: float) -> str:
+    """The one that results tell which is `wanted`, in (0, 1), or the next above it."""
     return next((n for n, fraction in PERCENTILES.items() if fraction >= wanted - 1e-9), "p99.9")
 
 

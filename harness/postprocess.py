@@ -51,12 +51,18 @@ def _softmax(rows: Array) -> Array:
     return shares
 
 
+def _shift(rows: Array, by: int) -> Array:
+    """Integers become int64, as argmax gives them: in a model's own uint8, 0 - 1 were 255."""
+    shifted: Array = np.add(rows, by, dtype=np.int64) if rows.dtype.kind in "iub" else rows + by
+    return shifted
+
+
 _ON_ROWS: Mapping[str, Callable[..., Array]] = {
     "none": lambda rows: rows,
     "argmax": methodcaller("argmax", 1),
     "topk": _topk,
     "softmax": _softmax,
-    "shift": lambda rows, by: rows + by,
+    "shift": _shift,
 }
 """What each row gets alone. argmax: int64, the answer MLPerf's image classification logs."""
 

@@ -76,16 +76,23 @@ class PowerLog:
         }
 
     @classmethod
-    def from_files(cls, values: Mapping[str, Any], path: Path) -> "PowerLog":
-        """values: of to_json. path: power.csv. Raises OSError, ValueError and their like."""
+    def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
+        """The inverse of `to_json`, without readings. Raises KeyError, TypeError and their like."""
         sources = tuple(PowerSource(**s) for s in values["sources"])
-        series: dict[str, list[tuple[int, float]]] = {s.name: [] for s in sources}
+        idle = values["idle_ns"]
+        return cls(
+            sources,
+            {s.name: [] for s in sources},
+            (idle[0], idle[1]) if idle else None,
+            dict(values["faults"]),
+        )
+
+    def read(self, path: Path) -> None:
+        """The readings, from what `write` wrote. Raises OSError, ValueError and their like."""
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 value = float(row["joules"] or row["watts"])
-                series[row["source"]].append((int(row["wall_ns"]), value))
-        idle = values["idle_ns"]
-        return cls(sources, series, (idle[0], idle[1]) if idle else None, dict(values["faults"]))
+                self.series[row["source"]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
         """One row a reading, in order of time; the unit says in which column it is."""

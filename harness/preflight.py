@@ -1,10 +1,12 @@
 """What can be known before anything is started: every problem at once, nothing measured yet."""
 
-from harness import arrivals, registry, requirements, userconf
+from collections.abc import Iterable, Iterator
+
+from harness import arrivals, registry, requirements, sampler, userconf
 from harness.arrivals import Arrivals
 from harness.config import RunConfig
 from harness.console import say
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version
 from harness.loading import missing_data, unknown_names
 from harness.manifest import Model
@@ -20,8 +22,9 @@ def model_key(model: Model) -> str:
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
     """What can be known before anything is started; all problems at once. -> those of --arrivals."""
     entry = registry.BACKENDS.get(config.backend)
-    names = {"backend": config.backend, "dataset": dataset, "metric": metric, "meter": config.meter}
-    problems = [*unknown_names(names), *missing_data(config.data_dir)]
+    names = {"backend": config.backend, "dataset": dataset, "metric": metric}
+    problems = [*unknown_names(names), *sampler.unknown(config.meter)]
+    problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
         have = requirements.here(entry.needs if entry is not None else None)
@@ -47,11 +50,20 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
+    """All that are missing; with a meter's, what is wrong with the other meters as well."""
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
-    for kind, name in [*needed, *(("meter", name) for name, _ in config.meter)]:
+    missing = list(_missing_extras(needed))
+    if any(_missing_extras([("meter", name) for name, _ in config.meter])):
+        missing += sampler.refusal(config.meter)
+    if missing:
+        raise PluginUnavailable("\n".join(missing))
+
+
+def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    for kind, name in named:
         entry = registry.KINDS[kind].get(name or "")
         if name is not None and entry is not None and not entry.installed:
-            raise registry.missing_extra(kind, name, entry)
+            yield str(registry.missing_extra(kind, name, entry))
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:

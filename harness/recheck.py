@@ -93,10 +93,9 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
         return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
-    dtype = run.ended["answer_dtype"]
     performance = found.performance
     return score.judge(
-        *(folder, found.config, loaded, found.dataset, metric, dtype),
+        *(folder, found.config, loaded, found.dataset, metric, run.ended),
         compared=performance is not None and performance.plan.logged_answers > 0,
     )
 

@@ -10,6 +10,7 @@ power.csv         what the meters read, if any were asked for
 host.csv          the machine once a second in the performance run
 """
 
+import csv
 import dataclasses
 import json
 import zipfile
@@ -38,6 +39,9 @@ from harness.verdict import Evidence
 RUN = "run.json"
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error)
+"""What reading a file raises that is not as we wrote it."""
 
 
 def write(outdir: Path, run: Evidence) -> None:
@@ -75,8 +79,8 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             failure=failure,
             clock=ClockWatch.from_json(content["clock"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
 
 
 def log_of(
@@ -142,14 +146,14 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "load": content["load"],
             "power": _read_power(content.get("power"), folder),
             "ptdaemon": _read_ptdaemon(content.get("ptdaemon"), folder),
-            "host": _read_host(folder / HOST_CSV),
+            "host": _read_host(folder),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
             "stopped": Reason(**stopped) if stopped else None,
         }
         return values, bool(content["scored"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
 
 
 def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
@@ -160,23 +164,36 @@ def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> Non
 
 def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
     """What `write_samples` wrote. A ConfigError names a file that cannot be what we wrote."""
+    path = folder / FINDINGS
+    try:
+        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return _read_host(folder), _read_power(said.get("power"), folder)
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+
+
+def _read_host(folder: Path) -> HostLog | None:
     path = folder / HOST_CSV
     try:
-        host = _read_host(path)
-        path = folder / FINDINGS
-        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        path = folder / POWER_CSV
-        return host, _read_power(said.get("power"), folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise ConfigError(f"{path} is not what a run writes: {type(e).__name__}: {e}") from None
-
-
-def _read_host(path: Path) -> HostLog | None:
-    return HostLog.read(path) if path.is_file() else None
+        return HostLog.read(path) if path.is_file() else None
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
 
 
 def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
-    return PowerLog.from_files(said, folder / POWER_CSV) if said else None
+    """said: of findings.json, whose fault is raised as it comes."""
+    if not said:
+        return None
+    log, path = PowerLog.from_json(said), folder / POWER_CSV
+    try:
+        log.read(path)
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+    return log
+
+
+def _not_ours(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{path} is not what a run writes: {type(error).__name__}: {error}")
 
 
 def _read_ptdaemon(said: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:

@@ -119,6 +119,7 @@ def _server(
         "ours": at_ours,
         "ratio": at_ours / at_ideal,
         "queries": len(scheduled_ns),
+        "of_queries": len(done),
         "lost_ns": _lost_ns(done, ours_ns, ideal, ideal_ns, percentile),
     }
 
@@ -192,7 +193,12 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
         return f"no reference: {found['reason']}"
     show = show_ns if found["unit"] == "ns" else _show_rate
     ratio = found["ratio"]
-    told = f"{found['what']} {show(found['ours'])}, {ratio:.3g} x the reference's {show(found['reference'])}"
+    some = found.get("queries", 0) < found.get("of_queries", 0)
+    of = f" of the first {found['queries']:,} queries" if some else ""
+    told = (
+        f"{found['what']}{of} {show(found['ours'])}, {ratio:.3g} x the reference's "
+        f"{show(found['reference'])}"
+    )
     worse = ratio if found["unit"] == "ns" else 1 / ratio
     if abs(found["drift"]) > DRIFT:
         more = "longer" if found["drift"] > 0 else "less"

@@ -115,7 +115,7 @@ def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
                 "unit": unit,
                 "values": values,
                 "mean": over[0] if over else None,
-                "interval": list(over[1:]) if over else None,
+                "interval": list(over[1]) if over and over[1] else None,
             },
         )
 
@@ -144,10 +144,12 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     for name, number in content["numbers"].items():
         if number["mean"] is not None:
             write = show_ns if number["unit"] == "ns" else show_rate
-            low, high = (write(end) for end in number["interval"])
             known = [value for value in number["values"] if value is not None]
+            within = f"needs {spread.LEAST_RUNS} runs or more"
+            if number["interval"] is not None:
+                within = " to ".join(write(end) for end in number["interval"])
             yield (
-                f"{name:<12}{write(number['mean']):>12}{f'{low} to {high}':>30}"
+                f"{name:<12}{write(number['mean']):>12}{within:>30}"
                 f"{write(min(known)):>12}{write(max(known)):>12}"
             )
     yield ""

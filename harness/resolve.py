@@ -19,22 +19,9 @@ def config(
     asked: RunConfig, plan: LoadPlan, loaded: Loaded, spec: Instances, dataset: str
 ) -> RunConfig:
     """This run again: everything that was decided on the way is set."""
-    values: dict[str, Any] = {
-        "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
-        "backend": _absolute(asked.backend),
-        "metric": _absolute(asked.metric) if asked.metric else None,
-        "data_dir": _absolute_data(asked.data_dir),
-        "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
-        "hook": asked.hook.absolute() if asked.hook else None,
-        "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
+    values = absolute(asked) | {
         "arrivals_sha256": plan.arrivals_sha256,
-        "audit": asked.audit.absolute() if asked.audit else None,
         "dataset": _absolute(dataset),
-        "lengths": tuple(
-            (name, given.absolute() if isinstance(given, Path) else given)
-            for name, given in asked.lengths
-        ),
-        "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
         "instances": spec.instances,
         "threads": spec.threads,
         "max_batch": spec.max_batch,
@@ -53,6 +40,27 @@ def config(
         if not plan.accuracy:
             values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
     return dataclasses.replace(asked, **values)
+
+
+def absolute(asked: RunConfig) -> dict[str, Any]:
+    """Every path in it, so that a configuration runs from any folder."""
+    return {
+        "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
+        "backend": _absolute(asked.backend),
+        "dataset": _absolute(asked.dataset) if asked.dataset else None,
+        "metric": _absolute(asked.metric) if asked.metric else None,
+        "data_dir": _absolute_data(asked.data_dir),
+        "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
+        "hook": asked.hook.absolute() if asked.hook else None,
+        "model_file": asked.model_file.absolute() if asked.model_file else None,
+        "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
+        "audit": asked.audit.absolute() if asked.audit else None,
+        "lengths": tuple(
+            (name, given.absolute() if isinstance(given, Path) else given)
+            for name, given in asked.lengths
+        ),
+        "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
+    }
 
 
 def _absolute(name: str) -> str:

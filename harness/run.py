@@ -81,14 +81,21 @@ def measure(
     quiet: bool = True,
     as_json: bool | None = None,
     most_late: Callable[[LoadPlan], int] | None = None,
+    probe_s: float = NOISE_PROBE_S,
 ) -> Finished:
     """One run as configured. as_json: how its result is printed; None: it is not, and no page is
     made of it.
 
     most_late: so many queries may be late; with more, the performance run is not worth its end.
+    probe_s: how long the machine's noise is looked at first.
     """
     with stoppable() as stopping, MetricsEndpoint(config, quiet=quiet) as endpoint:
-        run = _MainJob(config, stopping, endpoint.exporter, quiet=quiet, most_late=most_late)
+        run = _MainJob(
+            *(config, stopping, endpoint.exporter),
+            quiet=quiet,
+            most_late=most_late,
+            probe_s=probe_s,
+        )
         kept = run.kept
         if not quiet:
             say(endpoint.notice)
@@ -148,8 +155,10 @@ class _MainJob:
         *,
         quiet: bool,
         most_late: Callable[[LoadPlan], int] | None,
+        probe_s: float,
     ) -> None:
         self._quiet = quiet
+        self._probe_s = probe_s
         self._most_late = most_late
         self._exporter = exporter
         self._stopping = stopping
@@ -197,7 +206,7 @@ class _MainJob:
         """Everything up to the score. Raises RunDied, Stopped and errors before the first query."""
         preflight.obtain_model(self._config, self._model)
         self.kept.save()
-        probe = host.noise_floor(NOISE_PROBE_S)
+        probe = host.noise_floor(self._probe_s)
         self.findings.noise = probe.to_json()
         with Repeated(self._host.look, HOST_PERIOD_S, "host"):
             self._runs()
@@ -254,10 +263,9 @@ class _MainJob:
             evidence = self._watch(process, plan, found, outdir)
         self._raise_if_died(evidence)
         if evidence.ended is not None:
-            dtype = evidence.ended["answer_dtype"]
             folder, run = self.kept.folder.path, self.findings.performance
             scoring = score.judge(
-                *(folder, self._config, loaded, self._dataset, self._metric, dtype),
+                *(folder, self._config, loaded, self._dataset, self._metric, evidence.ended),
                 compared=run is not None and run.plan.logged_answers > 0,
             )
             self.findings.scoring = scoring

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.console import say, show
 from harness.errors import ConfigError
-from harness.verbs import Parser
+from harness.options import Parser
 
 SHOWN_RUNS = 20
 """In a table; exports have all."""

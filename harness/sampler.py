@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from harness import registry
 from harness.clock import wall_ns
-from harness.errors import ConfigError, HarnessError, one_line
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loading import plugin
 from harness.power import PowerLog, unique
 from harness.types import PowerMeter, PowerSource
@@ -136,22 +136,51 @@ class Opened(NamedTuple):
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Entered, in order; `stack` leaves them. All problems at once."""
+    """Entered, in order; `stack` leaves them. All problems at once: a ConfigError, or a
+    PluginUnavailable where nothing but that is wrong.
+    """
     meters: list[Opened] = []
-    problems: list[str] = []
+    problems: list[HarnessError] = []
     for name, argument in specs:
         try:
+            entry = registry.METERS.get(name)
+            if entry is not None and not entry.installed:
+                raise registry.missing_extra("meter", name, entry)
             with plugin(f"meter {name!r}"):
                 meter = stack.enter_context(_leaving(registry.load("meter", name)(argument)))
                 sources = list(meter.sources())
                 if not sources:
                     raise ConfigError(f"meter {name!r} has nothing to read here")
                 meters.append(Opened(meter, sources))
-        except ConfigError as e:
-            problems.append(str(e))
+        except HarnessError as e:
+            problems.append(e)
     if problems:
-        raise ConfigError("\n".join(problems))
+        kinds = (ConfigError, PluginUnavailable)
+        kind = next(k for k in kinds if any(isinstance(e, k) for e in problems))
+        raise kind("\n".join(dict.fromkeys(map(str, problems)))) from problems[0]
     return meters
+
+
+def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
+    """[] where each is known by its name; else the `refusal`, so that whoever has to mend one sees
+    all that is wrong.
+    """
+    try:
+        for name, _ in specs:
+            registry.check_name("meter", name)
+    except HarnessError:
+        return refusal(specs)
+    return []
+
+
+def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
+    """Why these meters cannot be read here, all of them; [] where they can."""
+    with ExitStack() as stack:
+        try:
+            open_meters(specs, stack)
+        except HarnessError as e:
+            return str(e).splitlines()
+    return []
 
 
 @contextmanager

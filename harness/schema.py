@@ -9,12 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from harness.modelfiles import listed
 from harness.parse import parse_slo
 from harness.sampling import TOLERANCE
-from harness.steps import PostprocessSteps, PreprocessSteps
+from harness.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -41,7 +41,7 @@ class ModelFile(_Strict):
 
     path: FilePath
     sha256: Sha256 | None
-    external: tuple[ExternalFile, ...] = ()
+    external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
     source: Address | None = None
     obtain: str | None = None
 
@@ -88,7 +88,7 @@ def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 class Input(_Strict):
     name: str
     dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
-    shape: Annotated[tuple[int | str | None, ...], AfterValidator(_check_shape)]
+    shape: Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_shape)]
     preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
 
     @property
@@ -134,7 +134,7 @@ class Accuracy(_Strict):
     target: Annotated[float, Field(allow_inf_nan=False)]
     sampling_tolerance: Annotated[int, Field(ge=0)] = 0
     tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
-    symbols: tuple[str, ...] = ()
+    symbols: Annotated[tuple[str, ...], LISTED] = ()
 
 
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
@@ -153,7 +153,7 @@ class Requires(_Strict):
 
     frameworks: dict[Framework, Versions] = {}
     ram_mb: Annotated[int, Field(ge=1)] | None = None
-    cpu_flags: tuple[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], ...] = ()
+    cpu_flags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], ...], LISTED] = ()
 
 
 def _check_slo(text: str) -> str:
@@ -194,7 +194,7 @@ class Manifest(_Strict):
     version: str
     description: str
     licence: str
-    references: tuple[str, ...] = ()
+    references: Annotated[tuple[str, ...], LISTED] = ()
     task: Literal[
         "image-classification",
         "object-detection",
@@ -210,8 +210,8 @@ class Manifest(_Strict):
     weights: Literal["trained", "random"] = "trained"
     files: dict[str, ModelFile]
     requires: Requires = Requires()
-    inputs: Annotated[tuple[Input, ...], AfterValidator(_check_some)]
-    outputs: Annotated[tuple[Output, ...], AfterValidator(_check_outputs)]
+    inputs: Annotated[tuple[Input, ...], LISTED, AfterValidator(_check_some)]
+    outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
     dataset: Registered
     performance_count: Annotated[int, Field(ge=1)] | None = None
     accuracy: Accuracy | None = None

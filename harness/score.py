@@ -1,9 +1,9 @@
 """The score: from LoadGen's accuracy log and the dataset's labels, and from nothing else."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness import registry, sampling
 from harness.config import RunConfig
@@ -13,7 +13,7 @@ from harness.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.manifest import Model, load_model
 from harness.sampling import Compared
 from harness.sizing import Loaded
-from harness.types import Answer, Dataset, Reason, Score
+from harness.types import Answer, Dataset, HasAnswerShape, Reason, Score
 
 
 class Scoring(NamedTuple):
@@ -31,11 +31,12 @@ def judge(
     loaded: Loaded,
     dataset: str,
     metric: str | None,
-    answer_dtype: str,
+    ended: Mapping[str, Any],
     *,
     compared: bool,
 ) -> Scoring:
-    """folder: the whole run's. compared: the performance run logged answers to compare with.
+    """folder: the whole run's. ended: what the measured process said of its answers.
+    compared: the performance run logged answers to compare with.
 
     Whatever a plug-in's dataset or metric raises becomes the failure.
     """
@@ -49,7 +50,9 @@ def judge(
         labels = {i: label_of(made, i, model) for i in range(len(made))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
-        found = Scoring(compute(outdir, metric, answer_dtype, labels))
+        answer_dtype = str(ended["answer_dtype"])
+        shape = ended.get("answer_shape")  # runs of older harnesses do not tell it
+        found = Scoring(compute(outdir, metric, answer_dtype, labels, shape))
         if compared:
             tolerance = model.accuracy.tolerance if model.accuracy else sampling.TOLERANCE
             run_1 = folder / "performance" / "run_1"
@@ -80,12 +83,21 @@ def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
     return "" if metric else "no metric: neither the manifest nor --metric names one"
 
 
-def compute(outdir: Path, metric: str, answer_dtype: str, labels: dict[int, object]) -> Score:
+def compute(
+    outdir: Path,
+    metric: str,
+    answer_dtype: str,
+    labels: dict[int, object],
+    answer_shape: Sequence[int | None] | None = None,
+) -> Score:
     """An AccuracyLogError when the log is short: that is no score."""
     if any(label is None for label in labels.values()):
         raise ValueError("some samples have a label and some have none")
     answers = _one_each(outdir / ACCURACY, len(labels))
-    found = registry.load("metric", metric)(answer_dtype).score(answers, labels)
+    scorer = registry.load("metric", metric)(answer_dtype)
+    if answer_shape is not None and isinstance(scorer, HasAnswerShape):
+        scorer.check_shape(answer_shape)
+    found = scorer.score(answers, labels)
     if not isinstance(found, Score) or not all(
         math.isfinite(value) for value in (found.value, *found.details.values())
     ):

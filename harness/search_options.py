@@ -1,11 +1,11 @@
-"""What `peak`, `sweep` and --repeats take beside a run's own options: the same schema (options.py)."""
+"""What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.options import option
-from harness.parse import parse_path, parse_positive_duration_ns, parse_rate, positive
+from harness.parse import bounded, parse_path, parse_positive_duration_ns, parse_rate, positive
 from harness.units import NS_PER_S
 
 MOST_RUNS = 1000
@@ -100,4 +100,76 @@ class SweepOptions:
         parse=parse_rate,
         metavar="QPS",
         group="the sweep",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    rounds: int = option(
+        "how often LoadGen judges each plan that is left (default 5)",
+        parse=bounded(3, MOST_RUNS),
+        default=5,
+        metavar="N",
+        group="the search",
+    )
+    finalists: int = option(
+        "so many plans are judged by LoadGen, the one without tuning among them (default 3)",
+        parse=bounded(2, MOST_RUNS),
+        default=3,
+        metavar="N",
+        group="the search",
+    )
+
+
+def parse_levels(text: str) -> tuple[str, ...]:
+    """'model,layer' -> ('model', 'layer'); which of them exist is judged with the other options."""
+    levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not levels:
+        raise ValueError("name at least one level, e.g. model,layer")
+    return levels
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """'1,2,4' -> (1, 2, 4), ascending."""
+    return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    levels: tuple[str, ...] = option(
+        "of query, batch, stage, model, layer, library (default: all)",
+        parse=parse_levels,
+        default=("query", "batch", "stage", "model", "layer", "library"),
+        metavar="LEVELS",
+        group="the profile",
+    )
+    batch: int = option(
+        "samples in a call below the harness (default 1)",
+        parse=positive(MOST_RUNS),
+        default=1,
+        metavar="N",
+        group="the profile",
+    )
+    batches: tuple[int, ...] | None = option(
+        "model level: further batches to find the best of (default 1,2,4,8)",
+        parse=parse_sizes,
+        metavar="LIST",
+        group="the profile",
+    )
+    runs: int = option(
+        "calls of each kind at most (default 20)",
+        parse=positive(MOST_RUNS),
+        default=20,
+        metavar="N",
+        group="the profile",
+    )
+    source: Path | None = option(
+        "measure nothing: the tables of a profile's or a run's folder again; --out: and the files",
+        name="from",
+        parse=parse_path,
+        metavar="FOLDER",
+        group="the profile",
+    )
+    table: str | None = option(
+        "print this table alone, whole, e.g. layers", metavar="NAME", group="the profile"
     )

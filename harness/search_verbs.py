@@ -1,14 +1,21 @@
-"""The verbs that make many runs: peak, sweep, and run --repeats."""
+"""The verbs that make runs of their own: peak, sweep (over rates or a grid), tune, profile, run --repeats."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from harness import peak, power_session, repeats, sweep
+from harness import grid, peak, power_session, profile_job, repeats, sweep, tune
 from harness.config import RunConfig
 from harness.errors import ConfigError
+from harness.grid_options import Grid
 from harness.meters.ptdaemon import NAME
 from harness.run import measure
-from harness.search_options import PeakOptions, RepeatOptions, SweepOptions
+from harness.search_options import (
+    PeakOptions,
+    ProfileOptions,
+    RepeatOptions,
+    SweepOptions,
+    TuneOptions,
+)
 
 
 class Verb(NamedTuple):
@@ -31,10 +38,25 @@ def _sweep(config: RunConfig, options: SweepOptions, *, as_json: bool, quiet: bo
     return sweep.sweep(config, options, measure, as_json=as_json, quiet=quiet)
 
 
+def _tune(config: RunConfig, options: TuneOptions, *, as_json: bool, quiet: bool) -> int:
+    return tune.tune(config, options, measure, as_json=as_json, quiet=quiet)
+
+
+def _grid(config: RunConfig, options: Grid, *, as_json: bool, quiet: bool) -> int:
+    return grid.sweep(config, options, measure, as_json=as_json, quiet=quiet)
+
+
+def _profile(config: RunConfig, options: ProfileOptions, *, as_json: bool, quiet: bool) -> int:
+    return profile_job.profile(config, options, measure, as_json=as_json, quiet=quiet)
+
+
 VERBS = {
     "run": Verb(lambda config, options: repeats.problems(config, options.repeats), _repeat),
     "peak": Verb(peak.problems, _peak),
     "sweep": Verb(sweep.problems, _sweep),
+    "tune": Verb(tune.problems, _tune),
+    "grid": Verb(grid.problems, _grid),
+    "profile": Verb(profile_job.problems, _profile),
 }
 
 
@@ -42,7 +64,7 @@ def execute(verb: str, config: RunConfig, options: object, *, as_json: bool, qui
     """Returns the exit status; one ConfigError with every problem."""
     chosen = VERBS[verb]
     found = list(chosen.problems(config, options))
-    if config.harness_scheduled and verb != "run":
+    if config.harness_scheduled and verb not in ("run", "peak", "profile"):
         found.append(f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency")
     if power_session.asked(config):
         found.append(f"--meter {NAME} measures one run: drop it")

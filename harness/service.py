@@ -4,17 +4,16 @@ Measured by bare loops in the measured process just before and just after LoadGe
 the run itself: they are what a dispatcher without any cost of its own would have to work with.
 """
 
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.pinning import run_on
-from harness.types import Array, Backend, Batch, Dataset
+from harness.types import Array, Batch, Dataset
+from harness.warmup import Answerer, at_once
 
 QUANTILES = 200
 """Service times of a size are kept as so many quantiles, in the middle of as many equal shares: a
@@ -58,6 +57,12 @@ class ServiceTimes:
             raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
         return cls(sizes, ns, counts)
 
+    def only(self, sizes: Container[int]) -> "ServiceTimes":
+        rows = [i for i, size in enumerate(self.sizes) if size in sizes]
+        return ServiceTimes(
+            tuple(self.sizes[i] for i in rows), self.ns[rows], tuple(self.counts[i] for i in rows)
+        )
+
     def median_ns(self, size: int) -> float:
         return float(np.median(self.of(size)))
 
@@ -75,20 +80,20 @@ class ServiceTimes:
         return np.asarray(ns[above - 1] * (1 - share) + ns[above] * share)
 
 
-def together(before: ServiceTimes, after: ServiceTimes) -> ServiceTimes:
-    """As if both had been one measurement: each quantile is that of the two equal halves."""
-    ns = np.quantile(np.concatenate([before.ns, after.ns], axis=1), _GRID, axis=1).T
-    counts = tuple(a + b for a, b in zip(before.counts, after.counts, strict=True))
-    return ServiceTimes(before.sizes, ns, counts)
+def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
+    """Of different sizes, ascending, as one."""
+    return ServiceTimes(
+        tuple(size for part in parts for size in part.sizes),
+        np.concatenate([part.ns for part in parts]),
+        tuple(count for part in parts for count in part.counts),
+    )
 
 
-class Instance(Protocol):
-    """backend: of one instance. cpus: its own logical processors, () for any."""
-
-    @property
-    def backend(self) -> Backend: ...
-    @property
-    def cpus(self) -> Sequence[int]: ...
+def together(*parts: ServiceTimes) -> ServiceTimes:
+    """As if all had been one measurement: each quantile is that of the equal parts."""
+    ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), _GRID, axis=1).T
+    counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
+    return ServiceTimes(parts[0].sizes, ns, counts)
 
 
 def time_for(expected_s: float) -> float:
@@ -97,14 +102,14 @@ def time_for(expected_s: float) -> float:
 
 
 def measure(
-    instances: Sequence[Instance], batches: Sequence[Sequence[Batch]], limit_s: float
+    answerers: Sequence[Answerer], batches: Sequence[Sequence[Batch]], limit_s: float
 ) -> ServiceTimes:
     """batches: some of each size, ascending, gathered already. limit_s: for all sizes together.
 
     Every backend, each on a thread of its own, takes those of a size in turns, LEAST_REPETITIONS
     times at least. Raises what a backend raises.
     """
-    rows = [_times_ns(instances, alike, limit_s / len(batches)) for alike in batches]
+    rows = [_times_ns(answerers, alike, limit_s / len(batches)) for alike in batches]
     return ServiceTimes(
         tuple(len(alike[0].indices) for alike in batches),
         np.stack([np.quantile(row, _GRID) for row in rows]),
@@ -124,36 +129,19 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
     ]
 
 
-def _times_ns(instances: Sequence[Instance], alike: Sequence[Batch], limit_s: float) -> list[int]:
-    start = threading.Barrier(len(instances))
-    times_ns: list[list[int]] = [[] for _ in instances]
-    errors: list[BaseException] = []
+def _times_ns(answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float) -> list[int]:
+    times_ns: list[list[int]] = [[] for _ in answerers]
 
-    def work(instance: Instance, mine: list[int]) -> None:
-        infer = instance.backend.infer
-        try:
-            run_on(instance.cpus)
-            start.wait()
-            turns = cycle(alike)
-            deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
-            end_ns = 0
-            while len(mine) < LEAST_REPETITIONS or end_ns < deadline_ns:
-                batch = next(turns)
-                start_ns = time.monotonic_ns()
-                infer(batch)
-                end_ns = time.monotonic_ns()
-                mine.append(end_ns - start_ns)
-        except BaseException as e:  # noqa: BLE001 - raised again below
-            errors.append(e)
+    def work(i: int) -> None:
+        infer, mine, turns = answerers[i].backend.infer, times_ns[i], cycle(alike)
+        deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        end_ns = 0
+        while len(mine) < LEAST_REPETITIONS or end_ns < deadline_ns:
+            batch = next(turns)
+            start_ns = time.monotonic_ns()
+            infer(batch)
+            end_ns = time.monotonic_ns()
+            mine.append(end_ns - start_ns)
 
-    threads = [
-        threading.Thread(target=work, args=(instance, mine))
-        for instance, mine in zip(instances, times_ns, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    at_once(answerers, work)
     return [ns for mine in times_ns for ns in mine]

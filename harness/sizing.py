@@ -55,7 +55,6 @@ class Loaded:
     dataset: Mapping[str, Any]
     model_sha256: str | None
     model_bytes: int
-    load_s: float
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Loaded":

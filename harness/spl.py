@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,8 @@ class PtdaemonLog:
         try:
             client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))
             session = str(client["session_name"])
-            samples = tuple(_samples(performance / "run_1" / SPL, f"{session}_testing"))
+            text = (performance / "run_1" / SPL).read_text(encoding="utf-8", errors="replace")
+            samples = tuple(read_samples(text, f"{session}_testing"))
         except OSError as e:
             return cls(session, refused, fault=f"{e.filename}: {e.strerror}")
         except (ValueError, KeyError, TypeError) as e:
@@ -60,7 +61,7 @@ class PtdaemonLog:
         """
         begin_ns, end_ns = window_ns
         inside = [(at, watts) for at, watts in self.samples if begin_ns < at < end_ns]
-        reason = self.fault or _unusable(inside, begin_ns, end_ns)
+        reason = self.fault or unusable(inside, begin_ns, end_ns)
         if reason:
             return NoReading(reason)
         powers = [watts for _, watts in inside]
@@ -68,7 +69,7 @@ class PtdaemonLog:
         return Energy(mean * (end_ns - begin_ns) / 1e9, mean, max(powers), len(powers))
 
 
-def _unusable(inside: list[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
+def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
     """'' where the samples cover the window."""
     if not inside:
         return f"{SPL} has no sample between the run's begin and end"
@@ -82,25 +83,24 @@ def _unusable(inside: list[tuple[int, float]], begin_ns: int, end_ns: int) -> st
     return ""
 
 
-def _samples(path: Path, mark: str) -> Iterator[tuple[int, float]]:
+def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
     """`Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>` and more, a line each.
 
     A ValueError where a sample is malformed, out of order, or of another measurement.
     """
     latest_ns = 0
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            words = line.rstrip().split(",")
-            if words[0] != "Time":
-                continue
-            try:
-                at_ns, watts = utc_ns(words[1]), float(words[3])
-                named = (words[2], words[10], words[11])
-            except (ValueError, IndexError):
-                raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
-            if named != ("Watts", "Mark", mark):
-                raise ValueError(f"{SPL}, line {number} is of another measurement than {mark}")
-            if not at_ns > latest_ns or not abs(watts) < float("inf"):
-                raise ValueError(f"{SPL}, line {number}: its time or power cannot be")
-            latest_ns = at_ns
-            yield at_ns, watts
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.rstrip().split(",")
+        if not line.startswith("Time"):
+            continue
+        try:
+            at_ns, watts, _power_factor = utc_ns(words[1]), float(words[3]), float(words[9])
+            named = (words[2], words[10], words[11])
+        except (ValueError, IndexError, OverflowError):
+            raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
+        if named != ("Watts", "Mark", mark):
+            raise ValueError(f"{SPL}, line {number} is of another measurement than {mark}")
+        if not at_ns > latest_ns or not abs(watts) < float("inf"):
+            raise ValueError(f"{SPL}, line {number}: its time or power cannot be")
+        latest_ns = at_ns
+        yield at_ns, watts

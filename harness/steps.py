@@ -13,20 +13,26 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     ValidationError,
     model_validator,
 )
 
 from harness.types import Step
 
+LISTED = Strict(False)
+"""Of a tuple in a model that is strict: YAML has lists only. Its entries stay strict: `yes` is no
+number, and neither is "5".
+"""
+
 Size = Annotated[int, Field(ge=1, le=65_536)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Sizes = Size | tuple[Size, Size]
+Sizes = Size | Annotated[tuple[Size, Size], LISTED]
 """One number for both, or [height, width]."""
 
 
 class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Decode(_Options):
@@ -78,8 +84,8 @@ class Normalise(_Options):
     """(x * scale - mean) / std in float32; mean and std by channel, or one for all."""
 
     scale: Finite = 1.0
-    mean: tuple[Finite, ...] = (0.0,)
-    std: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = (1.0,)
+    mean: Annotated[tuple[Finite, ...], LISTED] = (0.0,)
+    std: Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], LISTED] = (1.0,)
 
 
 class Layout(_Options):
@@ -130,7 +136,7 @@ class Column(_Options):
     label: the column with the right answers, the same for every input that says so.
     """
 
-    names: tuple[str, ...] = ()
+    names: Annotated[tuple[str, ...], LISTED] = ()
     label: str = "label"
 
 
@@ -174,7 +180,7 @@ class Shift(_Options):
 class Stack(_Options):
     """All the outputs named, as one array with a last axis for them, in this order."""
 
-    outputs: Annotated[tuple[str, ...], Field(min_length=1)]
+    outputs: Annotated[tuple[str, ...], LISTED, Field(min_length=1)]
 
 
 class Boxes(_Options):
@@ -212,6 +218,19 @@ POSTPROCESS: Mapping[str, type[_Options]] = {
 }
 
 
+_MOST = 5
+"""Problems told of one step."""
+
+
+def problem(error: Any) -> str:
+    """One of pydantic's errors in words, with what was found where it does not say that itself."""
+    if error["type"] == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ")
+    told, found = str(error["msg"]).replace("valid tuple", "list"), error["input"]
+    is_told = error["type"] == "extra_forbidden" or isinstance(found, dict | list | tuple)
+    return told if is_told else f"{told}, not {found!r:.60}"
+
+
 def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
     if isinstance(item, Step):
         return item
@@ -220,15 +239,14 @@ def _step(item: object, known: Mapping[str, type[_Options]]) -> Step:
     if isinstance(item, dict) and len(item) == 1:
         name, options = next(iter(item.items()))
     if not isinstance(name, str) or name not in known:
-        raise ValueError(f"no step {name!r}: choose from {', '.join(known)}")
+        raise ValueError(f"no step {name!r:.60}: choose from {', '.join(known)}")
     try:
         made = known[name].model_validate({} if options is None else options)
     except ValidationError as e:
-        told = (
-            f"{'.'.join(map(str, (name, *p['loc'])))}: {p['msg'].removeprefix('Value error, ')}"
-            for p in e.errors()
-        )
-        raise ValueError("; ".join(told)) from None
+        found = e.errors()
+        told = [f"{'.'.join(map(str, (name, *p['loc'])))}: {problem(p)}" for p in found[:_MOST]]
+        more = [f"and {len(found) - _MOST:,} more"] if len(found) > _MOST else []
+        raise ValueError("; ".join(told + more)) from None
     return Step(name, made.model_dump())
 
 

@@ -21,8 +21,7 @@ from harness.watch import Now, Watcher
 
 # The child imports what the parent could import, in the same order, and nothing from the folder
 # the command was typed in that the parent would not have found there.
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from harness.measured import main; main()"
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {} import main; main()"
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
@@ -37,8 +36,10 @@ EXIT_LIMIT_S = 10.0
 class MeasuredProcess:
     """Use as a context manager: whatever happens, no process is left behind."""
 
-    def __init__(self, setup: Mapping[str, Any], output: Path) -> None:
-        """setup: the first message. output: file for what the plug-ins print."""
+    def __init__(
+        self, setup: Mapping[str, Any], output: Path, module: str = "harness.measured"
+    ) -> None:
+        """setup: the first message. output: file for what the plug-ins print. module: has `main`."""
         self.journal_fd = Journal.create()
         self.clock = ClockWatch()
         self._output = output
@@ -49,7 +50,7 @@ class MeasuredProcess:
                     sys.executable,
                     "-P",
                     "-c",
-                    _BOOT,
+                    _BOOT.format(module),
                     json.dumps(sys.path),
                     str(theirs.fileno()),
                     str(self.journal_fd),

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import results, sweep_report
-from harness.config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
-from harness.keeping import Measure
+from harness.keeping import Finished, Measure
 from harness.manifest import load_model
 from harness.peak import PeakJob
 from harness.peak_probe import other_reason
@@ -72,6 +72,22 @@ def sweep(
     else:
         show("\n".join(sweep_report.lines(job.content(), job.folder)))
     return status
+
+
+def show_stored(folder: Path, *, as_json: bool = False) -> int:
+    """--from: the table again, from the result folders of the sweep's points alone."""
+    said = results.read_json(folder / SWEEP)
+    if not isinstance(said.get("config"), dict):
+        raise ConfigError(f"{folder / SWEEP} is not what a sweep writes")
+    config = from_plain({**said["config"], "out": str(folder)}, str(folder / SWEEP))
+    content = _SweepJob(config, SweepOptions(), _measure_nothing, quiet=True).content()
+    text = sweep_report.lines(content, folder)
+    show(json.dumps(content, indent=2) if as_json else "\n".join(text))
+    return 0
+
+
+def _measure_nothing(_config: RunConfig, **_: object) -> Finished:
+    raise AssertionError("--from measures nothing")
 
 
 class _SweepJob:

@@ -91,7 +91,8 @@ class Backend(Protocol):
     Built as `Backend(setup)`. Each instance is entered, called and left by one thread at a time.
     Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
     `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
-    `outputs()`, the names of its outputs once entered, () where the file names none.
+    `outputs()`, the names of its outputs once entered, () where the file names none; `tunable`, of
+    its options those that change speed alone, with the values `tune` tries (name -> tuple of str).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
@@ -197,6 +198,14 @@ class HasFaults(Protocol):
         """One line for every sample that cannot be used, whatever else is wrong."""
 
 
+@runtime_checkable
+class HasCalibration(Protocol):
+    """A dataset with samples beside those it is scored on, to calibrate a precision with."""
+
+    def calibration(self) -> Dataset:
+        """Of the same inputs; none of its samples is among the dataset's own."""
+
+
 class Answer(NamedTuple):
     """One row of LoadGen's accuracy log. sample: its dataset index; payload: the bytes the harness answered with."""
 
@@ -228,6 +237,14 @@ class Metric(Protocol):
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object], /) -> Score:
         """answers: one for each dataset index, every one once."""
+
+
+@runtime_checkable
+class HasAnswerShape(Protocol):
+    """A metric that can tell by the shape of an answer that it is nothing to be scored."""
+
+    def check_shape(self, shape: Sequence[int | None], /) -> None:
+        """A ValueError says what it takes instead. shape: of one answer; None where sizes differ."""
 
 
 class Quantity(NamedTuple):

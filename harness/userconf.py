@@ -155,6 +155,16 @@ def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
     return "\n".join([*lines, ""])
 
 
+def value(text: str, model: str, scenario: str, key: str) -> str | None:
+    """What LoadGen takes from the file, by its precedence; None where no line says it."""
+    found = {
+        (match[1], match[2]): match[3]
+        for match in re.finditer(rf"^\s*([^\s#]+)\.(\w+|\*)\.{key} += +(\S+)", text, re.MULTILINE)
+    }
+    places = ((model, scenario), ("*", scenario), (model, "*"), ("*", "*"))
+    return next((found[place] for place in places if place in found), None)
+
+
 def copy_audit(path: Path, outdir: Path) -> str:
     """Beside the logs it makes, so that they say what they are of; returns where it lies."""
     copy = outdir.absolute() / "audit.config"

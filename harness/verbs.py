@@ -4,18 +4,14 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from harness.console import show
 from harness.errors import ConfigError
+from harness.options import Parser
 
 if TYPE_CHECKING:
     from harness.analysis.compare_report import Limit
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 def compare(arguments: list[str]) -> int:

@@ -109,13 +109,7 @@ def warm_up(
     all sizes; then each alone again until latency is flat.
     """
     start = time.monotonic()
-    first_ns, placed = [], []
-    for each in answerers:
-        with running_on(each.cpus):
-            threads = ComputingThreads()
-            first_ns.append(each.time_ns(batches[0]))
-            each.answer(batches[-1])
-            placed.append(threads.placed(each.cpus) if each.cpus else Placed(None, None))
+    firsts = [_first(each, batches) for each in answerers]
     skipped = _cover(answerers, batches[1:-1])
     known = probes([len(b) for b in batches])
     probed = [b for b in batches if len(b) in known]
@@ -126,12 +120,31 @@ def warm_up(
         first=rows[0],
         answer_bytes=answer_bytes,
         slowest_ns=max(slowest_ns for slowest_ns, _ in rounds),
-        first_ns=first_ns,
-        placed=placed,
+        first_ns=[ns for ns, _ in firsts],
+        placed=[placed for _, placed in firsts],
         skipped=skipped,
         flat=all(flat for _, flat in rounds),
         seconds=time.monotonic() - start,
     )
+
+
+def _first(each: Answerer, batches: Sequence[list[int]]) -> tuple[int, Placed]:
+    """ns of the first batch, and where the threads were that computed it and the largest.
+
+    On a thread of the instance's own, as in the run: OpenMP has a set of threads for each thread
+    that calls it, and one set for all instances would look as if it were not pinned.
+    """
+    found: list[tuple[int, Placed]] = []
+
+    def answer(_: int) -> None:
+        threads = ComputingThreads()
+        first_ns = each.time_ns(batches[0])
+        each.answer(batches[-1])
+        placed = threads.placed(each.cpus) if each.cpus else Placed(None, None)
+        found.append((first_ns, placed))
+
+    at_once([each], answer)
+    return found[0]
 
 
 def _look(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:
@@ -160,7 +173,7 @@ def _cover(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> int:
             answerers[i].answer(batch)
             done[i] += 1
 
-    _together(answerers, cover)
+    at_once(answerers, cover)
     return len(batches) - min(done)
 
 
@@ -209,7 +222,7 @@ def calibrate_rate(
     def work(i: int) -> None:
         counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
 
-    _together(answerers, work)
+    at_once(answerers, work)
     seconds = time.monotonic() - start
     return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
 
@@ -230,12 +243,12 @@ def measure_curve(
         while not found[i] or time.monotonic() < deadline:
             found[i].append([answerers[i].time_ns(batch) for batch in batches])
 
-    _together(answerers, work)
+    at_once(answerers, work)
     times = np.percentile(np.concatenate(found), CURVE_PERCENT, axis=0)
     return [(len(batch), int(ns)) for batch, ns in zip(batches, times, strict=True)]
 
 
-def _together(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
+def at_once(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
     """work(i) for every instance at the same time, each on its processors; the first error."""
     errors: list[BaseException] = []
 

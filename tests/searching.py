@@ -63,6 +63,7 @@ class System:
         quiet: bool = True,
         shown: object = None,
         most_late: Callable[[LoadPlan], int] | None = None,
+        probe_s: float = 0.0,
     ) -> Finished:
         self.configs.append(config)
         end = self.broken.get(len(self.configs))
@@ -71,6 +72,7 @@ class System:
         if end is not None:
             return self._left(config, [end[0]], 0, end[1])
         load = config.samples_per_query if config.scenario == "multi-stream" else config.target_qps
+        load = load or config.concurrency
         if load is None or load <= self.peak:
             return self._left(config, [], 0, 0)
         if most_late is not None and load > 1.5 * self.peak:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from harness.logs import ACCURACY, DETAIL, SUMMARY
+from tests.power_mutations import POWER as SESSIONS
 from tests.submission_trees import (
     CLOSED,
     OPEN,
@@ -418,6 +419,7 @@ AUDITS = {
     ),
 }
 POWER = {
+    **SESSIONS,
     "empty power": ("power-files", put(f"{SERVER}/performance/power/notes.txt", "x")),
     "ranging alone": ("power-files", put(f"{SERVER}/performance/ranging/spl.txt", "x")),
 }

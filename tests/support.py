@@ -39,7 +39,6 @@ ENDED: Mapping[str, Any] = {
         "rss_peak_bytes": 2 * 10**8,
     },
     "failed_samples": 0,
-    "failed_batches": 0,
     "first_failure": "",
     "close_error": "",
 }

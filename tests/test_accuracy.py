@@ -1,5 +1,8 @@
 """From LoadGen's accuracy log and the labels to one score; what is short or wrong is no score."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,6 +75,22 @@ def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: 
     assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
     with pytest.raises(ValueError, match="no answer is a label: top1 needs one"):
         Top1(dtype).score([Answer(0, payload)], {0: label})
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [([2, 2], "2 x 2"), ([None], r"\?"), ([1, 1], "1 x 1"), ([None, 3], r"\? x 3")],
+)
+def test_a_class_for_each_pixel_is_no_list_of_labels(
+    shape: list[int | None], told: str, tmp_path: Path
+) -> None:
+    """Where the classes of an image's pixels all differed, its first one was scored."""
+    answer = np.arange(4).tobytes().hex()
+    (tmp_path / ACCURACY).write_text(json.dumps([{"seq_id": 0, "qsl_idx": 0, "data": answer}]))
+    with pytest.raises(ValueError, match=rf"top1 needs one label .*, these are {told} numbers:"):
+        compute(tmp_path, "top1", "int64", {0: 0}, shape)
+    for good in ([4], None):  # topk's, and of a harness that did not tell it
+        assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
 
 
 def test_labels_that_are_texts_are_no_zero_percent() -> None:

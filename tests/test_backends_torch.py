@@ -148,3 +148,31 @@ def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
         f"{path}: a TorchScript file does not say the shapes of its inputs: give a manifest that "
         "declares image, or export the model as .pt2"
     )
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None:
+    from harness.manifest import MODELS_DIR, load_model
+
+    model = load_model("digits")
+    setup = BackendSetup(
+        model=MODELS_DIR / "digits.pt",
+        model_name="digits",
+        inputs=model.inputs,
+        options={"precision": precision},
+    )
+    images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+    with registry.load("backend", "torch")(setup) as backend:
+        found = backend.infer(Batch(range(4), {"image": images}))
+        told = {"f32": ["float32"], "bf16": "bfloat16", "f16": "float16"}[precision]
+        assert backend.describe()["precision"] == told
+        assert sum(np.prod(s) for s, _ in backend.weight_shapes() if len(s) > 1) == 71_568
+        assert {kind for _, kind in backend.weight_shapes()} == {"float32"}  # of the file
+    assert found.dtype == np.float32
+    whole = registry.load("backend", "torch")(
+        BackendSetup(model=MODELS_DIR / "digits.pt", model_name="digits", inputs=model.inputs)
+    )
+    with whole as backend:
+        right = backend.infer(Batch(range(4), {"image": images}))
+    apart = np.abs(found - right).max()
+    assert apart == 0 if precision == "f32" else 0 < apart < 0.5

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from harness.cli import main
+from harness.power import PowerLog
+from harness.types import PowerSource
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
@@ -20,6 +22,7 @@ NOTHING_LOADED = json.dumps(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("check") / "run"
     arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
+    arguments += ["--slo", "p99=5s"]  # a verdict that no busy machine changes
     assert main([*arguments, "--out", str(out), "--quiet"]) == 0
     return out
 
@@ -140,6 +143,29 @@ def test_a_broken_file_is_one_line(
     said = capsys.readouterr().err
     assert said.startswith("harness: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("host.csv", "wall_ns,cpu_user_s\n12,much\n"),
+        ("host.csv", "cpu_user_s\n3\n"),
+        ("host.csv", "wall_ns\n1,2,3\n"),
+        ("power.csv", "wall_ns,source,joules,watts\n1,x,,\n"),
+        ("power.csv", "wall_ns\n1\n"),
+        ("power.csv", "\xff"),
+    ],
+)
+def test_a_broken_table_of_samples_is_named(
+    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was findings.json that was named."""
+    power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
+    edit(run / "findings.json", lambda said: said.update(power=power))
+    (run / "power.csv").touch()
+    (run / name).write_bytes(content.encode("latin-1"))
+    assert main(["check", str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not what a run writes: ")
 
 
 def test_a_folder_that_is_no_run_is_one_line(

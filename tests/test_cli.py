@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness import __version__, database
-from harness.cli import main, run_parser
+from harness.cli import main
+from harness.command_line import run_parser
 from harness.config import RunConfig
 from harness.parse import Slo
 from harness.units import NS_PER_MS, NS_PER_S

@@ -12,8 +12,8 @@ import yaml
 
 from harness.analysis import spread
 from harness.analysis.agreement import agreement
-from harness.analysis.compare import MIXED, SAME, WORSE, compare
-from harness.analysis.compare_report import parse_limit
+from harness.analysis.compare import MIXED, SAME, WORSE, Comparison, compare
+from harness.analysis.compare_report import lines, parse_limit
 from harness.analysis.finished import FinishedRun, Number, side
 from harness.cli import main
 from harness.errors import ConfigError
@@ -103,6 +103,7 @@ def a_run(name: str, *, doubts: tuple[str, ...] = (), **changed: float) -> Finis
         "reasons": [],
         "doubts": [{"code": code, "text": ""} for code in doubts],
         "scenario": "server",
+        "backend": "ort",
         "slo": "p99=50ms",
         "model": "digits",
         "dataset": "digits",
@@ -155,6 +156,31 @@ def test_runs_that_differ_by_themselves_are_no_difference() -> None:
     found = compare(ours, [a_run("b0", p99=1400), a_run("b1", p99=2800)])
     assert next(c for c in found.changes if c.name == "p99").verdict == SAME
     assert found.noise.startswith("measured")
+    assert noise_line(found) == (
+        "measured, from several runs a side: a change of less than 2 % is no difference"
+    )
+
+
+def noise_line(found: Comparison) -> str:
+    (line,) = (x for x in lines(found, []) if x.startswith("noise"))
+    return line.removeprefix("noise").strip()
+
+
+@pytest.mark.parametrize(
+    ("sides", "doubts", "line"),
+    [
+        ((1, 1), (), "of a calm machine, because one run a side cannot tell it (three a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
+        ((2, 1), ("steal",), "of a busy machine, because two runs of one side cannot tell it (three a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
+    ],
+)  # fmt: skip
+def test_the_noise_is_told_in_words(
+    sides: tuple[int, int], doubts: tuple[str, ...], line: str
+) -> None:
+    ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
+    assert noise_line(compare(ours, theirs)) == f"assumed {line} is no difference"
+    assert noise_line(compare(ours, theirs, 0.03)) == (
+        "as given: a change of less than 3 % is no difference"
+    )
 
 
 def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
@@ -360,6 +386,20 @@ def test_a_broken_result_is_one_line(
     (other / "result.json").write_text(content)
     assert main(["compare", str(runs / "fast"), str(other)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
+def test_a_scenario_that_nobody_knows_is_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, sides: int
+) -> None:
+    """It was a KeyError where every side has it."""
+    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
+    changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
+    (other / "result.json").write_text(json.dumps(changed))
+    assert main([verb, *[str(other)] * sides]) == 2
+    assert capsys.readouterr().err == (
+        f"harness: {other}/result.json has no usable scenario ('tea-break'): `check` says more\n"
+    )
 
 
 def _answered(folder: Path, rows: Any) -> Path:

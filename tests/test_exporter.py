@@ -25,6 +25,7 @@ from harness.hostlog import HostLog
 from harness.machine_series import HostSeries, PowerSeries
 from harness.parse import Endpoint, Slo, parse_endpoint
 from harness.power import PowerLog
+from harness.series import RUN_LABELS
 from harness.tally import EDGES_NS, Histogram, Tally
 from harness.watch import Watcher
 from tests.faults.command import ROOT, result, start
@@ -301,6 +302,20 @@ def test_other_paths_are_not_found() -> None:
         with pytest.raises(urllib.error.HTTPError, match="404"):
             fetch(url.replace("/metrics", "/config.yaml"))
         assert fetch(url.replace("/metrics", "/")) == ""
+
+
+def test_head_is_get_without_the_page() -> None:
+    with serving(config(metrics=FREE)) as (endpoint, url):
+        endpoint.exporter.describe_run(dict.fromkeys(RUN_LABELS, "x"), {"version": "1"})
+        page = fetch(url)
+        wanted = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(wanted, timeout=5) as reply:
+            assert reply.status == 200
+            assert reply.read() == b""
+            assert int(reply.headers["Content-Length"]) == len(page.encode())
+        wanted = urllib.request.Request(url + "x", method="HEAD")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(wanted, timeout=5)
 
 
 def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> None:

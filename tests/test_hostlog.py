@@ -1,6 +1,7 @@
 """The machine once a second: fake trees in the kernel's format, and what is judged from them."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +95,44 @@ def test_this_process_is_read_from_the_real_proc() -> None:
     (row,) = reader.log.rows
     assert row["measured_rss_bytes"] > 10**7
     assert row["measured_cpu_s"] > 0
+
+
+STAT = "1 (python) S " + "0 " * 20 + "100"
+
+
+def test_switches_of_threads_that_ended_still_count(tmp_path: Path) -> None:
+    """The kernel forgets them, and the sum fell."""
+    process = tmp_path / "proc/1"
+
+    def says(thread: int, voluntary: int, involuntary: int) -> None:
+        task = process / f"task/{thread}"
+        task.mkdir(parents=True, exist_ok=True)
+        (task / "status").write_text(
+            f"Name:\tpython\nvoluntary_ctxt_switches:\t{voluntary}\n"
+            f"nonvoluntary_ctxt_switches:\t{involuntary}\n"
+        )
+
+    reader = HostReader(tmp_path)
+    reader.pid = 1
+    says(1, 10, 1)
+    (process / "stat").write_text(STAT)
+    says(2, 100, 5)
+    reader.look()
+    shutil.rmtree(process / "task/2")
+    says(1, 12, 1)
+    reader.look()
+    says(2, 3, 0)  # another thread that got the number
+    reader.look()
+    shutil.copytree(process, tmp_path / "proc/9")
+    reader.pid = 9  # the accuracy run's
+    reader.look()
+    names = ("measured_voluntary_switches", "measured_involuntary_switches")
+    assert [tuple(row[n] for n in names) for row in reader.log.rows] == [
+        (110, 6),
+        (112, 6),
+        (115, 6),
+        (15, 1),
+    ]
 
 
 def test_rows_come_back_from_their_file(tmp_path: Path) -> None:

@@ -210,6 +210,20 @@ def test_coco_labels_hold_all_that_an_map_needs(tmp_path: Path) -> None:
     assert rows(made, [2, 0]).shape == (2, 3, 16, 16)
 
 
+def test_an_image_of_another_size_than_its_annotations_say_is_refused(tmp_path: Path) -> None:
+    folder = coco(tmp_path)
+    asked = setup(folder, cache_dir=tmp_path / "cache")
+    rows(CocoDataset(asked), [0, 1, 2])
+    path = folder / "annotations/instances_val2017.json"
+    path.write_text(
+        path.read_text().replace('"height": 60, "width": 80}]', '"height": 80, "width": 60}]')
+    )
+    (line,) = refusal(lambda: CocoDataset(asked).load([0, 1, 2]))
+    image = folder / "val2017/000000000632.jpg"
+    assert line == f"{image} is 80 x 60 pixels, 60 x 80 in {path}: boxes of another image"
+    assert list(CocoDataset(asked).faults()) == [line]
+
+
 def test_boxes_in_a_padded_input_are_scored_where_the_image_lies(tmp_path: Path) -> None:
     """60 x 80 into 16 x 16: rows 2 to 13 are the image's."""
     steps = (step("resize", size=(16, 16), keep="pad"), *STEPS[1:])

@@ -132,11 +132,13 @@ def test_the_table_shows_them_and_a_dash_where_nothing_is_known() -> None:
     assert re.search(r"p99 +1\.00 ms to - +900 us to 2\.00 ms +-$", text, re.MULTILINE)
 
 
-@given(st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12))
+@given(st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=12))
 def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list[float]) -> None:
     found = spread.over_runs(values)
     assert found is not None
-    mean, low, high = found
+    mean, interval = found
+    assert interval is not None
+    low, high = interval
     assert low * (1 - 1e-9) <= mean <= high * (1 + 1e-9)
     assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
 
@@ -145,8 +147,17 @@ def test_the_interval_over_runs_is_students() -> None:
     """Logs 0, 1, 2: mean 1, deviation 1, t(2) 4.303."""
     found = spread.over_runs([1.0, np.e, np.e**2])
     assert found is not None
-    mean, low, high = np.log(found)
+    assert found[1] is not None
+    mean, low, high = np.log([found[0], *found[1]])
     assert (mean, high - mean) == pytest.approx((1.0, 4.303 / 3**0.5))
     assert high - mean == pytest.approx(mean - low)
-    assert spread.over_runs([5.0]) is None
-    assert spread.over_runs([0.0, 1.0]) is None
+    assert spread.over_runs([0.0, 1.0, 2.0]) is None
+    assert spread.over_runs([]) is None
+
+
+def test_one_degree_of_freedom_has_no_interval() -> None:
+    """Rates of 1,000/s and 1,100/s were between 572/s and 1,922/s."""
+    mean, interval = spread.over_runs([4.0, 9.0]) or (0.0, (0.0, 0.0))
+    assert mean == pytest.approx(6.0)
+    assert interval is None
+    assert spread.between_runs([1.0, 2.0], [1.5]) is None

@@ -19,9 +19,8 @@ PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
 PACKAGES = ("models", "analysis", "meters", "submit")  # the folders in harness/ that are not links
 
 COMPOSITION = {
-    *("harness.__main__", "harness.cli", "harness.run", "harness.runs"),
-    *("harness.search_verbs", "harness.submit.command", "harness.verbs"),
-    "harness.analysis.advise",
+    *("harness.__main__", "harness.cli", "harness.run", "harness.runs", "harness.verbs"),
+    *("harness.search_commands", "harness.search_verbs", "harness.submit.command"),
 }
 NOUNS = {
     f"harness.{noun}"

@@ -110,4 +110,4 @@ def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     for name in light.LIGHT:
         assert f"light/{name} " in shown
         assert f"light/{name}" in named_models()
-    assert shown.count("with random weights") == len(light.LIGHT)
+    assert shown.count("with random weights, from the onnx package") == len(light.LIGHT)

@@ -121,7 +121,7 @@ def test_a_path_that_leaves_the_folder_is_refused(
         ({"accuracy": {"metric": "top1", "target": 1, "unit": "%"}}, "unknown field 'accuracy.unit'"),
         ({"inputs": [{"name": "x", "shape": [1]}]}, "field 'inputs.0.dtype' is missing"),
         ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms"),
-        ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$'"),
+        ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
         ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
         ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
         (
@@ -131,15 +131,15 @@ def test_a_path_that_leaves_the_folder_is_refused(
             },
             "field 'outputs.0.postprocess': boxes.side is 640, the input 'x' is 3x512x512: its sides must be that long",
         ),
-        ({"max_batch": 0}, "field 'max_batch': Input should be greater than or equal to 1"),
-        ({"version": 1.0}, "field 'version': Input should be a valid string"),
+        ({"max_batch": 0}, "field 'max_batch': Input should be greater than or equal to 1, not 0"),
+        ({"version": 1.0}, "field 'version': Input should be a valid string, not 1.0"),
         (
             {"files": {"onnx": {"path": "m.onnx", "sha256": "ABC"}}},
-            "field 'files.onnx.sha256': String should match pattern '^[0-9a-f]{64}$'",
+            "field 'files.onnx.sha256': String should match pattern '^[0-9a-f]{64}$', not 'ABC'",
         ),
         ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
         ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
-        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'table' or 'none'"),
+        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'table' or 'none', not 'chess'"),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named(
@@ -293,3 +293,37 @@ def test_steps_that_make_no_input_are_refused(
     given = {"name": "x", "dtype": "float32", "shape": ["n", 4], "preprocess": steps}
     (line,) = refusal(parse_manifest, {**content, "inputs": [given]}, "m.yaml")
     assert told in line
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("performance_count", "5", "field 'performance_count': Input should be a valid integer, not '5'"),
+        ("max_batch", True, "field 'max_batch': Input should be a valid integer, not True"),
+        ("inputs", 5, "field 'inputs': Input should be a list, not 5"),
+        ("accuracy", {"metric": "top1", "target": "75"}, "field 'accuracy.target': Input should be a valid number, not '75'"),
+        ("accuracy", {"metric": "top1", "target": True}, "field 'accuracy.target': Input should be a valid number, not True"),
+        ("outputs", [{"name": "y", "postprocess": {"topk": {"k": True}}}], "field 'outputs.0.postprocess': topk.k: Input should be a valid integer, not True"),
+        ("outputs", [{"name": "y", "postprocess": {"shift": {"by": "1"}}}], "field 'outputs.0.postprocess': shift.by: Input should be a valid integer, not '1'"),
+    ],
+)  # fmt: skip
+def test_words_are_no_numbers(field: str, value: object, line: str) -> None:
+    """`yes` was 1, and "5" was 5."""
+    content = load_yaml(MODELS_DIR / "digits.yaml")
+    assert isinstance(content, dict)
+    with pytest.raises(ConfigError) as told:
+        parse_manifest({**content, field: value}, "m.yaml")
+    assert str(told.value) == f"m.yaml: {line}"
+
+
+def test_ten_thousand_problems_are_twenty_lines_and_a_count() -> None:
+    content = load_yaml(MODELS_DIR / "digits.yaml")
+    assert isinstance(content, dict)
+    with pytest.raises(ConfigError) as told:
+        parse_manifest(content | {f"x{i}": i for i in range(10_000)}, "m.yaml")
+    lines = str(told.value).splitlines()
+    assert lines[0] == "m.yaml: unknown field 'x0'"
+    assert lines[20:] == ["and 9,980 more problems like these"]
+    steps = [{"name": "y", "postprocess": {"topk": {f"x{i}": i for i in range(10_000)}}}]
+    with pytest.raises(ConfigError, match=r"; and 9,995 more$"):
+        parse_manifest({**content, "outputs": steps}, "m.yaml")

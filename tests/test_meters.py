@@ -1,5 +1,6 @@
 """Each meter against what it reads: fake trees in the kernel's format, scripted programs."""
 
+import importlib.util
 import os
 import sys
 import time
@@ -9,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from harness import sampler as sampler_module
+from harness.cli import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.meters import hwmon as hwmon_module
 from harness.meters import rapl
@@ -20,6 +22,8 @@ from harness.meters.rapl import RaplMeter
 from harness.power import PowerLog
 from harness.sampler import PowerSampler, availability
 from tests.power_trees import MAX_UJ, files, powercap
+
+NOWHERE = "/nowhere/powercap"
 
 
 def test_rapl_reads_every_zone_in_joules_and_says_what_it_covers(tmp_path: Path) -> None:
@@ -348,6 +352,31 @@ def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
         "meter 'rapl'",
         "--meter command=/nosuch/program",
     ]
+
+
+@pytest.mark.parametrize(
+    ("meters", "status", "told"),
+    [
+        ((f"rapl={NOWHERE}", "nosuch", "other", "nosuch"), 2, [f"meter 'rapl': {NOWHERE}", "no meter named 'nosuch'", "no meter named 'other'"]),
+        (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
+        (("nvml", f"rapl={NOWHERE}"), 3, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}"]),
+    ],
+)  # fmt: skip
+def test_wrong_names_missing_extras_and_silent_meters_are_told_together(
+    meters: tuple[str, ...],
+    status: int,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each kind of mistake hid the next one."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pynvml" else real(n))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    words = [word for meter in meters for word in ("--meter", meter)]
+    assert main(["--scenario", "offline", *words]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line, start in zip(lines, told, strict=True) if start not in line] == []
 
 
 def test_list_says_of_each_meter_whether_it_works_here() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness import registry
+from harness import performance, registry
 from harness.config import RunConfig
 from harness.manifest import load_model
 from harness.outcome import NOT_STORED, Findings, result
@@ -114,3 +114,22 @@ def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None
     assert result(found)["power_reason"].startswith("no meter was asked for")
     asked = replace(found, config=replace(found.config, meter=(("rapl", ""),)))
     assert result(asked)["power_reason"] == NOT_STORED
+
+
+@each_scenario
+def test_a_result_saved_again_finds_nothing_again(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a million queries was sorted and simulated four times, between its steps."""
+    found = findings(scenario, evidence(scenario))
+    first = result(found)
+    for name in ("latency_intervals", "summarise", "steady_state", "percentiles"):
+        monkeypatch.delattr(performance, name)
+    monkeypatch.delattr("harness.reference.report")
+    assert result(found) == first
+    found.ceiling_per_s = 1e6  # known at the end only
+    told = result(found)["reference"]
+    assert told == first["reference"] or told["null_backend_per_s"] == 1e6
+    found.performance = evidence(scenario)
+    with pytest.raises(NameError):  # another run's numbers are not this one's
+        result(found)

@@ -126,6 +126,27 @@ def test_samples_per_query_are_found_for_multi_stream(searched: Searched) -> Non
     assert all(isinstance(c.samples_per_query or 8, int) for c in system.configs)
 
 
+def test_the_most_in_flight_is_found_from_where_concurrency_begins(searched: Searched) -> None:
+    status, system = searched(System(300), *SERVER, "--concurrency", "20", "--duration", "2s")
+    assert status == 0
+    content = peak_json()
+    assert content["unit"] == "in flight"
+    assert 294 <= content["peak"] <= 300
+    first, second, *_ = system.configs
+    assert (first.concurrency, first.queries, first.target_qps) == (20, 4000, None)
+    assert second.concurrency == 40
+    assert max(c.queries or 0 for c in system.configs) >= 2 * 300 / 0.01
+
+
+def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    file = ("--write-user-conf", "user.conf")
+    assert main([*SERVER, "--concurrency", "4", *file]) == 2
+    assert "no load of MLPerf's" in capsys.readouterr().err
+    Path("a.csv").write_text("0\n1\n")
+    assert main([*SERVER, "--arrivals", "a.csv"]) == 2
+    assert "drop --arrivals" in capsys.readouterr().err
+
+
 def test_without_a_rate_that_passes_the_folder_stays_partial(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,7 +180,9 @@ def test_what_was_read_comes_back_from_its_files(tmp_path: Path) -> None:
         faults={POWER.name: "OSError: gone"},
     )
     log.write(tmp_path / "power.csv")
-    assert PowerLog.from_files(log.to_json(), tmp_path / "power.csv") == log
+    again = PowerLog.from_json(log.to_json())
+    again.read(tmp_path / "power.csv")
+    assert again == log
 
 
 def test_a_report_says_per_query_and_sample_and_what_is_missing() -> None:

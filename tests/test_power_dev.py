@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.submit.rounds import load_round
+from harness.submit.validate import validate
 from tests.ptd_stand_in import NTP_ADDRESS, ntp_server
 
 ROOT = Path(__file__).parent.parent
@@ -130,6 +133,13 @@ def test_a_session_of_power_dev_measures_the_run_and_its_checker_refuses_the_sta
     ]
     assert counts[0] == counts[1]
     assert main(["check", str(out)]) == 0
+    place = tmp_path / "tree/closed/LabOrg/results/box/resnet/SingleStream/performance"
+    shutil.copytree(performance, place)
+    found = {f.rule for f in validate(tmp_path / "tree", load_round()).findings}
+    assert {rule for rule in found if rule.startswith("power-")} == {
+        *("power-meter", "power-log", "power-session"),  # what its checker refuses, too
+        "power-files",  # the analyser's table and power settings
+    }
 
 
 @pytest.mark.usefixtures("clock")

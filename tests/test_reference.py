@@ -172,6 +172,14 @@ def test_what_a_server_run_lost_sums_to_its_tail() -> None:
     )
 
 
+def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.reference.LIMIT_QUERIES", 60)
+    done = completions(np.arange(100) * 1000, infer=130)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
+    assert line(found, None).startswith("p99 of the first 60 queries 130 ns, 1.3 x")
+
+
 def test_offline_is_held_against_the_bare_loop() -> None:
     done = completions(np.zeros(50, np.int64), infer=1_000_000)
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}

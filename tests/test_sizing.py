@@ -52,7 +52,6 @@ def loaded(total: int = 500, held: int = 500) -> Loaded:
         "dataset": {},
         "model_sha256": None,
         "model_bytes": 0,
-        "load_s": 0.0,
     }
     return Loaded(total_count=total, performance_count=held, **nothing)
 

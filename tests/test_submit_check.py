@@ -15,6 +15,7 @@ from harness.submit import tree as tree_module
 from harness.submit.findings import RULES, Finding
 from harness.submit.validate import Checked, validate
 from tests.submission_mutations import MUTATIONS, RUN, SERVER
+from tests.submission_power import session
 from tests.submission_trees import (
     CLOSED,
     OPEN,
@@ -50,6 +51,11 @@ def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
     assert rules(checked.findings) == []
     assert len(checked.results) == 6
     assert {f"{CLOSED}/Server", f"{OPEN}/Offline"} <= set(checked.results)
+
+
+def test_a_ptdaemon_session_that_keeps_the_rules_has_no_finding(tree: Path) -> None:
+    session(tree)
+    assert rules(validate(tree, ROUND).findings) == []
 
 
 def test_there_are_more_than_a_hundred_mutations() -> None:
@@ -255,6 +261,7 @@ def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixtur
         (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
         (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
         (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),
+        (["check", ".", "--raw", "nowhere"], "--raw nowhere is not a folder"),
     ],
 )
 def test_mistakes_in_the_command_are_one_line(

@@ -15,7 +15,8 @@ from harness.logs import ACCURACY, DETAIL
 from harness.submit.describe import read_answers_file, template
 from harness.submit.pack import Packed, pack
 from harness.submit.plan import plan
-from harness.submit.request import Request, write_request
+from harness.submit.request import Request
+from harness.submit.request_file import write_request
 from harness.submit.rules_accuracy import CUT
 from harness.submit.validate import validate
 from harness.submit.verify import PASS

@@ -16,7 +16,8 @@ from harness.cli import main
 from harness.errors import ConfigError
 from harness.submit import execute
 from harness.submit.plan import DONE, FAILED, MISSING, STALE, lines, plan, problems, write_audits
-from harness.submit.request import Request, read_request, write_request
+from harness.submit.request import Request
+from harness.submit.request_file import read_request, write_request
 from tests.submission_runs import CLOSED, make_run, make_runs, right_answers
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +118,7 @@ def test_a_broken_run_is_failed_and_not_an_error(content: str, tmp_path: Path) -
 def test_server_needs_a_rate(tmp_path: Path) -> None:
     request = replace(CLOSED, options={"model": "digits"})
     assert [p.partition(":")[0] for p in problems(request, plan(request, tmp_path))] == [
-        "Server needs --target-qps"
+        "Server needs the rate to prove"
     ]
     rehearsal = replace(request, rehearsal=True)
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
@@ -175,6 +176,28 @@ def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None
         read_request(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
+        ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
+        ("round: v6.1", "round: [v6.1]", "round must be text"),
+        ("folder: ''", "folder: 5", "folder must be text"),
+        ("backend: ort", "5: ort", "options must be named by text"),
+    ],
+)
+def test_a_changed_request_file_is_one_line(
+    before: str, after: str, told: str, tmp_path: Path
+) -> None:
+    write_request(tmp_path, CLOSED)
+    file = tmp_path / "request.yaml"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+    with pytest.raises(ConfigError, match=told):
+        read_request(tmp_path)
+
+
 def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,7 +228,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     (tmp_path / "hang-Offline-accuracy").touch()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from harness.submit import execute; from harness.submit.request import read_request\n"
+        "from harness.submit import execute; from harness.submit.request_file import read_request\n"
         f"from pathlib import Path; execute._BOOT = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
         "sys.exit(execute.execute(read_request(work), work))"
     )

@@ -218,3 +218,16 @@ def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
     assert [p["verdict"] for p in points] == ["VALID", "VALID", "INVALID"]
     for one in points:
         assert check(tmp_path / "swept" / one["folder"]) == []
+
+
+def test_the_table_again_from_stored_files_alone(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(System(250.0), *SERVER, "--rate", "100..300/3")
+    first = capsys.readouterr().out
+    monkeypatch.setattr("harness.search_verbs.measure", None)
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert capsys.readouterr().out == first
+    Path("swept/sweep.json").write_text("{}")
+    assert main(["sweep", "--from", "swept"]) == 2
+    assert capsys.readouterr().err == "harness: swept/sweep.json is not what a sweep writes\n"

@@ -66,6 +66,32 @@ def test_a_csv_is_rows_of_every_column_but_the_label(tmp_path: Path) -> None:
     assert [table.label(0), table.label(1)] == ["3", "cat"]
 
 
+@pytest.mark.parametrize("other", ["1", "1.0", "-9007199254740993"])
+def test_large_integers_keep_all_their_digits(other: str, tmp_path: Path) -> None:
+    """2^53 + 1 became 2^53."""
+    csv(tmp_path, f"a,b,label\n9007199254740993,{other},0\n9223372036854775807,-3e0,1\n")
+    table = CsvDataset(setup(tmp_path, TensorSpec("x", "int64", (None, 2))))
+    table.load([0, 1])
+    rows = table.batch([0, 1]).inputs["x"]
+    assert rows.tolist() == [
+        [2**53 + 1, int(float(other) if "." in other else other)],
+        [2**63 - 1, -3],
+    ]
+
+
+def test_an_integer_that_no_type_holds_is_refused_and_for_floats_it_is_one(tmp_path: Path) -> None:
+    path = csv(tmp_path, "a,label\n9223372036854775808,0\n1,1\n")
+    (line,) = refusal(CsvDataset, setup(path, TensorSpec("x", "int64", (None, 1))))
+    assert "is not int64, as input 'x' is" in line
+    table = CsvDataset(setup(path, TensorSpec("x", "float32", (None, 1))))
+    table.load([0, 1])
+    assert table.batch([0, 1]).inputs["x"].tolist() == [[2.0**63], [1.0]]
+    csv(tmp_path, "a,label\n9007199254740993,0\n1.5,1\n")
+    table = CsvDataset(setup(path, TensorSpec("x", "float32", (None, 1))))
+    table.load([1])
+    assert table.batch([1]).inputs["x"].tolist() == [[1.5]]
+
+
 def test_labels_of_a_column_are_of_one_kind(tmp_path: Path) -> None:
     """A transcript may be a number."""
     for column, wanted in (("3 1.5 7", [3, 1.5, 7]), ("3 007 cat", ["3", "007", "cat"])):

@@ -93,7 +93,7 @@ assert SETTLED is not None
 SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     (
         "a batch failed",
-        ended(failed_samples=8, failed_batches=1, first_failure="Traceback:\n  x\nValueError: y\n"),
+        ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"),
         "batch-failed",
         "performance run: 8 of 700 samples failed: ValueError: y",
     ),

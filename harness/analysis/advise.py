@@ -23,7 +23,7 @@ from harness.config import config_from
 from harness.console import say, show
 from harness.cores import available
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
-from harness.verbs import Parser
+from harness.options import Parser
 
 DERIVED = "advise.json"
 

@@ -72,7 +72,9 @@ class Change(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """refusals: why the sides must not be ranked; [] where they may. noise: where it is from."""
+    """refusals: why the sides must not be ranked; [] where they may. noise: where it is from.
+    margins: by kind of number, the share that counts as no difference.
+    """
 
     before: Sequence[FinishedRun]
     after: Sequence[FinishedRun]
@@ -81,6 +83,7 @@ class Comparison(NamedTuple):
     differences: Sequence[Difference]
     answers: Agreement | None
     noise: str
+    margins: Mapping[str, float]
     headline: Change | None
 
     @property
@@ -99,14 +102,7 @@ def compare(
 ) -> Comparison:
     """noise: a share that takes the place of what is assumed between single runs."""
     refused = list(comparable.refusals(before, after))
-    several = len(before) + len(after) > 2
-    busy = any(_machine_doubts(run) for run in (*before, *after))
-    assumed = dict(BUSY_NOISE if busy else CALM_NOISE)
-    told = f"assumed, of a {'busy' if busy else 'calm'} machine: one run a side"
-    if several:
-        assumed, told = dict.fromkeys(assumed, MEASURED_NOISE), "measured: several runs a side"
-    if noise is not None:
-        assumed, told = dict.fromkeys(assumed, noise), "as given"
+    assumed, told = _noise(before, after, noise)
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
     changes = [
         _change(
@@ -127,7 +123,26 @@ def compare(
         differences=list(comparable.differences(before, after)),
         answers=agreement(before[0].folder, after[0].folder),
         noise=told,
+        margins=assumed,
         headline=next((c for c in changes if c.name == wanted), None),
+    )
+
+
+def _noise(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], given: float | None
+) -> tuple[Mapping[str, float], str]:
+    """By kind of number, and where it is from."""
+    if given is not None:
+        return dict.fromkeys(CALM_NOISE, given), "as given"
+    runs = len(before) + len(after)
+    if runs - 2 >= spread.LEAST_FREEDOM:
+        return dict.fromkeys(CALM_NOISE, MEASURED_NOISE), "measured, from several runs a side"
+    busy = any(_machine_doubts(run) for run in (*before, *after))
+    machine = f"assumed of a {'busy' if busy else 'calm'} machine"
+    few = "one run a side" if runs == 2 else "two runs of one side"
+    return (
+        BUSY_NOISE if busy else CALM_NOISE,
+        f"{machine}, because {few} cannot tell it (three a side can)",
     )
 
 

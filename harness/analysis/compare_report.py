@@ -10,6 +10,13 @@ from harness.analysis.finished import FinishedRun
 from harness.errors import ConfigError, Regression, RunInvalid
 from harness.units import show_ns, show_rate, show_si
 
+_KINDS: Mapping[str, str] = {
+    "rate": "in rates",
+    "tail": "in p95 and above",
+    "body": "in other numbers",
+}
+"""Of numbers, as the line on noise names them."""
+
 
 class Limit(NamedTuple):
     """change: the largest that passes, a share of the first side, e.g. 0.05 or -0.03."""
@@ -206,7 +213,16 @@ def _answers(found: Comparison) -> str:
 
 
 def _margins(found: Comparison) -> str:
-    margins = {c.noise for c in found.changes if c.noise}
-    if not margins:
-        return ""
-    return f", {' or '.join(f'{m:.0%}' for m in sorted(margins))} by number"
+    """Of the numbers there are: what counts as no difference."""
+    kinds = [kind for kind in _KINDS if kind in found.margins]
+    shares = [found.margins[kind] for kind in kinds]
+    if len(set(shares)) == 1:
+        told = _margin(shares[0])
+    else:
+        told = ", ".join(f"{_margin(s)} {_KINDS[k]}" for k, s in zip(kinds, shares, strict=True))
+    return f": a change of less than {told} is no difference"
+
+
+def _margin(share: float) -> str:
+    """A doubling and more as a factor, as of changes."""
+    return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

@@ -69,7 +69,8 @@ class Node:
     after the declared ones come those that only the subgraphs of its attributes read.
 
     attributes: int, float, str, tuples of them; a tensor or subgraph is the SHA-256 of its bytes.
-    from_constants: all that it reads is known when the model is loaded, so runtimes fold it then.
+    from_constants: all that it needs is known when the model is loaded, so runtimes fold it then:
+    it reads constants only, or the shape of a tensor that has the same one in every run.
     """
 
     index: int
@@ -80,14 +81,17 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     from_constants: bool
+    proto: Any = field(repr=False)
+    """onnx.NodeProto, as it stands in the file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """path: of the file. nodes: in topological order, without `Constant` nodes: these are constants.
 
     tensors: by name, of every input, constant and output of a node whose type could be inferred.
-    constants: initializers and the values of `Constant` nodes. inputs, outputs: names, without
+    constants: initializers and the values of `Constant` nodes. values: of those constants that have
+    one, and of what is folded from them if it is of integers or truth values. inputs, outputs: names, without
     those inputs that have an initializer. sizes: what the symbolic dimensions were set to.
     opsets: domain -> version.
     """
@@ -96,6 +100,7 @@ class Graph:
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor]
     constants: Mapping[str, Constant]
+    values: Mapping[str, Array]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sizes: Mapping[str, int]
@@ -137,22 +142,31 @@ class Graph:
         }
         return json.dumps(described, separators=(",", ":"), default=str)
 
+    def digest(self, node: Node) -> str:
+        """Of the key, short enough for files."""
+        return hashlib.sha256(self.key(node).encode()).hexdigest()[:24]
+
     def _described(self, name: str) -> str:
         if not name:
             return ""
         kind = str(self.tensors.get(name, "?"))
-        constant = self.constants.get(name)
-        if constant is None:
-            return kind if name not in self._folded else f"constant {kind}"
-        if constant.value is None or constant.value.dtype.kind not in "biu":
+        if name not in self.constants and name not in self._folded:
+            return kind
+        value = self.values.get(name)
+        if value is None or value.dtype not in (np.int64, np.bool_):
             return f"constant {kind}"
-        if constant.value.size <= KEPT_ELEMENTS:
-            return f"constant {kind}={constant.value.tolist()}"
-        return f"constant {kind}={hashlib.sha256(constant.value.tobytes()).hexdigest()}"
+        if value.size <= KEPT_ELEMENTS:
+            return f"constant {kind}={value.tolist()}"
+        return f"constant {kind}={hashlib.sha256(value.tobytes()).hexdigest()}"
 
     @cached_property
     def _folded(self) -> frozenset[str]:
         return frozenset(n for node in self.nodes if node.from_constants for n in node.outputs)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all constants."""
+        return sum(constant.tensor.size_bytes or 0 for constant in self.constants.values())
 
     @cached_property
     def unique(self) -> Mapping[str, int]:

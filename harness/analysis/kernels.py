@@ -57,8 +57,8 @@ class Kernel:
 
     nodes: indices of the file's nodes that it stands for. inserted: it only changes a layout.
     start_ns, duration_ns: one entry a run; start_ns from the start of that run.
-    allocated_bytes: what it took from the allocator beyond what it gave back, of the last run;
-    None where ONNX Runtime does not say.
+    allocated_bytes: what it took from the allocator beyond what was given back, in the session's
+    first run: later ones get one block that was planned from it. None where that is not told.
     """
 
     name: str
@@ -78,20 +78,25 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Of the runtime's own spans. load_ns, initialise_ns: once. run_ns, execute_ns: one entry a run;
-    a run is the call inside the runtime, execute the part of it that runs the kernels.
+    """Of the runtime's own spans. load_ns, initialise_ns: once. The others: one entry a run; a run is
+    the call inside the runtime, execute the part of it that runs the kernels. run_start_ns: of the
+    profiler's clock.
     """
 
     load_ns: int
     initialise_ns: int
+    run_start_ns: tuple[int, ...]
     run_ns: tuple[int, ...]
     execute_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Of calls from Python, one entry a call. cpu_ns: of all threads of this process."""
+    """Of calls from Python, one entry a call. start_ns: of the monotonic clock. cpu_ns: of all threads
+    of this process.
+    """
 
+    start_ns: tuple[int, ...]
     wall_ns: tuple[int, ...]
     cpu_ns: tuple[int, ...]
 
@@ -176,7 +181,8 @@ def from_events(
     times: of the plain and of the profiled calls. A ConfigError where the profile is cut, or is not
     of this executed graph.
     """
-    found = [e for e in events if e["name"] == _RUN][-runs:]
+    every = [e for e in events if e["name"] == _RUN]
+    found = every[-runs:]
     if len(found) < runs:
         raise ConfigError(
             f"the profile has {len(found)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
@@ -184,15 +190,17 @@ def from_events(
         )
     origins = map_kernels(file, executed)
     table = [_matched(_inside(events, run), executed) for run in found]
-    peaks = [_number(e, "mem_in_use_peak") for row in table for e in row]
+    first = _matched(_inside(events, every[0]), executed)
+    peaks = [_number(e, "mem_in_use_peak") for row in (first, *table) for e in row]
     return OrtProfile(
         runtime=runtime,
         setup=setup,
-        kernels=tuple(_kernels(table, found, origins)),
+        kernels=tuple(_kernels(table, first, found, origins)),
         eliminated=origins.eliminated,
         session=Session(
             load_ns=_total_ns(e for e in events if e["name"].startswith("model_loading")),
             initialise_ns=_total_ns(e for e in events if e["name"] == "session_initialization"),
+            run_start_ns=tuple(run["ts"] * NS_PER_US for run in found),
             run_ns=tuple(run["dur"] * NS_PER_US for run in found),
             execute_ns=tuple(_execute_ns(events, run) for run in found),
         ),
@@ -251,9 +259,12 @@ def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
 
 
 def _kernels(
-    table: Sequence[Sequence[Event]], runs: Sequence[Event], origins: KernelMap
+    table: Sequence[Sequence[Event]],
+    first: Sequence[Event],
+    runs: Sequence[Event],
+    origins: KernelMap,
 ) -> Iterator[Kernel]:
-    """table: [run][node]."""
+    """table: [run][node]. first: of the session's first run."""
     for i, origin in enumerate(origins.origins):
         last = table[-1][i]
         args = last["args"]
@@ -268,7 +279,7 @@ def _kernels(
             activation_bytes=_number(last, "activation_size") or 0,
             parameter_bytes=_number(last, "parameter_size") or 0,
             output_bytes=_number(last, "output_size") or 0,
-            allocated_bytes=_number(last, "mem_requested_in_use_delta"),
+            allocated_bytes=_number(first[i], "mem_requested_in_use_delta"),
             start_ns=tuple(
                 (row[i]["ts"] - run["ts"]) * NS_PER_US for row, run in zip(table, runs, strict=True)
             ),

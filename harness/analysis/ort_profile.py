@@ -71,17 +71,19 @@ def profile(
 
 def interleaved(calls: Sequence[Callable[[], object]], runs: int) -> tuple[Times, ...]:
     """Each call `runs` times, the order turned round every time, so that drift hits all alike."""
-    wall: list[list[int]] = [[] for _ in calls]
-    cpu: list[list[int]] = [[] for _ in calls]
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in calls]
     order = list(range(len(calls)))
     for _ in range(runs):
         for i in order:
             cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
             calls[i]()
-            wall[i].append(time.perf_counter_ns() - begin_ns)
-            cpu[i].append(time.process_time_ns() - cpu_ns)
+            wall_ns = time.perf_counter_ns() - begin_ns
+            rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
         order.reverse()
-    return tuple(Times(wall_ns=tuple(w), cpu_ns=tuple(c)) for w, c in zip(wall, cpu, strict=True))
+    return tuple(
+        Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)
+        for start, wall, cpu in (zip(*row, strict=True) for row in rows)
+    )
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:

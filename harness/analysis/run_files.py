@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from harness import records, results
 from harness.errors import ConfigError
 from harness.manifest import load_yaml
+from harness.parse import SCENARIOS
 from harness.verdict import Evidence
 
 _NEEDED: Mapping[str, tuple[type, ...]] = {
@@ -70,6 +71,8 @@ def _check(result: Mapping[str, Any], path: Path) -> None:
     for name in ("reasons", "doubts"):
         if name not in wrong and not all(_is_reason(one) for one in result[name]):
             wrong.append(name)
+    if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
+        wrong.append(f"scenario ({result['scenario']!r:.60})")
     if wrong:
         raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
 

@@ -18,6 +18,14 @@ DRAWS = 1000
 LEVEL = 0.95
 """Of every interval."""
 
+LEAST_FREEDOM = 2
+"""Degrees of freedom of a spread that is told. One tells nothing: the interval of two runs' mean
+would reach nine times as far as they lie apart, to either side.
+"""
+
+LEAST_RUNS = LEAST_FREEDOM + 1
+"""Of one configuration, for an interval over them."""
+
 _SEED = 20_240_229  # the same files give the same intervals
 _GRID = 1024
 """Ranks that are told apart; half of them lie in the slowest hundredth of the samples."""
@@ -79,26 +87,30 @@ def interval(draws: Array) -> tuple[float, float]:
 def between_runs(before: Sequence[float], after: Sequence[float]) -> float | None:
     """Half the interval of mean(after) - mean(before), from how runs of one side differ.
 
-    None where neither side has two runs. The spread is pooled: both sides ran on this machine.
+    The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM.
     """
     freedom = len(before) + len(after) - 2
-    if freedom < 1:
+    if freedom < LEAST_FREEDOM:
         return None
     squares = sum(float(np.var(side)) * len(side) for side in (before, after))
     error = math.sqrt(squares / freedom * (1 / len(before) + 1 / len(after)))
     return _t(freedom) * error
 
 
-def over_runs(values: Sequence[float]) -> tuple[float, float, float] | None:
+def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
     """Geometric mean of runs of one configuration and the interval of that mean (Student's t of
-    the logarithms: noise multiplies). None with fewer than two, or one that is not above 0.
+    the logarithms: noise multiplies), None with fewer than LEAST_RUNS.
+
+    None at all without values, or with one that is not above 0.
     """
-    if len(values) < 2 or min(values) <= 0:
+    if not values or min(values) <= 0:
         return None
     logs = np.log(np.asarray(values, np.float64))
     mean = float(logs.mean())
+    if len(values) < LEAST_RUNS:
+        return math.exp(mean), None
     half = _t(len(values) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(values))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
 
 def _t(freedom: int) -> float:

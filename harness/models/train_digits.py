@@ -39,6 +39,7 @@ from harness.modelfiles import sha256_of
 
 SEED = 2026
 HELD_OUT = 500
+CALIBRATED_ON = 200
 EPOCHS, BATCH = 60, 64  # passes over the training images, images per step
 PEAK_LEARNING_RATE = 4e-3
 DROPOUT = 0.25
@@ -59,6 +60,7 @@ DETERMINISTIC_ENVIRONMENT = {
 FILES = (
     "datasets/digits.npz",  # the held-out images and their labels
     "harness/models/digits_weights.npz",  # see Weights
+    "datasets/digits_calibration.npz",  # the first CALIBRATED_ON training images, as the held-out
     # The same weights; a format's writer is in WRITERS under the same name.
     "harness/models/digits.onnx",
     "harness/models/digits.tflite",
@@ -333,8 +335,15 @@ def write_trained(root: Path) -> None:
     # Not compressed: the bytes do not depend on zlib, and numpy dates every member 1980-01-01.
     np.savez(root / FILES[0], images=split.test_images, labels=split.test_labels)
     np.savez(root / FILES[1], allow_pickle=False, **weights_of(network))
+    write_calibration(root, split)
     accuracy = top1(network, to_input(split.test_images), split.test_labels)
     print(f"top-1 on the {len(split.test_labels)} held-out images: {accuracy:.4f}")
+
+
+def write_calibration(root: Path, split: Split) -> None:
+    """Real images that are never scored: what quantisation takes its ranges from."""
+    some = slice(CALIBRATED_ON)
+    np.savez(root / FILES[2], images=split.train_images[some], labels=split.train_labels[some])
 
 
 def write_all(root: Path, *, formats_only: bool) -> None:
@@ -345,7 +354,7 @@ def write_all(root: Path, *, formats_only: bool) -> None:
         write_trained(root)
     with np.load(root / FILES[1], allow_pickle=False) as file:
         weights = dict(file)
-    for name in FILES[2:]:
+    for name in FILES[3:]:
         path = root / name
         WRITERS[path.name](path, weights)
     for name in FILES:

@@ -10,9 +10,9 @@ from typing import Any
 from harness.config import RunConfig
 from harness.console import say, show
 from harness.errors import ConfigError, RunInvalid
-from harness.options import add_options, option_key, visible_fields
+from harness.options import Parser, add_options, option_key, visible_fields
 from harness.submit.rounds import DEFAULT, known_rounds, load_round
-from harness.verbs import Parser
+from harness.submit.tree import is_folder
 
 ABOUT = """\
 usage: python -m harness submit VERB ...
@@ -25,7 +25,16 @@ usage: python -m harness submit VERB ...
 each has its own --help; docs/submit.md walks through them
 """
 WORK = "submission"
-REQUEST = ("division", "submitter", "system", "category", "benchmark", "folder", "scenarios")
+REQUEST = (
+    "division",
+    "submitter",
+    "system",
+    "category",
+    "benchmark",
+    "folder",
+    "scenarios",
+    "peak",
+)
 
 
 def submit(arguments: list[str]) -> int:
@@ -65,6 +74,10 @@ def _request_parser(verb: str, about: str) -> Parser:
         ("benchmark", "of the round, e.g. resnet"),
         ("folder", "open: what the model is called (default: the benchmark's name)"),
         ("scenarios", "SingleStream,Offline,... (default: those the category requires)"),
+        (
+            "peak",
+            "Server's rate from what `peak` found: its folder (or --target-qps, --slo, --user-conf)",
+        ),
     ):
         group.add_argument(f"--{name}", metavar="NAME", help=about_it)
     _add_round(parser, None)
@@ -80,7 +93,8 @@ def _request_parser(verb: str, about: str) -> Parser:
 
 def _request(options: argparse.Namespace) -> Any:
     """The request of WORK; the one of the command line is kept there, where there is none."""
-    from harness.submit.request import FILE, given_request, read_request, write_request
+    from harness.submit.request import FILE
+    from harness.submit.request_file import given_request, read_request, write_request
 
     values, work = vars(options), Path(options.work).expanduser()
     keys = {option_key(f) for f in visible_fields(RunConfig)}
@@ -103,17 +117,19 @@ def plan(arguments: Sequence[str]) -> int:
 
     request, work = _request(options), Path(options.work).expanduser()
     rows = planning.plan(request, work)
-    show("\n".join(planning.lines(rows)))
+    search = planning.search(request, work)
+    show("\n".join(planning.lines([search, *rows] if search else rows)))
     say("\n".join(planning.problems(request, rows)))
     return 0
 
 
 def run(arguments: Sequence[str]) -> int:
     parser = _request_parser("run", "Makes the runs that are missing, stale or failed.")
+    parser.add_argument("--only", metavar="SCENARIO", help="the runs of this scenario")
     options = parser.parse_args(arguments)
     from harness.submit.execute import execute
 
-    return execute(_request(options), Path(options.work).expanduser())
+    return execute(_request(options), Path(options.work).expanduser(), options.only)
 
 
 def pack(arguments: Sequence[str]) -> int:
@@ -194,6 +210,8 @@ def _check(
     from harness.submit import official as theirs
     from harness.submit.validate import validate
 
+    if raw is not None and not is_folder(raw):
+        raise ConfigError(f"--raw {raw} is not a folder: `submit pack` leaves one beside the tree")
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
     outcomes = theirs.run_checkers(official, tree, rules.name, only) if official else []

@@ -17,14 +17,15 @@ from harness.console import say
 from harness.errors import ConfigError, RunInvalid
 from harness.results import write_yaml
 from harness.signals import Stopped, stoppable
+from harness.submit.attempts import ASKED, RUNS
 from harness.submit.plan import (
-    ASKED,
     DONE,
     PERFORMANCE,
-    RUNS,
+    SEARCH,
     PlannedRun,
     plan,
     problems,
+    search,
     show_s,
     write_audits,
 )
@@ -39,10 +40,15 @@ STOP_LIMIT_S = 60.0
 INTERRUPT_EXIT = 128
 
 
-def execute(request: Request, work: Path) -> int:
-    """All that is not done; returns the exit status: 0 once every run is done, 4 where one failed."""
+def execute(request: Request, work: Path, only: str | None = None) -> int:
+    """All that is not done; returns the exit status: 0 once every run is done, 4 where one failed.
+
+    only: the runs of this scenario.
+    """
+    if only is not None and only not in request.wanted_scenarios:
+        raise ConfigError(f"--only {only}: choose from {', '.join(request.wanted_scenarios)}")
     write_audits(request, work)
-    rows = plan(request, work)
+    rows = _rows(request, work, only)
     found = list(problems(request, rows))
     if found:
         raise ConfigError("\n".join(found))
@@ -50,9 +56,12 @@ def execute(request: Request, work: Path) -> int:
     say(f"{done} of {len(rows)} runs are done, {len(rows) - done} to make")
     with stoppable() as stopping:
         try:
+            with stopping.allowed():
+                has_rate = only not in (None, "Server") or _rate_found(request, work, rows)
             for number in range(len(rows)):
-                rows = plan(request, work)  # a new performance run makes its audits stale
-                if _is_due(request, rows, rows[number]):
+                rows = _rows(request, work, only)  # a new performance run makes its audits stale
+                possible = has_rate or rows[number].scenario != "Server"
+                if possible and _is_due(request, rows, rows[number]):
                     with stopping.allowed():
                         _run(
                             rows[number],
@@ -63,10 +72,26 @@ def execute(request: Request, work: Path) -> int:
         except Stopped as e:
             say("stopped: `submit run` again goes on with what is missing")
             return INTERRUPT_EXIT + e.signum
-    left = [row for row in plan(request, work) if row.state != DONE]
+    left = [row for row in _rows(request, work, only) if row.state != DONE]
     for row in left:
         say(f"{row.name} {row.state}: {row.why}")
     return RunInvalid.exit_status if left else 0
+
+
+def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
+    return [row for row in plan(request, work) if only in (None, row.scenario)]
+
+
+def _rate_found(request: Request, work: Path, rows: Sequence[PlannedRun]) -> bool:
+    """True, too, where no search is asked for; else it is made, unless an earlier one has found it."""
+    row = search(request, work)
+    if row is not None and row.state != DONE:
+        _run(row, work, "first", _left_s(rows, -1))
+        row = search(request, work)
+    if row is None or row.state == DONE:
+        return True
+    say(f"{row.name} found no rate, so Server is left out: see {work / RUNS / row.name}")
+    return False
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
@@ -95,6 +120,7 @@ def _run(row: PlannedRun, work: Path, which: str, after_s: float) -> None:
         write_yaml(asked, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
             words = ["--config", str(asked), "--out", str(folder / f"attempt-{number}")]
+            words = [SEARCH, *words] if row.kind == SEARCH else words
             process = subprocess.Popen(
                 [
                     sys.executable,
@@ -105,6 +131,7 @@ def _run(row: PlannedRun, work: Path, which: str, after_s: float) -> None:
                     *words,
                     "--quiet",
                     "--no-metrics",
+                    *(["--no-report"] if row.config.no_report else []),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -39,6 +39,7 @@ _AGAIN = "run it again with `submit run`, and pack the new run"
 _PACK = "let `submit pack` write the folder, or add it by hand"
 _LAYOUT = "move it out of the tree, or name it as the round's layout does"
 _SYSTEM = "correct the file, or the --describe file and pack again"
+_SESSION = "measure again with power-dev's client and server"
 _TRUNCATE = "pack again from the raw logs: truncation and hash are made together"
 
 RULES: Mapping[str, Rule] = {
@@ -119,5 +120,12 @@ RULES: Mapping[str, Rule] = {
     "power-files": Rule(
         "copy exactly what the PTDaemon session wrote, or remove performance/power"
     ),
+    "power-session": Rule(f"client.json and server.json must be of one session: {_SESSION}"),
+    "power-sources": Rule(f"use an unchanged checkout of power-dev on both machines: {_SESSION}"),
+    "power-clock": Rule(f"let both clocks follow one NTP server, change nothing else: {_SESSION}"),
+    "power-hash": Rule("copy the session's files as they were: none may be changed afterwards"),
+    "power-meter": Rule(f"the round's PTDaemon and analysers only: {_SESSION}"),
+    "power-log": Rule(f"mend what PTDaemon complains of, its ranges and wiring first: {_SESSION}"),
+    "power-samples": Rule(f"spl.txt must cover the run, under the same load twice: {_SESSION}"),
 }
 """docs/submit.md explains each, and a test keeps the two the same."""

@@ -9,10 +9,11 @@ from harness.errors import ConfigError
 from harness.manifest import load_yaml
 from harness.results import CONFIG, RESULT, read_json
 from harness.stats import queries_needed
+from harness.submit import rate
+from harness.submit.attempts import asked_file, attempts
 from harness.submit.request import Request
 
-PERFORMANCE, ACCURACY = "performance", "accuracy"
-RUNS, ASKED = "runs", "asked.yaml"
+PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 START_S = 5.0
 """Load, noise floor and calibration of a small model; a large one takes longer."""
@@ -20,12 +21,15 @@ START_S = 5.0
 OFFLINE_FACTOR = 1.1 * 1.3
 """LoadGen's margin and ours: by how much an Offline run is longer than the least."""
 
+MOST_RUNS, PROBE_S = 12, 3.0
+"""Of a search (harness/peak.py); most end earlier."""
+
 _SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
 """What all runs of a result must share."""
 
 
 class PlannedRun(NamedTuple):
-    """kind: performance, accuracy, TEST01 or TEST04. folder: of its newest attempt, where done.
+    """kind: performance, accuracy, TEST01, TEST04 or peak. folder: of its newest attempt, where done.
 
     why: it is stale or failed. expected_s and queries: None where no calibration tells.
     """
@@ -47,17 +51,33 @@ class PlannedRun(NamedTuple):
 def plan(request: Request, work: Path) -> list[PlannedRun]:
     """In the order they are to be made: an audit needs its performance run."""
     rows: list[PlannedRun] = []
+    found_rate = _searched_rate(request, work)
     for scenario in request.wanted_scenarios:
         main: Mapping[str, Any] | None = None
         for kind in (PERFORMANCE, ACCURACY, *request.audits):
             audit = audit_file(work, kind) if kind in request.audits else None
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
-            config = request.run_config(scenario, mode, audit)
+            config = request.run_config(scenario, mode, audit, found_rate)
             row = PlannedRun(scenario, kind, config, MISSING)
             row, found = _judged(row, work, main)
             main = found if kind == PERFORMANCE else main
             rows.append(_timed(row, request, _calibration(rows, row, found)))
     return rows
+
+
+def search(request: Request, work: Path) -> PlannedRun | None:
+    """`peak` for Server's rate; None where nobody asks for it."""
+    if not request.searches:
+        return None
+    config = request.search_config()
+    state = MISSING if rate.searched(work, config) is None else DONE
+    half = MOST_RUNS / 2  # probes, and runs that confirm
+    expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
+    return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
+
+
+def _searched_rate(request: Request, work: Path) -> float | None:
+    return rate.searched(work, request.search_config()) if request.searches else None
 
 
 def audit_file(work: Path, audit: str) -> Path:
@@ -77,18 +97,6 @@ def write_audits(request: Request, work: Path) -> None:
             raise ConfigError(f"{audit_file(work, name)} cannot be written: {e.strerror}") from e
 
 
-def attempts(work: Path, name: str) -> list[Path]:
-    """All folders of a run, oldest first, those that did not end included."""
-    found = (work / RUNS / name).glob("attempt-*")
-    numbered = [(_number(p), p) for p in found if p.is_dir() and _number(p)]
-    return [path for _, path in sorted(numbered)]
-
-
-def _number(path: Path) -> int:
-    digits = path.name.removeprefix("attempt-").removesuffix(".partial")
-    return int(digits) if digits.isdecimal() else 0
-
-
 def _judged(
     row: PlannedRun, work: Path, main: Mapping[str, Any] | None
 ) -> tuple[PlannedRun, Mapping[str, Any] | None]:
@@ -99,7 +107,7 @@ def _judged(
     folder = made[-1]
     try:
         result = read_json(folder / RESULT)
-        asked = load_yaml(work / RUNS / row.name / f"{_number(folder)}-{ASKED}")
+        asked = load_yaml(asked_file(folder))
         settings = load_yaml(folder / CONFIG)
     except ConfigError as e:
         return row._replace(state=FAILED, why=str(e)), None
@@ -172,7 +180,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         return row._replace(expected_s=START_S + row.config.duration_ns / 1e9)
     least_s = request.rules.min_duration_ms / 1e3
     if row.scenario == "Server":
-        per_s = row.config.target_qps
+        per_s = row.config.target_qps or request.conf_rate
         if per_s:
             least_s = max(least_s, queries_needed(0, 0.99) / per_s)
     elif row.scenario == "Offline":
@@ -184,8 +192,11 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
     """What stands in the way of running what is missing."""
     server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
-    if server and not request.rehearsal and "target_qps" not in request.options:
-        yield "Server needs --target-qps: the rate to prove, found by a search or by you"
+    if server and not request.rehearsal and not request.is_rate_given and not request.searches:
+        yield (
+            "Server needs the rate to prove: --target-qps, --peak FOLDER of a `peak`, its --user-conf, "
+            "or --slo, e.g. p99=15ms, under which it is searched for first"
+        )
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""What is to be submitted, kept in WORK/request.yaml: one benchmark on one system, all its runs."""
+"""What is to be submitted: one benchmark on one system, all its runs."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.config import RunConfig, config_from, from_plain
+from harness.config import RunConfig, from_plain
 from harness.errors import ConfigError
-from harness.manifest import load_yaml
-from harness.results import write_yaml
+from harness.parse import Slo, parse_slo
+from harness.submit import rate
 from harness.submit.rounds import DEFAULT, Benchmark, Round, load_round
 from harness.submit.rules_tree import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
 
@@ -20,8 +20,14 @@ OURS = {
     "Server": "server",
     "Offline": "offline",
 }
-DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed", "slo", "meter")
+DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed", "meter")
 """Options of a run that the round or the matrix decides."""
+
+OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
+"""Options that reach no other scenario."""
+
+CONFIRM = "60s"
+"""--duration of the runs that confirm a rate: nearer to 600 s than a search's own 10 s."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
@@ -31,8 +37,9 @@ class Request:
     """folder: of the benchmark in the tree, another than `benchmark` only in the open division.
 
     scenarios: of the round; () means those the category requires. options: of every run, under
-    their names on the command line; target_qps only reaches Server. rehearsal: any data, any
-    model; with `duration` among the options short, too.
+    their names on the command line. rehearsal: any data, any model; with `duration` among the
+    options short, too. An `slo` without a rate asks for a search of Server's; a short rehearsal is
+    judged by it.
     """
 
     division: str
@@ -78,6 +85,7 @@ class Request:
             yield "--duration is for --rehearsal: a real run takes what the rules say"
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
+            yield from self._slo_problems(rules)
 
     def _scenario_problems(self, rules: Round) -> Iterator[str]:
         benchmark = rules.benchmarks[self.benchmark]
@@ -93,6 +101,45 @@ class Request:
         unplanned = [a for a in benchmark.audits if not rules.audits[a].runs]
         if unplanned or benchmark.token_limits_ns is not None:
             yield f"--benchmark {self.benchmark}: language generation is not run by this harness"
+
+    def _slo_problems(self, rules: Round) -> Iterator[str]:
+        if "slo" not in self.options:
+            return
+        try:
+            slo = parse_slo(str(self.options["slo"]))
+        except ValueError as e:
+            yield f"--slo: {e}"
+            return
+        if "Server" not in self.wanted_scenarios:
+            yield "--slo is of Server, which is not among the scenarios: drop it"
+        if self.is_short:
+            return
+        if self.is_rate_given:
+            yield "--slo is what Server's rate is searched under, and one is given: drop either"
+        yield from self.looser(slo, "--slo", rules)
+
+    def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
+        """At most one: a rate found under a looser bound than the round's says nothing."""
+        limit_ns = self.of_round.latency_limit_ns.get("Server")
+        limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
+        if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
+            yield f"{what} {slo}: the round judges Server by {limit}: it must not be looser"
+
+    @property
+    def conf_rate(self) -> float | None:
+        """Server's in --user-conf."""
+        path = self.options.get("user_conf")
+        return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
+
+    @property
+    def is_rate_given(self) -> bool:
+        return "target_qps" in self.options or self.conf_rate is not None
+
+    @property
+    def searches(self) -> bool:
+        """Whether Server's rate is to be found by `peak`."""
+        asked = "slo" in self.options and not self.is_rate_given
+        return asked and "Server" in self.wanted_scenarios
 
     @property
     def rules(self) -> Round:
@@ -128,82 +175,33 @@ class Request:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
-    def run_config(self, scenario: str, mode: str, audit: Path | None) -> RunConfig:
-        """One run of the matrix."""
+    def run_config(
+        self, scenario: str, mode: str, audit: Path | None, found_rate: float | None = None
+    ) -> RunConfig:
+        """One run of the matrix. found_rate: Server's by a search, in queries/s."""
         plain = {**self.options, "scenario": OURS[scenario], "mode": mode}
         if scenario != "Server":
-            plain.pop("target_qps", None)
+            plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
+        elif found_rate is not None:
+            plain["target_qps"] = found_rate
         if scenario in ("SingleStream", "MultiStream"):
             plain.pop("instances", None)
         if audit is not None:
             plain["audit"] = str(audit)
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
-            plain["slo"] = f"p99={limit_ns / 1e6:g}ms"
+            plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
         if not self.is_short:
+            plain.pop("slo", None)
             plain |= {"mlperf": True, "mlperf_model": self.of_round.loadgen}
             plain.setdefault("performance_count", self.of_round.performance_samples)
         return from_plain(plain, FILE)
 
-
-def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """values: of the command line, None where not given. options: of the runs, as text."""
-    problems: list[str] = []
-    config_from(options, "command line", problems)
-    if problems:
-        raise ConfigError("\n".join(problems))
-    known = {f.name: "" for f in fields(Request)}
-    scenarios = values.get("scenarios")
-    made = {name: values[name] for name in known if values.get(name) is not None}
-    if isinstance(scenarios, str):
-        made["scenarios"] = tuple(s.strip() for s in scenarios.split(",") if s.strip())
-    for name in ("division", "submitter", "system", "category", "benchmark"):
-        made.setdefault(name, "")
-    return Request(**made, options=_absolute(options))
-
-
-def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Files as absolute paths: runs may be started from another folder later."""
-    made = dict(options)
-    for key in ("data_dir", "hook", "user_conf"):
-        if key in made and not str(made[key]).startswith("hf:"):
-            made[key] = str(Path(str(made[key])).expanduser().absolute())
-    for key in ("model", "backend", "dataset", "metric"):
-        file, colon, attribute = str(made.get(key, "")).rpartition(":")
-        path = Path(file if colon else attribute).expanduser()
-        if key in made and path.suffix and path.exists():
-            made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
-    return made
-
-
-def write_request(work: Path, request: Request) -> None:
-    """A ConfigError where another request is kept there: its runs would be taken for this one's."""
-    path = work / FILE
-    if path.exists():
-        if read_request(work) != request:
-            raise ConfigError(
-                f"{path} asks for something else: pass another --work, or change that file"
-            )
-        return
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        content = asdict(request) | {"scenarios": list(request.scenarios)}
-        write_yaml(path, content)
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
-
-
-def read_request(work: Path) -> Request:
-    path = work / FILE
-    content = load_yaml(path)
-    if not isinstance(content, dict) or not isinstance(content.get("options", {}), dict):
-        raise ConfigError(f"{path} is not a request: `submit plan` writes one")
-    known = {f.name for f in fields(Request)}
-    unknown = [str(key) for key in content if key not in known]
-    if unknown:
-        raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}")
-    scenarios = content.get("scenarios") or ()
-    missing = [f.name for f in fields(Request)[:5] if not isinstance(content.get(f.name), str)]
-    if missing or not isinstance(scenarios, list | tuple):
-        raise ConfigError(f"{path}: {', '.join(missing) or 'scenarios'} must be given as text")
-    return Request(**{**content, "scenarios": tuple(map(str, scenarios))})
+    def search_config(self) -> RunConfig:
+        """Of `peak`, under the `slo` of the options."""
+        plain = {**self.options, "scenario": "server", "mode": "performance"}
+        plain.pop("user_conf", None)
+        if not self.is_short:
+            plain["duration"] = CONFIRM
+            plain.setdefault("performance_count", self.of_round.performance_samples)
+        return from_plain(plain, FILE)

@@ -109,6 +109,21 @@ class Audit(_Strict):
     runs: bool = False
 
 
+class Power(_Strict):
+    """What a PTDaemon session must be; sources: of power-dev, file -> SHA-1."""
+
+    fields: tuple[str, ...]
+    versions: tuple[str, ...]
+    meters: dict[str, int]
+    two_channels: tuple[int, ...]
+    clock_tolerance_ms: int
+    least_share: float
+    harmless: tuple[str, ...]
+    uncertain: str
+    hashed: tuple[str, ...]
+    sources: tuple[dict[str, str], ...]
+
+
 class SystemKeys(_Strict):
     meaningful: tuple[str, ...]
     present: tuple[str, ...]
@@ -149,6 +164,7 @@ class Round(_Strict):
     tolerated_files: tuple[str, ...]
     power_files: tuple[str, ...]
     power_log: str
+    power: Power
     audits: dict[str, Audit]
     patterns: dict[str, str]
     aliases: dict[str, str]

@@ -113,9 +113,9 @@ class Tree:
         """Of a small file, whatever bytes it holds; '' where there is none."""
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
-    def json(self, path: str) -> Any:
-        """The content of a small file; None where it is not JSON."""
-        content = self.content(path)
+    def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
+        """The content of a file; None where it is not JSON, or larger than the limit."""
+        content = self.content(path, limit_bytes)
         if content is None:
             return None
         try:

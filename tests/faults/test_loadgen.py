@@ -88,5 +88,5 @@ def test_a_log_folder_without_permission_is_invalid(tmp_path: Path) -> None:
     )
     assert done.status == 4, done.said + done.printed
     assert done.printed.startswith("INVALID")
-    assert "log-missing" in done.printed
+    assert "log-missing" in done.printed, done.said + done.printed
     assert "must be able to write" in done.printed

@@ -1,0 +1,234 @@
+"""How near to what the machine allows: tuned plans, the reference dispatcher, OpenVINO's own tool.
+
+python benchmarks/reach.py [--rows NAME,...] [--quick]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks import pairs, rates
+from benchmarks.command import ROOT, Noise, environment, harness, script
+from benchmarks.observer import watched
+from benchmarks.pairs import estimate, neighbours, ratio
+from benchmarks.report import Row, command
+from benchmarks.tune import LAYOUTS, offline_rate, tune
+from harness import light
+
+SHARE = 0.8
+"""Of capacity, where the tail is held against the reference dispatcher's."""
+
+
+def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row]:
+    """tune's plan in the harness against the bare loop with the best of bare.py's grid."""
+    path = str(light.make(name))
+    ask = ("--scenario", "offline", "--backend", "ort", "--model", path, "--rounds", "3")
+    found = noise.quiet(partial(tune, *ask))
+    grid = [f"{layout}x{batch}" for batch in (1, 2, 4, 8) for layout in LAYOUTS]
+    bare = noise.quiet(partial(script, "bare.py", path, "1", *grid))
+    best = max(bare, key=lambda plan: float(plan["samples_per_s"]))["plan"]
+    with ExitStack() as stack:
+        config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tuned.yaml"
+        config.write_text(found.text, encoding="utf-8")
+        load = ("--config", str(config), "--queries", str(samples))
+        seen = pairs.alternate(
+            lambda: noise.quiet(lambda: offline_rate(*load)),
+            lambda: noise.quiet(
+                lambda: float(script("bare.py", path, "4", best)[0]["samples_per_s"])
+            ),
+            count,
+        )
+    return [
+        Row(
+            name=f"tuned-{name}",
+            what="samples/s of the harness as tuned over the bare loop's best plan",
+            unit="",
+            limit="at least",
+            bar=0.98,
+            found=pairs.compared(seen, ratio),
+            aa=pairs.same(seen, ratio),
+            neutral=1.0,
+            beside={
+                "tuned": found.content["taken"],
+                "bare": best,
+                "harness, samples/s": estimate(seen.a).value,
+                "bare, samples/s": estimate(seen.b).value,
+            },
+            runs={"harness": seen.a, "bare": seen.b, "grid": bare},
+        )
+    ]
+
+
+def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
+    """The same file, f32, one image at a time; inferences/s of both."""
+    path = str(light.make("squeezenet"))
+    ask = ("--backend", "openvino", "--model", path, "--mode", "performance", "--max-batch", "1")
+
+    def ours() -> float:
+        if hint == "throughput":
+            run = harness("--scenario", "offline", "--queries", "1500", *ask)
+            return float(run.result["throughput_per_s"]["completed"])
+        run = harness("--scenario", "single-stream", "--duration", "5s", *ask)
+        return 1e9 / float(run.result["latency_ns"]["mean"])
+
+    seen = pairs.alternate(
+        lambda: noise.quiet(ours),
+        lambda: noise.quiet(lambda: _benchmark_app(path, hint, 5)),
+        count,
+    )
+    return [
+        Row(
+            name=f"openvino-{hint}",
+            what=f"SqueezeNet, inferences/s over benchmark_app's with the hint {hint}, f32",
+            unit="",
+            limit="at least",
+            bar=0.97,
+            found=pairs.compared(seen, ratio),
+            aa=pairs.same(seen, ratio),
+            neutral=1.0,
+            beside={"harness": estimate(seen.a).value, "benchmark_app": estimate(seen.b).value},
+            runs={"harness": seen.a, "benchmark_app": seen.b},
+        )
+    ]
+
+
+def _benchmark_app(path: str, hint: str, seconds: int) -> float:
+    """inferences/s; the tool comes with the package openvino."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [
+                *(str(Path(sys.executable).with_name("benchmark_app")), "-m", path, "-d", "CPU"),
+                *("-hint", hint, "-infer_precision", "f32", "-t", str(seconds)),
+                *("-shape", "[1,3,224,224]", "-json_stats", "-report_type", "no_counters"),
+                *("-report_folder", folder),
+            ],
+            env=environment(),
+            check=True,
+            capture_output=True,
+        )
+        text = (Path(folder) / "benchmark_report.json").read_text(encoding="utf-8")
+        return float(json.loads(text)["execution_results"]["throughput"])
+
+
+def reference_tail(count: int, noise: Noise) -> list[Row]:
+    """Our p99 over the reference dispatcher's, each run against bare loops around itself."""
+    path = str(light.make("squeezenet"))
+    (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
+    rate = SHARE * float(bare["samples_per_s"])
+    ask = (
+        *("--scenario", "server", "--backend", "ort", "--model", path, "--mode", "performance"),
+        *("--instances", "2", "--threads", "1", "--max-batch", "8", "--slo", "p99=200ms"),
+        *("--target-qps", f"{rate:.4g}", "--duration", "12s"),
+    )
+    found = [noise.quiet(lambda: harness(*ask).result["reference"]) for _ in range(count + 1)]
+    ratios = [float(one["ratio"]) for one in found]
+    return [
+        Row(
+            name="reference-tail",
+            what=f"SqueezeNet server, p99 over the reference dispatcher's at {SHARE:.0%} of capacity",
+            unit="",
+            limit="at most",
+            bar=1.15,
+            found=estimate(ratios),
+            aa=neighbours(ratios, ratio),
+            neutral=1.0,
+            beside={
+                "queries/s": rate,
+                "p99, ms": estimate([one["ours"] / 1e6 for one in found]).value,
+                "reference, ms": estimate([one["reference"] / 1e6 for one in found]).value,
+            },
+            runs={"reference": found},
+        )
+    ]
+
+
+def peak_share(count: int, noise: Noise) -> list[Row]:
+    """A search and an Offline run with the same plan, as often as six minutes allow."""
+    plan = ("--backend", "ort", "--instances", "2", "--threads", "1", "--max-batch", "64")
+    shares, peaks, offlines = [], [], []
+    for _ in range(max(2, count // 2)):
+        peaks.append(noise.quiet(lambda: _peak(*plan, "--slo", "p99=10ms", "--duration", "5s")))
+        offlines.append(noise.quiet(lambda: offline_rate(*plan, "--queries", "300000")))
+        shares.append(peaks[-1] / offlines[-1])
+    return [
+        Row(
+            name="peak-share",
+            what="digits server, p99 ≤ 10 ms: peak rate over the offline rate of the same plan",
+            unit="",
+            limit="at least",
+            bar=0.5,
+            found=estimate(shares),
+            aa=neighbours(shares, ratio),
+            neutral=1.0,
+            beside={"peak/s": estimate(peaks).value, "offline/s": estimate(offlines).value},
+            runs={"peaks": peaks, "offline": offlines},
+        )
+    ]
+
+
+def _peak(*arguments: str) -> float:
+    """queries/s that `peak` finds; 0 where it finds none."""
+    with tempfile.TemporaryDirectory() as parent:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "harness", "peak", "--scenario", "server", *arguments),
+                *("--probe", "1500ms", "--no-metrics", "--no-report", "--json", "--quiet"),
+                *("--out", str(Path(parent) / "peak")),
+            ],
+            cwd=ROOT,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode not in (0, 4):
+            raise RuntimeError(f"peak: status {done.returncode}: {done.stderr}")
+        content: dict[str, Any] = json.loads(done.stdout)
+        return float(content["peak"] or 0.0)
+
+
+def watched_null(count: int, noise: Noise) -> list[Row]:
+    """Scraped every second, machine and meter read; the ladder of `server-null`."""
+    bar, ladder = 120_000, (80_000, 120_000, 160_000)
+
+    def one(rate: int) -> tuple[bool, float]:
+        run = watched(
+            (
+                *("--scenario", "server", "--backend", "null", "--mode", "performance"),
+                *("--slo", f"p99={rates.BOUND_MS:g}ms", "--target-qps", str(rate)),
+                *("--duration", f"{rates.DURATION_S}s"),
+            )
+        )
+        return run.result["verdict"] == "VALID", run.result["latency_ns"]["p99"] / 1e6
+
+    seen = rates.search(one, ladder, count + 1, noise)
+    return [rates.row("watched-null", "null backend, watched", bar, seen, {})]
+
+
+ROWS: Mapping[str, Callable[[int, Noise], list[Row]]] = {
+    "tuned-squeezenet": partial(tuned_offline, "squeezenet", 3_000),
+    "tuned-resnet50": partial(tuned_offline, "resnet50", 320),
+    "openvino-latency": partial(openvino, "latency"),
+    "openvino-throughput": partial(openvino, "throughput"),
+    "reference-tail": reference_tail,
+    "peak-share": peak_share,
+    "watched-null": watched_null,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    about = "How near to what the machine allows?"
+    return command(ROWS, argparse.ArgumentParser(description=about), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

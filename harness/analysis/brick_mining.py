@@ -1,0 +1,76 @@
+"""What models have in common beyond single layers: chains of operators, and blocks with branches."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Content = Mapping[str, Any]
+
+
+class Chain(NamedTuple):
+    """operators, one reading the other's output. times: in all models. models: how many have it."""
+
+    operators: tuple[str, ...]
+    times: int
+    models: int
+
+
+def chains(content: Content, length: int = 3) -> list[Chain]:
+    """Chains of `length` operators from which nothing branches off, the most frequent first."""
+    count: Counter[tuple[str, ...]] = Counter()
+    models: Counter[tuple[str, ...]] = Counter()
+    for model in content["models"].values():
+        own = Counter(_paths(model["op_types"], model["readers"], length))
+        count += own
+        models.update(own.keys())
+    return [Chain(ops, n, models[ops]) for ops, n in count.most_common()]
+
+
+def _paths(
+    op_types: Sequence[str], readers: Sequence[Sequence[int]], length: int
+) -> Iterator[tuple[str, ...]]:
+    for first in range(len(op_types)):
+        path = [first]
+        while len(path) < length and len(readers[path[-1]]) == 1:
+            path += readers[path[-1]]
+        if len(path) == length:
+            yield tuple(op_types[i] for i in path)
+
+
+class Block(NamedTuple):
+    """Layers between two tensors through which everything passes: what comes before dominates what
+    comes after. operators: in order. times: in all models together; models: which have it.
+    """
+
+    operators: tuple[str, ...]
+    times: int
+    models: tuple[str, ...]
+
+
+def blocks(content: Content) -> list[Block]:
+    """Blocks with branches that occur more than once, the one with the most layers in all first."""
+    count: Counter[Any] = Counter()
+    models: dict[Any, dict[str, None]] = {}
+    for name, model in content["models"].items():
+        for block in _between_dominators(model["readers"]):
+            first = block.start
+            inner = tuple(
+                tuple(r - first for r in model["readers"][i] if r in block) for i in block
+            )
+            key = (tuple(model["op_types"][i] for i in block), inner)
+            count[key] += 1
+            models.setdefault(key, {})[name] = None
+    found = [Block(key[0], n, tuple(models[key])) for key, n in count.items() if n > 1]
+    return sorted(found, key=lambda b: b.times * len(b.operators), reverse=True)
+
+
+def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
+    """Stretches of more than one layer. readers: of each layer's output, in topological order."""
+    last = [max(own, default=i) for i, own in enumerate(readers)]
+    begin, open_until = 0, 0
+    for i in range(len(readers)):
+        if open_until <= i:  # nothing from before i is read after it
+            if i > begin:
+                yield range(begin, i + 1)
+            begin = i + 1
+        open_until = max(open_until, last[i])

@@ -1,0 +1,197 @@
+"""From what bricks took to what their models should take, and how far that is from the truth.
+
+Everything here is computed from the content of a bricks.json, and from nothing else.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from math import exp, log
+from typing import Any, NamedTuple
+
+TRIMMED = 0.2
+"""Share of the samples that is dropped at each end."""
+
+Content = Mapping[str, Any]
+
+
+def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
+    """The mean without the lowest and the highest `share` of the values; n >= 1.
+
+    Source: DLBricks (Li et al., ICPE 2020), section 4.
+    """
+    if not values:
+        raise ValueError("no values: nothing was measured")
+    dropped = int(len(values) * share)
+    kept = sorted(values)[dropped : len(values) - dropped]
+    return sum(kept) / len(kept)
+
+
+class Constructed(NamedTuple):
+    """A model's time, ns, computed from its bricks.
+
+    sequential_ns: of all bricks one after the other. critical_ns: of the chain of bricks, each waiting
+    for another's output, that takes longest. reorders_ns, overhead_ns: what was taken off, because a
+    brick alone pays it and a layer inside a model does not. covered: share of the layers whose brick
+    was measured.
+    """
+
+    sequential_ns: float
+    critical_ns: float
+    reorders_ns: float
+    overhead_ns: float
+    covered: float
+
+
+def construct(model: Content, bricks: Content, clock: str) -> Constructed:
+    """model, bricks: as in bricks.json. clock: cpu_ns or wall_ns."""
+    once_ns = trimmed_mean(model["overhead"][clock])
+    not_paid = _conversions_ns(model["pieces"], bricks)
+    net_ns: list[float] = []
+    overhead_ns, layers = 0.0, 0
+    for piece, conversions_ns in zip(model["pieces"], not_paid, strict=True):
+        result = bricks[piece["brick"]].get("result")
+        if result is None or not result.get(clock):
+            net_ns.append(0.0)
+            continue
+        overhead_ns += once_ns
+        layers += len(piece["layers"])
+        net_ns.append(max(0.0, trimmed_mean(result[clock]) - once_ns - conversions_ns))
+    total = sum(len(piece["layers"]) for piece in model["pieces"])
+    return Constructed(
+        sequential_ns=sum(net_ns) + once_ns,
+        critical_ns=_longest_ns(model["pieces"], net_ns) + once_ns,
+        reorders_ns=sum(not_paid),
+        overhead_ns=max(0.0, overhead_ns - once_ns),
+        covered=layers / total,
+    )
+
+
+def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
+    """What each piece pays at its ends for another layout, and would not inside the model.
+
+    A tensor that its maker converts back and a reader converts again is passed on as it is; one
+    that is made in the plain layout is converted once for all its readers.
+    """
+    taken = [0.0] * len(pieces)
+    made: dict[str, tuple[int, float | None]] = {}
+    read: dict[str, list[tuple[int, float | None]]] = {}
+    for i, piece in enumerate(pieces):
+        reorders = (bricks[piece["brick"]].get("result") or {}).get("reorders")
+        if not reorders:
+            continue
+        for name, ns in zip(piece["outputs"], reorders["outputs_ns"], strict=True):
+            made[name] = (i, ns)
+        for name, ns in zip(piece["inputs"], reorders["inputs_ns"], strict=True):
+            read.setdefault(name, []).append((i, ns))
+    for name, (maker, out_ns) in made.items():
+        readers = read.get(name, [])
+        converting = sorted(
+            ((i, ns or 0.0) for i, ns in readers if ns != 0), key=lambda one: one[1], reverse=True
+        )
+        is_blocked = out_ns != 0
+        if is_blocked and converting and len(converting) == len(readers):
+            taken[maker] += out_ns or 0.0
+        for i, ns in converting if is_blocked else converting[1:]:
+            taken[i] += ns
+    return taken
+
+
+def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:
+    """pieces: each after those whose output it reads."""
+    maker = {name: i for i, piece in enumerate(pieces) for name in piece["outputs"]}
+    done_ns: list[float] = []
+    for piece, ns in zip(pieces, net_ns, strict=True):
+        before = (done_ns[maker[name]] for name in piece["inputs"] if name in maker)
+        done_ns.append(ns + max(before, default=0.0))
+    return max(done_ns, default=0.0)
+
+
+class Errors(NamedTuple):
+    """Of ratios constructed / measured. mean: of their distances from 1. worst: whose is largest."""
+
+    mean: float
+    worst: str
+    worst_ratio: float
+    geometric_mean: float
+
+
+def errors(ratios: Mapping[str, float]) -> Errors | None:
+    if not ratios:
+        return None
+    worst = max(ratios, key=lambda name: abs(ratios[name] - 1))
+    mean = sum(abs(ratio - 1) for ratio in ratios.values()) / len(ratios)
+    geometric = exp(sum(log(max(r, 1e-9)) for r in ratios.values()) / len(ratios))
+    return Errors(mean, worst, ratios[worst], geometric)
+
+
+def measured_ns(model: Content, clock: str) -> float | None:
+    """Of the whole model; None where it was not run."""
+    samples = (model.get("whole") or {}).get(clock)
+    return trimmed_mean(samples) if samples else None
+
+
+def ratios(content: Content, clock: str) -> dict[str, float]:
+    """Model -> constructed / measured, of those of which every brick was measured."""
+    found = {}
+    for name, model in content["models"].items():
+        whole_ns = measured_ns(model, clock)
+        if whole_ns is None:
+            continue
+        made = construct(model, content["bricks"], clock)
+        if made.covered == 1:
+            found[name] = made.sequential_ns / whole_ns
+    return found
+
+
+class Saving(NamedTuple):
+    """whole_ns: of all models, once each. bricks_ns: of all their bricks, once each."""
+
+    whole_ns: float
+    bricks_ns: float
+
+    @property
+    def factor(self) -> float:
+        return self.whole_ns / self.bricks_ns
+
+
+def saving(content: Content, clock: str) -> Saving | None:
+    """Source: DLBricks (Li et al., ICPE 2020), section 4.3. None where something was not run."""
+    whole = [measured_ns(model, clock) for model in content["models"].values()]
+    results = [brick.get("result") for brick in content["bricks"].values()]
+    samples = [(result or {}).get(clock) for result in results]
+    if not samples or not all(whole) or not all(samples):
+        return None
+    return Saving(sum(ns or 0 for ns in whole), sum(trimmed_mean(s) for s in samples if s))
+
+
+def unique_share(model: Content) -> float:
+    return len(set(model["layers"])) / len(model["layers"])
+
+
+def all_unique(content: Content) -> tuple[int, int]:
+    """(layers, unique among them) of all models together."""
+    layers = [key for model in content["models"].values() for key in model["layers"]]
+    return len(layers), len(set(layers))
+
+
+def jaccard(content: Content) -> dict[tuple[str, str], float]:
+    """Of the sets of layers of each two models, both ways round, and of each with itself."""
+    sets = {name: set(model["layers"]) for name, model in content["models"].items()}
+    found = {(name, name): 1.0 for name in sets}
+    for one, other in combinations(sets, 2):
+        share = len(sets[one] & sets[other]) / len(sets[one] | sets[other])
+        found[one, other] = found[other, one] = share
+    return found
+
+
+def fallback_share(lengths: Sequence[int], most: int) -> float:
+    """Of the layers, those that stand alone although a piece may have `most` of them."""
+    return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
+
+
+def busy(content: Content) -> Iterator[str]:
+    """Doubts: models during whose runs others kept the cores."""
+    for name, model in content["models"].items():
+        cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
+        if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:
+            yield f"{name} took {wall_ns / cpu_ns:.1f} times its CPU time: others kept the cores"

@@ -1,0 +1,63 @@
+"""How far the outputs of one model lie apart in two precisions or frameworks, on the same samples."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.types import Array
+
+
+class Divergence(NamedTuple):
+    """samples: compared. relative_l2: Euclidean distance of all outputs, over the first's length.
+    largest: absolute difference of one value. js_bits: mean Jensen-Shannon divergence of the rows'
+    softmax, in [0, 1]; None where rows are no scores of classes. top1: share of rows with the same
+    largest value, None likewise.
+    """
+
+    samples: int
+    relative_l2: float
+    largest: float
+    js_bits: float | None
+    top1: float | None
+
+
+def divergence(ours: Array, theirs: Array) -> Divergence | None:
+    """ours, theirs: (n, ...) raw outputs of the same samples; None where they cannot be compared."""
+    if ours.shape != theirs.shape or not ours.size:
+        return None
+    a, b = (rows.astype(np.float64).reshape(len(rows), -1) for rows in (ours, theirs))
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return None
+    length = float(np.linalg.norm(a))
+    far = float(np.linalg.norm(a - b))
+    scores = ours.ndim == 2 and ours.shape[1] > 1
+    return Divergence(
+        samples=len(ours),
+        relative_l2=far / length if length else far,
+        largest=float(np.abs(a - b).max()),
+        js_bits=_js_bits(a, b) if scores else None,
+        top1=float((a.argmax(axis=1) == b.argmax(axis=1)).mean()) if scores else None,
+    )
+
+
+def _js_bits(a: Array, b: Array) -> float:
+    p, q = _softmax(a), _softmax(b)
+    middle = (p + q) / 2
+    each = (_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2
+    return max(0.0, float(each.mean()))
+
+
+def _softmax(rows: Array) -> Array:
+    """Rows that are probabilities already stay as they are."""
+    if (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=1e-3):
+        return rows
+    grown: Array = np.exp(rows - rows.max(axis=1, keepdims=True))
+    shares: Array = grown / grown.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _relative_entropy(p: Array, q: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = np.where(p > 0, p * np.log2(p / q), 0.0)
+    bits: Array = terms.sum(axis=1)
+    return bits

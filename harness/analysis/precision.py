@@ -1,0 +1,50 @@
+"""Which precisions a backend has, and how it comes to each: its own option, or a file made here."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+PRECISIONS = ("fp32", "int8", "fp16", "bf16")
+"""Of the numbers a model computes with; the first is the model as it is."""
+
+BASELINE = PRECISIONS[0]
+
+
+class Way(NamedTuple):
+    """options: of the backend. file: the precision of the ONNX file that is made for it, '' where
+    the model's own is taken. absent: why there is none.
+    """
+
+    options: tuple[tuple[str, str], ...] = ()
+    file: str = ""
+    absent: str = ""
+
+
+_AS_IT_IS = Way()
+
+_WAYS: Mapping[str, Mapping[str, Way]] = {
+    "ort": {
+        "int8": Way(file="int8"),
+        "fp16": Way(file="fp16"),
+        "bf16": Way(absent="ONNX Runtime's CPU provider has no bfloat16 kernels"),
+    },
+    "openvino": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(file="int8"),
+        "fp16": Way((("precision", "f16"),)),
+        "bf16": Way((("precision", "bf16"),)),
+    },
+    "torch": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(absent="PyTorch quantises a model's source, not a TorchScript or .pt2 file"),
+        "fp16": Way((("precision", "f16"),)),
+        "bf16": Way((("precision", "bf16"),)),
+    },
+}
+
+
+def way(backend: str, precision: str) -> Way:
+    """A backend that is not known here runs its model as it is."""
+    if precision == BASELINE:
+        return _WAYS.get(backend, {}).get(precision, _AS_IT_IS)
+    known = _WAYS.get(backend, {}).get(precision)
+    return known or Way(absent=f"no way to {precision} is known for backend {backend!r}")

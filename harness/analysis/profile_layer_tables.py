@@ -1,0 +1,238 @@
+"""The tables of a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.analysis import layers as ly
+from harness.analysis.kernels import OrtProfile
+from harness.analysis.layers import Group, Layer, NodeCost, Peaks
+from harness.analysis.tables import Cell, Column, Table
+
+Content = Mapping[str, Any]
+"""Of profile.json."""
+
+_LATENCY = Column("latency", "ns")
+_SHARE = Column("share", "share")
+
+
+def profile_of(content: Content) -> OrtProfile | None:
+    layer = content.get("layer")
+    return OrtProfile.from_json(layer["profile"]) if layer else None
+
+
+def layer_tables(content: Content) -> Iterator[Table]:
+    layer, profile = content.get("layer"), profile_of(content)
+    if not layer or profile is None:
+        return
+    nodes = [NodeCost(**cost) for cost in layer["nodes"]]
+    found = ly.layers_of(profile, nodes)
+    peaks = peaks_of(content)
+    yield _layers(found)
+    yield _kernels(found, peaks)
+    yield _types(found)
+    yield _kinds(found)
+    yield _accounted(ly.overhead(profile), found)
+    yield _thirds(found)
+    yield _whole(found, nodes, ly.overhead(profile), peaks, content)
+    yield _sources(found, nodes, profile)
+
+
+def peaks_of(content: Content) -> Peaks | None:
+    found = content.get("peaks") or {}
+    return Peaks(**found) if "flops_per_s" in found else None
+
+
+def _layers(found: Sequence[Layer]) -> Table:
+    total = sum(layer.latency_ns for layer in found) or 1.0
+    rows: list[list[Cell]] = [
+        [
+            *(layer.index, layer.name, layer.op_type, layer.ops, layer.shape, layer.latency_ns),
+            *(layer.spread_ns, layer.latency_ns / total, layer.allocated_bytes),
+        ]
+        for layer in sorted(found, key=lambda one: -one.latency_ns)
+    ]
+    columns = (
+        *(Column("index", "count"), Column("kernel"), Column("type"), Column("nodes of the file")),
+        *(Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE, Column("allocated", "bytes")),
+    )
+    about = "A2-A4: every executed kernel, the slowest first"
+    notes = ["allocated: taken from ONNX Runtime's allocator less what was given back"]
+    return Table("layers", "Layers", about, columns, rows, notes)
+
+
+def _kernels(found: Sequence[Layer], peaks: Peaks | None) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
+            *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
+            *((peaks.bound(layer.intensity), _efficiency(layer, peaks)) if peaks else (None, None)),
+        ]
+        for layer in found
+    ]
+    columns = (
+        *(Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY),
+        *(Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")),
+        *(Column("write", "bytes"), Column("intensity", "FLOP/byte")),
+        *(Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")),
+    )
+    notes = [
+        "FLOPs and bytes are computed from shapes, not counted: bytes are the least it can move"
+    ]
+    if peaks is not None:
+        notes.append(
+            f"measured peaks {peaks.flops_per_s / 1e9:.1f} GFLOP/s and "
+            f"{peaks.bytes_per_s / 1e9:.1f} GB/s: ridge {peaks.ridge:.2f} FLOP/byte"
+        )
+    about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
+    return Table("kernels", "Kernels", about, columns, rows, notes)
+
+
+def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
+    """Its rate over the highest that the roofline allows at its intensity."""
+    rate, intensity = layer.flops_per_s, layer.intensity
+    if not rate or not intensity:
+        return None
+    return rate / min(peaks.flops_per_s, intensity * peaks.bytes_per_s)
+
+
+def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
+    latency = sum(g.latency_ns for g in groups) or 1.0
+    count = sum(g.count for g in groups) or 1
+    allocated = sum(g.allocated_bytes for g in groups) or 1
+    return [
+        [
+            *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
+            *(g.allocated_bytes, g.allocated_bytes / allocated),
+            *(g.flops, g.flops / g.latency_ns * 1e9 if g.latency_ns else None),
+        ]
+        for g in groups
+    ]
+
+
+_GROUP_COLUMNS = (
+    *(Column("count", "count"), Column("of all", "share"), _LATENCY, Column("of time", "share")),
+    *(Column("allocated", "bytes"), Column("of memory", "share")),
+    *(Column("flops", "FLOP"), Column("rate", "FLOP/s")),
+)
+
+
+def _types(found: Sequence[Layer]) -> Table:
+    rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
+    about = "A5-A7: kernels by type: how many, how long, how much memory"
+    return Table("types", "Types", about, (Column("type"), *_GROUP_COLUMNS), rows)
+
+
+def _kinds(found: Sequence[Layer]) -> Table:
+    """By what was fused."""
+    rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
+    about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
+    return Table("kinds", "Kinds of kernels", about, (Column("kernel"), *_GROUP_COLUMNS), rows)
+
+
+def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
+    """A13's twin: what is not kernels has a name."""
+    by_type = ly.grouped(found, lambda layer: layer.op_type)
+    rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
+    rows += [
+        ["executor, between kernels", parts.executor_ns],
+        ["session, around the executor", parts.session_ns],
+        ["call from Python", parts.binding_ns],
+        ["= the profiled call", parts.call_ns],
+        ["less the profiler", parts.plain_ns - parts.call_ns],
+        ["= the call without profiler", parts.plain_ns],
+    ]
+    total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
+    added = (
+        f"the profiler adds {parts.profiler_share:+.1%} to the time of the same calls, "
+        f"{parts.profiler_cpu_share:+.1%} to their CPU time"
+    )
+    notes = [
+        f"kernels and named overhead are {_named(parts) / parts.call_ns:.2%} of the profiled call",
+        f"kernels alone are {parts.kernels_ns / parts.call_ns:.2%} of it",
+        added,
+    ]
+    columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
+    about = "time by type of kernel and by what is not kernels (A6, A13), from the inside out"
+    return Table("accounted", "Accounted", about, columns, total, notes)
+
+
+def _named(parts: ly.Overhead) -> float:
+    return parts.kernels_ns + parts.executor_ns + parts.session_ns + parts.binding_ns
+
+
+def _thirds(found: Sequence[Layer]) -> Table:
+    measures = {
+        "latency": [layer.latency_ns for layer in found],
+        "allocated": [float(max(layer.allocated_bytes or 0, 0)) for layer in found],
+        "flops": [float(layer.flops or 0) for layer in found],
+        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
+    }
+    rows: list[list[Cell]] = [
+        [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
+    ]
+    columns = (
+        *(Column("of"), *(Column(third, "share") for third in ly.THIRDS), Column("dominates")),
+    )
+    about = "which third of the layers, by index, has most of it"
+    return Table("thirds", "Thirds", about, columns, rows)
+
+
+def _whole(
+    found: Sequence[Layer],
+    nodes: Sequence[NodeCost],
+    parts: ly.Overhead,
+    peaks: Peaks | None,
+    content: Content,
+) -> Table:
+    """A15. Work is the file's; what has no rule is counted beside it, not as 0."""
+    flops = sum(layer.flops or 0 for layer in found)
+    moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
+    batch = content["batch"]
+    ns = parts.plain_ns
+    unknown = sorted({node.op_type for node in nodes if node.flops is None and node.shape})
+    rows: list[list[Cell]] = [
+        ["nodes in the file", f"{len(nodes):,}"],
+        ["kernels executed", f"{len(found):,}"],
+        ["MACs a sample", f"{sum(node.macs or 0 for node in nodes) / batch / 1e9:.4g} G"],
+        ["FLOPs a call", f"{flops / 1e9:.4g} G"],
+        ["bytes a call", f"{moved / 1e6:.4g} MB"],
+        ["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"],
+        ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
+    ]
+    if moved:
+        rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
+        if peaks is not None:
+            rows.append(["bound by", str(peaks.bound(flops / moved))])
+            rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}"])
+    notes = [f"no rule for the FLOPs of: {', '.join(unknown)}"] if unknown else []
+    if content["layer"]["no_costs"]:
+        notes.append(f"no FLOPs: {content['layer']['no_costs']}")
+    columns = (Column("of the model"), Column("value"))
+    return Table(
+        "whole", "Whole model", "A15: one call at the profile's batch", columns, rows, notes
+    )
+
+
+def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: OrtProfile) -> Table:
+    """Each node of the file, and the kernels that compute it, or why none does."""
+    kernels: dict[int, list[str]] = {}
+    for layer in found:
+        if not layer.inserted:
+            for i in layer.nodes:
+                kernels.setdefault(i, []).append(layer.name)
+    mapped = {i for layer in found for i in layer.nodes}
+    rows: list[list[Cell]] = []
+    for i, node in enumerate(nodes):
+        told = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
+        why = profile.eliminated.get(i, "")
+        rows.append([i, node.name, node.op_type, node.shape, node.macs, told, why])
+    notes = [
+        f"{sum(bool(layer.nodes) for layer in found)} of {len(found)} kernels stand for nodes",
+        f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
+    ]
+    columns = (
+        *(Column("node", "count"), Column("name"), Column("type"), Column("made")),
+        *(Column("work", "MAC"), Column("kernels"), Column("eliminated")),
+    )
+    about = "every node of the model's file, and the kernels that compute it"
+    return Table("nodes", "Nodes", about, columns, rows, notes)

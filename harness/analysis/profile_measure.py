@@ -1,0 +1,219 @@
+"""Measures what `profile` tells of a model below the harness: bare calls, kernels, peaks, counters."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness import loading
+from harness.analysis import graph_file, memory_growth, peak_rates
+from harness.analysis.counters import Counters
+from harness.analysis.flops import graph_costs
+from harness.analysis.graph import Graph
+from harness.analysis.kernels import SessionSetup, Times
+from harness.analysis.layers import NodeCost
+from harness.analysis.ort_profile import interleaved, profile
+from harness.analysis.wiring import Wiring, read_wiring
+from harness.config import RunConfig
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.layout import Instances
+from harness.manifest import Model
+from harness.types import Array, Backend, Batch, Dataset
+
+LEAST_RUNS = 5
+BUDGET_S = 3.0
+"""For each kind of call: fewer runs of a slow model, but never fewer than LEAST_RUNS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is profiled, loaded. path: of the model's file, None where the backend reads none.
+
+    real: whether the dataset's samples are data, not noise.
+    """
+
+    config: RunConfig
+    model: Model
+    path: Path | None
+    spec: Instances
+    backend: Backend
+    dataset: Dataset
+    fixed: int | None
+
+    def batch(self, size: int) -> Batch:
+        """The dataset's first samples, again and again where it has fewer."""
+        indices = [i % len(self.dataset) for i in range(size)]
+        return self.dataset.batch(indices)
+
+
+def opened(
+    config: RunConfig, model: Model, dataset: str, spec: Instances, most: int, stack: ExitStack
+) -> Subject:
+    """`stack` closes it. most: samples that are held."""
+    path = loading.model_file(config, model)
+    (backend,) = loading.open_backends(config, model, path, spec, stack)
+    inputs = loading.inputs_of(model, backend)
+    samples = loading.open_dataset(config, model, dataset, inputs)
+    held = list(range(min(most, len(samples))))
+    samples.load(held)
+    stack.callback(samples.unload, held)
+    fixed = loading.batch_in_file(backend, inputs)
+    return Subject(config, model, path, spec, backend, samples, fixed)
+
+
+def timed(call: Callable[[], object], most_runs: int) -> Times:
+    """At most so many runs; fewer where they would take longer than BUDGET_S."""
+    begin = time.perf_counter()
+    call()  # warms up
+    took_s = time.perf_counter() - begin
+    runs = int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+    return interleaved([call], runs)[0]
+
+
+def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
+    """Bare calls of the backend, by batch; no harness, no LoadGen, no profiler around them."""
+    measured, skipped = {}, {}
+    for size in sorted({batch, *batches}):
+        try:
+            call = partial(subject.backend.infer, subject.batch(size))
+            measured[str(size)] = asdict(timed(call, runs))
+        except MemoryError:
+            skipped[str(size)] = "not enough memory"
+        except Exception as e:  # of a framework: a batch that the model refuses
+            if size == batch:
+                raise ConfigError(f"batch {size}: {one_line(e)}") from e
+            skipped[str(size)] = one_line(e)
+    return {"batches": measured, "skipped": skipped, "about": dict(subject.backend.describe())}
+
+
+def layer_level(
+    subject: Subject, batch: int, runs: int, events: Path
+) -> tuple[dict[str, Any], Graph | None]:
+    """ONNX Runtime's kernels, and the costs of the file's nodes where its graph can be read."""
+    assert subject.path is not None
+    feeds = dict(subject.batch(batch).inputs)
+    setup = session_setup(subject)
+    found = profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    content: dict[str, Any] = {"profile": found.to_json(), "no_costs": None}
+    graph = None
+    try:
+        shapes = {name: tuple(rows.shape) for name, rows in feeds.items()}
+        graph = graph_file.read(subject.path, batch, shapes=shapes)
+    except (ConfigError, PluginUnavailable) as e:
+        content["no_costs"] = one_line(e)
+    wiring = read_wiring(subject.path)
+    content["nodes"] = [cost._asdict() for cost in node_costs(wiring, graph)]
+    return content, graph
+
+
+def session_setup(subject: Subject) -> SessionSetup:
+    """As the backend `ort` makes its session from the same options."""
+    options = dict(subject.config.backend_option)
+    return SessionSetup(
+        threads=subject.spec.threads,
+        graph=options.get("graph", "all"),
+        arena=options.get("arena", "on") == "on",
+        provider=subject.config.provider or "CPUExecutionProvider",
+        config={
+            "session.intra_op.allow_spinning": str(int(options.get("spinning", "off") == "on"))
+        },
+    )
+
+
+def node_costs(wiring: Wiring, graph: Graph | None) -> list[NodeCost]:
+    """One for each node of the file; nothing is known of the cost where the graph has it not."""
+    costs = (
+        dict(zip((n.index for n in graph.nodes), graph_costs(graph), strict=True)) if graph else {}
+    )
+    found = []
+    for node in wiring.nodes:
+        made = next((t for t in node.outputs if t), "")
+        same = graph.producer.get(made) if graph else None
+        tensor = graph.tensors.get(made) if graph else None
+        cost = costs[same.index] if same is not None else None
+        found.append(
+            NodeCost(
+                node.name or made,
+                node.op_type,
+                str(tensor) if tensor else "",
+                cost.macs if cost else None,
+                cost.flops if cost else None,
+                cost.weight_bytes if cost else 0,
+            )
+        )
+    return found
+
+
+def peaks(threads: int) -> dict[str, Any]:
+    """Or why there are none."""
+    try:
+        return peak_rates.measure(threads)._asdict()
+    except ImportError as e:
+        return {"missing": f"the measured peaks need the module {e.name!r}"}
+
+
+def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
+    """Counters around bare calls of a fresh instance, whose threads belong to them; per call."""
+    with Counters() as counters, ExitStack() as stack:
+        (backend,) = loading.open_backends(
+            subject.config, subject.model, subject.path, subject.spec, stack
+        )
+        call = partial(backend.infer, subject.batch(batch))
+        for _ in range(2):
+            call()
+        begin = time.perf_counter()
+        call()
+        took_s = time.perf_counter() - begin
+        runs = int(min(runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+        counters.start()
+        for _ in range(runs):
+            call()
+        counters.stop()
+        read = counters.read()
+    values = {n: None if r.value is None else r.value / runs for n, r in read.items()}
+    return {"runs": runs, "per_call": values, "reasons": {n: r.reason for n, r in read.items()}}
+
+
+def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, Any]:
+    if graph is None:
+        return {"missing": "the graph could not be read: see the layer level"}
+    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
+    return memory_growth.measure(graph, shapes)
+
+
+def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
+    """The same calls on the dataset's samples and on seeded noise of the same shapes, in turn."""
+    given = subject.batch(batch)
+    random = np.random.default_rng(subject.config.seed or 0)
+    noise = {name: _noise(random, rows) for name, rows in given.inputs.items()}
+    calls = [
+        partial(subject.backend.infer, given),
+        partial(subject.backend.infer, Batch(given.indices, noise)),
+    ]
+    try:
+        for call in calls:
+            call()
+        real, synthetic = interleaved(calls, runs)
+    except HarnessError:
+        raise
+    except Exception as e:  # noqa: BLE001 - of a framework: noise is out of the model's range
+        return {"missing": f"the model refuses noise: {one_line(e)}"}
+    return {
+        "dataset": dict(subject.dataset.describe()).get("name", ""),
+        "is_synthetic": bool(getattr(subject.dataset, "synthetic", False)),
+        "real": asdict(real),
+        "synthetic": asdict(synthetic),
+    }
+
+
+def _noise(random: np.random.Generator, rows: Array) -> Array:
+    """Of the same type, within the range that the samples have: token numbers must be known ones."""
+    if rows.dtype.kind in "iub":
+        low, high = int(rows.min()), int(rows.max())
+        return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)
+    return random.uniform(float(rows.min()), float(rows.max()), rows.shape).astype(rows.dtype)

@@ -1,0 +1,148 @@
+"""Spans of one time line across the levels of the stack, who contains whom, and a Chrome trace of them.
+
+Source: XSP (Li et al., IPDPS 2020), section III: spans with levels, parents by intervals.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+LEVELS = ("query", "batch", "stage", "model", "layer", "library")
+"""From the outermost to the innermost."""
+
+SLACK_NS = 1_000
+"""Two profilers' clocks tell the same moment so differently: one of them counts whole us."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """start_ns, end_ns: of a clock that all spans share. group, lane: where it is drawn; spans of a
+    lane lie beside or inside each other. parent: the id of the span that contains it. ambiguous:
+    several could be the parent, so none is.
+    """
+
+    id: int
+    name: str
+    level: str
+    start_ns: int
+    end_ns: int
+    group: str = "run"
+    lane: str = ""
+    parent: int | None = None
+    ambiguous: bool = False
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    def holds(self, other: "Span", slack_ns: int = 0) -> bool:
+        return self.start_ns - slack_ns <= other.start_ns and other.end_ns <= self.end_ns + slack_ns
+
+
+def with_parents(spans: Sequence[Span]) -> list[Span]:
+    """Those without a parent get the one span of the level above that contains them, in order.
+
+    The level above is the next one that has spans at all. Where several contain it, as parallel
+    work does, it is marked ambiguous and not guessed: one run on one thread would tell.
+    """
+    present = [level for level in LEVELS if any(span.level == level for span in spans)]
+    above = dict(zip(present[1:], present, strict=False))
+    by_level = {level: _Sorted(s for s in spans if s.level == level) for level in present}
+    return [
+        span
+        if span.parent is not None or span.level not in above
+        else _adopted(span, by_level[above[span.level]].holding(span))
+        for span in spans
+    ]
+
+
+def _adopted(span: Span, found: Sequence[Span]) -> Span:
+    if len(found) == 1:
+        return replace(span, parent=found[0].id)
+    return replace(span, ambiguous=len(found) > 1)
+
+
+class _Sorted:
+    """By start; `latest` is the running maximum of the ends, so that a search can stop early."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda s: s.start_ns)
+        self._starts = [s.start_ns for s in self._spans]
+        self._latest: list[int] = []
+        for span in self._spans:
+            self._latest.append(max(span.end_ns, self._latest[-1] if self._latest else 0))
+
+    def holding(self, span: Span) -> list[Span]:
+        found = []
+        i = bisect_right(self._starts, span.start_ns) - 1
+        while i >= 0 and self._latest[i] >= span.end_ns:
+            if self._spans[i].holds(span):
+                found.append(self._spans[i])
+            i -= 1
+        return found
+
+
+def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> list[Span]:
+    """Work that one thread hands to another: a launch and an execution with the same tag `key` are
+    one span, with the launch's parent and name and the execution's time. Without its partner, a span
+    is left as it is.
+    """
+    executed = {span.tags[key]: span for span in executions if key in span.tags}
+    made = []
+    for launch in launches:
+        work = executed.pop(launch.tags.get(key), None)
+        if work is None:
+            made.append(launch)
+        else:
+            tags = {**work.tags, **launch.tags, "launched_ns": launch.start_ns}
+            made.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
+    return [*made, *executed.values(), *(s for s in executions if key not in s.tags)]
+
+
+def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """For chrome://tracing and ui.perfetto.dev: complete events, times in us from the first span.
+
+    Each group is a process of the drawing, each lane a thread of it.
+    """
+    start_ns = min((span.start_ns for span in spans), default=0)
+    groups = {name: i for i, name in enumerate(dict.fromkeys(s.group for s in spans), 1)}
+    lanes = {one: i for i, one in enumerate(dict.fromkeys((s.group, s.lane) for s in spans), 1)}
+    events: list[dict[str, Any]] = [_meta("process_name", groups[name], 0, name) for name in groups]
+    events += [_meta("thread_name", groups[g], lanes[g, lane], lane) for g, lane in lanes]
+    for span in spans:
+        args = {"id": span.id, "level": span.level, "trace_id": trace_id, **span.tags}
+        if span.parent is not None:
+            args["parent"] = span.parent
+        if span.ambiguous:
+            args["ambiguous"] = True
+        events.append(
+            {
+                "name": span.name,
+                "cat": span.level,
+                "ph": "X",
+                "ts": (span.start_ns - start_ns) / 1e3,
+                "dur": span.duration_ns / 1e3,
+                "pid": groups[span.group],
+                "tid": lanes[span.group, span.lane],
+                "args": args,
+            }
+        )
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": dict(about)}
+
+
+def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """A lane for each (start, end), ascending by start, such that those of a lane do not overlap."""
+    free_at: list[int] = []
+    for start, end in intervals:
+        lane = next((i for i, free in enumerate(free_at) if free <= start), len(free_at))
+        if lane == len(free_at):
+            free_at.append(end)
+        else:
+            free_at[lane] = end
+        yield lane

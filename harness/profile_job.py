@@ -1,0 +1,227 @@
+"""`profile`: one model at several levels of the stack, each number from the run that it belongs to."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness import cores, host, layout, registry, results
+from harness.analysis import profile_files as files
+from harness.analysis.profile_files import Profiled
+from harness.analysis.spans import LEVELS
+from harness.config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.console import say, show
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.keeping import Measure
+from harness.loading import default_dataset
+from harness.manifest import load_model
+from harness.preflight import obtain_model
+from harness.search_options import ProfileOptions
+from harness.types import Reason
+
+RUN_LEVELS = frozenset(("query", "batch", "stage"))
+LAYER_BACKENDS = ("ort",)
+EVENTS = "ort_events.json"
+_BATCHES = (1, 2, 4, 8)
+
+
+def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
+    """All that stands against a profile with these options."""
+    unknown = [level for level in options.levels if level not in LEVELS]
+    if unknown:
+        yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
+    if config.mode != "performance":
+        yield "profile measures speed: drop --mode"
+    if config.mlperf:
+        yield "profile makes quick runs: drop --mlperf"
+    if options.source is not None and not options.source.is_dir():
+        yield f"--from {options.source}: there is no such folder"
+
+
+def profile(
+    config: RunConfig,
+    options: ProfileOptions,
+    measure: Measure,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Measures, or reads what was measured (--from); prints the tables; returns the exit status."""
+    if options.source is not None:
+        return _again(options, config.out, as_json=as_json)
+    job = _ProfileJob(config, options, measure, quiet=quiet)
+    try:
+        status = job.run()
+        folder = job.finish()
+    except OSError as e:
+        why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
+        raise RunInvalid(why) from e
+    _show(files.read(folder), folder, options, as_json=as_json)
+    if not as_json:
+        show(f"\n{'results':<12}{folder}")
+        if (folder / files.PAGE).is_file():
+            show(f"{'page':<12}{folder / files.PAGE}")
+    return status
+
+
+def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
+    """From stored files alone. out: for the files that are made of them."""
+    assert options.source is not None
+    found = files.read(options.source)
+    if out is not None:
+        made = results.new_folder(out, "", "", "")
+        files.write(found, files.made_tables(found, options.source), made.path)
+        _page(found, made.path)
+        made.finish(newest=False)
+    _show(found, options.source, options, as_json=as_json)
+    return 0
+
+
+def _show(found: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
+    made = files.made_tables(found, folder)
+    if options.table is not None:
+        keys = [table.key for table in made]
+        if options.table not in keys:
+            raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
+        made = [table for table in made if table.key == options.table]
+    if as_json:
+        show(json.dumps({t.key: t.to_json() for t in made}, indent=2, allow_nan=False))
+        return
+    if options.table is None:
+        show("\n".join(files.headline(found.content)))
+    show(files.text(made, None if options.table else files.SHOWN_ROWS))
+
+
+def _page(found: Profiled, folder: Path) -> None:
+    from harness.analysis.profile_page import write
+
+    try:
+        write(found, folder)
+    except PluginUnavailable as e:
+        say(f"no page was made: {e}")
+
+
+class _ProfileJob:
+    def __init__(
+        self, config: RunConfig, options: ProfileOptions, measure: Measure, *, quiet: bool
+    ) -> None:
+        self._options = options
+        self._measure = measure
+        self._quiet = quiet
+        self._config = config
+        self._levels = set(options.levels)
+        self._model = load_model(config.model)
+        obtain_model(config, self._model)
+        self._made = results.new_folder(config.out, "profile", config.backend, self._model.name)
+        self.folder = self._made.path
+        self._content: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "model_name": self._model.name,
+            "config": to_plain(replace(config, out=None)),
+            "levels": list(options.levels),
+            "batch": options.batch,
+            "missing": {},
+        }
+
+    def run(self) -> int:
+        """What was measured stays, whatever fails later. -> 0, or the status of the harness run."""
+        load = os.getloadavg()
+        try:
+            status = self._harness_run() if self._levels & RUN_LEVELS else 0
+            if self._levels - RUN_LEVELS:
+                self._below_the_harness()
+        except ConfigError:
+            if not any(self.folder.glob("run*")):  # a user's mistake leaves nothing
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+        self._content["environment"] = host.fingerprint()
+        self._content["load_average"] = {"before": load[0], "after": os.getloadavg()[0]}
+        self._save()
+        return status
+
+    def finish(self) -> Path:
+        """Tables, trace and page from what is on disk; the folder gets its name."""
+        self._save()
+        found = files.read(self.folder)
+        files.write(found, files.made_tables(found, self.folder), self.folder)
+        if not self._config.no_report:
+            _page(found, self.folder)
+        return self._made.finish(newest=False)
+
+    def _save(self) -> None:
+        results.write_json(self.folder / files.PROFILE, self._content)
+
+    def _say(self, what: str) -> None:
+        if not self._quiet:
+            say(what)
+
+    def _harness_run(self) -> int:
+        self._say("query, batch, stage: a run of the harness")
+        out = self.folder / files.RUN
+        finished = self._measure(replace(self._config, out=out, no_report=True), quiet=self._quiet)
+        for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
+            (self.folder / left).unlink(missing_ok=True)
+        self._content["run"] = files.about_run(finished.result)
+        self._save()
+        if finished.folder != out:
+            reasons = [Reason(**reason).text for reason in finished.result["reasons"]]
+            raise RunInvalid(f"{finished.folder}: the harness run did not finish: {reasons[0]}")
+        return 0
+
+    def _below_the_harness(self) -> None:
+        from harness.analysis import profile_measure as pm
+
+        config, options = self._config, self._options
+        scenario = registry.load("scenario", config.scenario)
+        spec = layout.plan(config, scenario, self._model, cores.available())
+        batches = options.batches or _BATCHES
+        most = max(options.batch, *batches)
+        spec = spec._replace(instances=1, max_batch=most)
+        dataset = config.dataset or default_dataset(self._model)
+        with ExitStack() as stack:
+            subject = pm.opened(config, self._model, dataset, spec, most, stack)
+            if subject.fixed is not None and subject.fixed != options.batch:
+                self._say(f"the model file fixes the batch: {subject.fixed}")
+                self._content["batch"] = subject.fixed
+                batches = (subject.fixed,)
+            batch = self._content["batch"]
+            self._content["threads"] = spec.threads
+            if "model" in self._levels:
+                self._say("model: bare calls, by batch; samples against noise")
+                self._content["model"] = pm.model_level(subject, batch, batches, options.runs)
+                self._content["data"] = pm.real_or_synthetic(subject, batch, options.runs)
+                self._save()
+            if "layer" in self._levels:
+                self._layer_level(subject, batch)
+            if "library" in self._levels:
+                self._say("library: counters of the processor and the kernel")
+                self._content["hardware"] = pm.hardware(subject, batch, options.runs)
+                self._save()
+
+    def _layer_level(self, subject: Any, batch: int) -> None:
+        from harness.analysis import profile_measure as pm
+
+        if self._config.backend not in LAYER_BACKENDS:
+            why = f"backend {self._config.backend!r} has no layer profile: choose from ort"
+            self._content["missing"]["layer"] = why
+            say(f"layer: {why}")
+            return
+        self._say("layer: calls without and with ONNX Runtime's profiler, in turn")
+        events = self.folder / EVENTS
+        layer, graph = pm.layer_level(subject, batch, self._options.runs, events)
+        self._content["layer"] = layer
+        self._save()
+        self._say("layer: memory from shapes, peaks of this machine")
+        self._content["memory"] = pm.memory_of(subject, graph, batch)
+        try:
+            self._content["peaks"] = pm.peaks(subject.spec.threads)
+        except HarnessError:
+            raise
+        except Exception as e:  # noqa: BLE001 - of a framework: the roofline is missing, no more
+            self._content["peaks"] = {"missing": one_line(e)}

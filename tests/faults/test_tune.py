@@ -1,0 +1,37 @@
+"""`tune` as a process: stopped by a signal, and a model that no plan can answer with."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+from tests.faults.command import FAULTY, children, ended, gone, run, start
+
+TUNE = ("tune", "--scenario", "offline", "--no-metrics", "--max-batch", "8")
+
+
+def test_a_signal_ends_it_and_what_was_timed_stays(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    process = start(*TUNE, "--backend", "null", "--duration", "5s", "--out", str(out))
+    runs = tmp_path / "t.partial/runs"
+    deadline = time.monotonic() + 50
+    while not runs.is_dir() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    left = children(process.pid)
+    process.send_signal(signal.SIGINT)
+    done = ended(process)
+    assert done.status == 130, done.said
+    assert done.printed.startswith("NOT TUNED")
+    content = json.loads((tmp_path / "t.partial/tune.json").read_text())
+    assert content["taken"] is None
+    assert all(one["passes"] for one in content["layouts"])
+    assert gone(left)
+
+
+def test_a_model_that_fails_in_every_layout_is_one_line(tmp_path: Path) -> None:
+    done = run(*TUNE, "--backend", f"{FAULTY}:RaisesInLoad", "--out", f"{tmp_path}/t")
+    assert done.status == 3
+    assert done.said.splitlines()[-1].startswith(f"harness: backend '{FAULTY}:RaisesInLoad'")
+    content = json.loads((tmp_path / "t.partial/tune.json").read_text())
+    assert all(one["failed"] for one in content["layouts"])
+    assert "Traceback" in (tmp_path / "t.partial/bare/01.log").read_text()

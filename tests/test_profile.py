@@ -1,0 +1,318 @@
+"""`profile`: spans of all levels, the fifteen analyses, and a folder that says the same again."""
+
+import csv
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis import layers as ly
+from harness.analysis import memory, tables
+from harness.analysis.counters import EVENTS, Counters
+from harness.analysis.graph import Constant, Graph, Node, Tensor
+from harness.analysis.layers import Peaks
+from harness.analysis.spans import Span, chrome_trace, joined, lanes, with_parents
+from harness.analysis.tables import Column, Table
+from harness.cli import main
+from tests.chromium import needs_chromium, shown
+
+
+def span(number: int, level: str, start_ns: int, end_ns: int, **more: Any) -> Span:
+    return Span(id=number, name=level, level=level, start_ns=start_ns, end_ns=end_ns, **more)
+
+
+def test_parents_are_rebuilt_from_intervals_one_level_up() -> None:
+    tree = [
+        *(span(1, "model", 0, 100), span(2, "model", 100, 200)),
+        *(span(3, "layer", 0, 40), span(4, "layer", 40, 100), span(5, "layer", 120, 199)),
+        *(span(6, "library", 41, 50), span(7, "library", 130, 130)),
+    ]
+    assert {s.id: s.parent for s in with_parents(tree)} == {
+        1: None,
+        2: None,
+        3: 1,
+        4: 1,
+        5: 2,
+        6: 4,
+        7: 5,
+    }
+
+
+def test_a_span_that_two_could_contain_is_flagged_and_not_guessed() -> None:
+    found = with_parents([span(1, "model", 0, 9), span(2, "model", 0, 9), span(3, "layer", 1, 2)])
+    assert (found[2].parent, found[2].ambiguous) == (None, True)
+    alone = with_parents([span(1, "model", 0, 9), span(3, "layer", 1, 12)])
+    assert (alone[1].parent, alone[1].ambiguous) == (None, False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12))
+def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) -> None:
+    parents = [span(i, "model", a, a + n) for i, (a, n) in enumerate(intervals)]
+    child = span(99, "layer", 20, 22)
+    holding = [p.id for p in parents if p.start_ns <= 20 and p.end_ns >= 22]
+    found = with_parents([*parents, child])[-1]
+    assert found.parent == (holding[0] if len(holding) == 1 else None)
+    assert found.ambiguous == (len(holding) > 1)
+
+
+def test_a_launch_and_its_execution_are_one_span() -> None:
+    launch = span(1, "batch", 5, 5, parent=9, tags={"key": 7})
+    work = span(2, "batch", 20, 30, lane="worker", tags={"key": 7})
+    (one,) = joined([launch], [work], "key")
+    assert (one.parent, one.duration_ns, one.lane) == (9, 10, "worker")
+    assert one.tags["launched_ns"] == 5
+    assert [s.id for s in joined([launch], [], "key")] == [1]
+    assert [s.id for s in joined([], [work], "key")] == [2]
+
+
+def test_lanes_keep_what_overlaps_apart() -> None:
+    assert list(lanes([(0, 10), (5, 8), (8, 12), (10, 11)])) == [0, 1, 1, 0]
+
+
+def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
+    found = chrome_trace([span(1, "model", 2_000, 5_500, tags={"a": 1})], "run", {})
+    (event,) = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    assert (event["ts"], event["dur"], event["cat"]) == (0.0, 3.5, "model")
+    assert event["args"] == {"id": 1, "level": "model", "trace_id": "run", "a": 1}
+
+
+def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
+    assert ly.trimmed_mean(range(1, 11)) == 5.5
+    assert ly.trimmed_mean([*range(1, 10), 10**9]) == 5.5
+    assert ly.trimmed_mean([3]) == 3
+
+
+@pytest.mark.parametrize(
+    ("throughput", "best"),
+    [
+        ({1: 100, 2: 104, 4: 300}, 1),  # doubling 1 gains 4 %
+        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
+        ({1: 100, 2: 200, 4: 400}, 4),  # nothing larger was measured
+        ({1: 100}, 1),
+        ({1: 100, 2: 105}, 1),  # exactly 5 % is not more
+    ],
+)
+def test_the_optimal_batch_is_the_first_that_doubling_does_not_help(
+    throughput: dict[int, float], best: int
+) -> None:
+    assert ly.optimal_batch(throughput) == best
+
+
+def test_the_third_that_dominates() -> None:
+    assert ly.dominant([1, 1, 5, 6, 1, 1]) == "middle"
+    assert ly.dominant([9, 1, 1, 1]) == "beginning"
+    assert sum(ly.thirds([1, 2, 3, 4, 5])) == pytest.approx(1)
+    assert ly.thirds([0, 0, 0]) == (0, 0, 0)
+
+
+def test_the_ridge_is_flops_over_bandwidth() -> None:
+    """XSP, section III-D: a V100 with 15.7 TFLOP/s and 900 GB/s."""
+    peaks = Peaks(15.7e12, 900e9)
+    assert round(peaks.ridge, 2) == 17.44
+    assert [peaks.bound(i) for i in (17.0, 18.0, None)] == ["memory", "compute", None]
+
+
+def test_a_table_says_the_same_in_text_json_and_csv() -> None:
+    columns = (Column("name"), Column("mean time", "ns"), Column("share", "share"))
+    table = Table("k", "T", "about", columns, [["a,b", 1_500_000.0, 0.25], ["c", None, None]])
+    assert list(tables.lines(table))[2:] == [
+        "  a,b     1.50 ms  25.0%",
+        "  c             -      -",
+    ]
+    assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share_share": 0.25}
+    rows = list(csv.reader(tables.to_csv(table).splitlines()))
+    assert rows == [
+        ["name", "mean_time_ns", "share_share"],
+        ["a,b", "1500000.0", "0.25"],
+        ["c", "", ""],
+    ]
+    assert "1 more rows" in "\n".join(tables.lines(table, 1))
+
+
+def chain(batch: int, *sizes: int) -> Graph:
+    """x -> t0 -> t1 ...: each with so many float32 a sample."""
+    names = ["x", *(f"t{i}" for i in range(len(sizes) - 1))]
+    nodes = tuple(
+        Node(i, "", "Relu", "", {}, (a,), (b,), False, None)
+        for i, (a, b) in enumerate(pairwise(names))
+    )
+    sized = {n: Tensor("float32", (batch, s)) for n, s in zip(names, sizes, strict=True)}
+    weights = {"w": Constant(Tensor("float32", (10,)), False, None)}
+    return Graph(Path("m"), nodes, sized, weights, {}, ("x",), (names[-1],), {}, {}, None)
+
+
+def test_activations_live_from_their_maker_to_their_last_taker() -> None:
+    found = memory.footprint(chain(1, 5, 100, 20, 30))
+    assert (found.weights, found.inputs, found.activations) == (40, 20, 4 * 120)
+
+
+def test_activations_grow_with_the_batch() -> None:
+    points = {
+        float(b): float(memory.footprint(chain(b, 5, 100, 20)).activations) for b in (1, 2, 4)
+    }
+    assert memory.slope(points) == pytest.approx(1.0)
+
+
+def test_counters_count_or_say_why_not() -> None:
+    with Counters() as counters:
+        counters.start()
+        sum(range(200_000))
+        counters.stop()
+        found = counters.read()
+    assert list(found) == list(EVENTS)
+    assert all((r.value is None) == bool(r.reason) for r in found.values())
+    clock = found["task-clock"]
+    assert clock.value is None or clock.value > 100_000
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the digits model, all levels."""
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("profile") / "p"
+    options = ["--queries", "64", "--runs", "5", "--batches", "1,2", "--threads", "1"]
+    more = ["--no-metrics", "--quiet", "--out", str(folder)]
+    assert main(["profile", *options, *more]) == 0
+    return folder
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "tables.json").read_text())
+    return found
+
+
+def column(folder: Path, key: str, name: str) -> Sequence[Any]:
+    return [row[name] for row in stored(folder)[key]["rows"]]
+
+
+def test_every_table_repeats_from_stored_files_alone(
+    profiled: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["profile", "--from", str(profiled), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stored(profiled)
+    assert main(["profile", "--from", str(profiled), "--out", str(tmp_path / "again")]) == 0
+    for name in ("tables.txt", "tables.json", "trace.json"):
+        assert (tmp_path / "again" / name).read_text() == (profiled / name).read_text()
+
+
+def test_the_headline_is_the_unprofiled_runs(
+    profiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = json.loads((profiled / "run" / "result.json").read_text())
+    content = json.loads((profiled / "profile.json").read_text())
+    assert content["run"]["headline"] == result["headline"]
+    main(["profile", "--from", str(profiled)])
+    assert "not profiled" in capsys.readouterr().out.splitlines()[0]
+    levels = stored(profiled)["levels"]["rows"]
+    assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
+    times = content["model"]["batches"]["1"]["wall_ns"]
+    assert levels[3]["latency_ns"] == ly.trimmed_mean(times)
+
+
+def test_layers_are_the_kernels_of_one_run(profiled: Path) -> None:
+    events = json.loads((profiled / "ort_events.json").read_text())
+    runs = sum(e["name"] == "model_run" for e in events)
+    kernels = [e for e in events if e["cat"] == "Node"]
+    assert len(stored(profiled)["layers"]["rows"]) * runs == len(kernels)
+    assert all(column(profiled, "layers", "shape"))
+    assert all(ns > 0 for ns in column(profiled, "layers", "latency_ns"))
+
+
+def test_shares_by_type_and_by_phase_are_whole(profiled: Path) -> None:
+    for key, name in (
+        *(("types", "of_all_share"), ("types", "of_time_share"), ("types", "of_memory_share")),
+        *(("layers", "share_share"), ("phases", "share_share"), ("stages", "share_share")),
+    ):
+        assert sum(column(profiled, key, name)) == pytest.approx(1, abs=1e-3), (key, name)
+
+
+def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
+    rows = {r["part"]: r["time_ns"] for r in stored(profiled)["accounted"]["rows"]}
+    parts = [ns for name, ns in rows.items() if name[0] != "=" and name != "less the profiler"]
+    assert sum(parts) == pytest.approx(rows["= the profiled call"], rel=0.02)
+    less = rows["= the profiled call"] + rows["less the profiler"]
+    assert less == pytest.approx(rows["= the call without profiler"])
+
+
+def test_the_digits_models_work_is_known(profiled: Path) -> None:
+    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
+    assert sum(column(profiled, "nodes", "work_MAC")) == macs
+    assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
+    bounds = column(profiled, "kernels", "bound")
+    assert set(bounds) <= {"memory", "compute"}
+
+
+def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -> None:
+    trace = json.loads((profiled / "trace.json").read_text())
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    by_id = {e["args"]["id"]: e for e in events}
+    assert len(by_id) == len(events)
+    levels = [e["args"]["level"] for e in events]
+    assert levels.count("query") == 64
+    assert levels.count("stage") == 4 * levels.count("batch")
+    assert levels.count("model") == 5 + 5  # bare and profiled
+    assert levels.count("layer") == 5 * len(stored(profiled)["layers"]["rows"])
+    for event in events:
+        level, parent = event["args"]["level"], by_id.get(event["args"].get("parent"))
+        assert (parent is None) == (level in ("query", "model")), event
+        assert event["args"]["trace_id"]
+        if parent is not None:
+            assert event["ts"] >= parent["ts"] - 1
+            assert event["ts"] + event["dur"] <= parent["ts"] + parent["dur"] + 1
+
+
+def test_counters_that_are_not_there_say_so(profiled: Path) -> None:
+    for row in stored(profiled)["hardware"]["rows"]:
+        assert (row["per_call_count"] is None) == bool(row["why_not"])
+
+
+def test_only_the_levels_asked_for_leave_spans(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "p"
+    arguments = ["profile", "--levels", "model", "--runs", "5", "--batches", "1", "--quiet"]
+    assert main([*arguments, "--no-report", "--out", str(out)]) == 0
+    trace = json.loads((out / "trace.json").read_text())
+    spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert [e["args"]["level"] for e in spans] == ["model"] * 5
+    assert not (out / "run").exists()
+
+
+def test_a_runs_folder_alone_gives_its_levels(
+    profiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "--from", str(profiled / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["levels", "stages", "phases", "batches"]
+    assert found["stages"] == stored(profiled)["stages"]
+
+
+def test_mistakes_are_one_line_each(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, message in (
+        (["--levels", "model,kernel"], "--levels kernel: choose from query, batch, stage"),
+        (["--levels", ","], "name at least one level"),
+        (["--from", str(tmp_path / "no")], "there is no such folder"),
+        (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
+        (["--from", str(profiled), "--table", "x"], "--table x: "),
+        (["--mode", "accuracy"], "profile measures speed: drop --mode"),
+    ):
+        assert main(["profile", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_page_draws_everything_without_a_complaint(profiled: Path) -> None:
+    pytest.importorskip("plotly")
+    found = shown(profiled / "profile.html")
+    assert found.console == []
+    assert found.drawn >= 5
+    assert 'class="icicle' in found.document or "iciclelayer" in found.document
+    assert not np.isnan(found.drawn)

@@ -1,0 +1,386 @@
+"""`tune`: the grid, what bare loops predict, which plan is taken and how sure that is, the folder."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness import registry
+from harness.analysis.tune_page import figures
+from harness.bare_loops import Bare, time_layout
+from harness.cli import main
+from harness.config import RunConfig
+from harness.cores import Cores
+from harness.errors import ConfigError, PluginUnavailable
+from harness.keeping import Finished
+from harness.layout import Instances, plan
+from harness.manifest import load_model
+from harness.parse import parse_slo
+from harness.service import QUANTILES, ServiceTimes
+from harness.tune_grid import Aim, Forecast, Layout, Plan, batch_sizes, best_batch, layouts
+from harness.tune_judge import Finalist, decide, to_drop
+from tests.searching import names, result
+
+OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
+SERVER = ("tune", "--scenario", "server", "--backend", "ort", "--slo", "p99=10ms", "--quiet")
+RATE = Aim("throughput", "samples/s", more_is_better=True)
+TAIL = Aim("p99", "ns", more_is_better=False)
+
+
+def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTimes:
+    """Batches that take first_ns + each_ns a sample, always."""
+    ns = np.array([[first_ns + each_ns * size] * QUANTILES for size in sizes])
+    return ServiceTimes(tuple(sizes), ns, tuple(5 for _ in sizes))
+
+
+@dataclass
+class Machine:
+    """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
+    what LoadGen sees is `told` by the plan, by `drift` slower with each run.
+    """
+
+    told: Callable[[RunConfig], float]
+    drift: float = 0.0
+    broken: dict[int, tuple[str, int]] = field(default_factory=dict)
+    refused: tuple[tuple[int, int], ...] = ()
+    timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
+    configs: list[RunConfig] = field(default_factory=list)
+
+    def bare(
+        self, config: RunConfig, dataset: str, spec: Instances, sizes: Sequence[int], *_: Any
+    ) -> Bare:
+        options = dict(config.backend_option)
+        self.timed.append((spec.instances, spec.threads, options))
+        if (spec.instances, spec.threads) in self.refused:
+            raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
+        factor = 0.9 if options.get("spinning") == "on" else 1.0
+        factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
+        return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
+
+    def measure(self, config: RunConfig, *, probe_s: float) -> Finished:
+        self.configs.append(config)
+        assert config.out is not None
+        code, status = self.broken.get(len(self.configs), ("", 0))
+        folder = config.out.with_name(config.out.name + ".partial") if code else config.out
+        folder.mkdir(parents=True)
+        made = result(config, [code] if code else [], 0)
+        value = self.told(config) * (1 + self.drift * len(self.configs))
+        made["throughput_per_s"]["completed"] = value
+        made["latency_ns"] = dict.fromkeys(made["latency_ns"], value)
+        (folder / "result.json").write_text(json.dumps(made))
+        return Finished(status, folder, made)
+
+
+Tuned = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
+    """(machine, arguments) -> the exit status and tune.json."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(machine: Machine, *arguments: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr("harness.tune.time_layout", machine.bare)
+        monkeypatch.setattr("harness.search_verbs.measure", machine.measure)
+        monkeypatch.setattr("harness.cores.available", lambda: Cores(((0,), (1,))))
+        status = main([*arguments, "--out", "t"])
+        (found,) = Path().glob("t*/tune.json")
+        return status, json.loads(found.read_text())
+
+    return run
+
+
+def by_batch(config: RunConfig) -> float:
+    """samples/s: the more, the larger the batch; by a tenth more with spinning."""
+    spins = dict(config.backend_option).get("spinning") == "on"
+    return float(1000.0 * (config.max_batch or 1) ** 0.1 * (1.1 if spins else 1.0))
+
+
+def test_the_winner_is_a_file_that_config_takes(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(by_batch)
+    status, content = tuned(machine, *OFFLINE, "--model", "digits")
+    assert status == 0
+    assert content["taken"] == content["best"] == "2 x 1 spinning=on, batch 256"
+    assert names(Path("t")) == ["runs", "tune.json", "tuned.yaml"]
+    plain = yaml.safe_load(Path("t/tuned.yaml").read_text())
+    assert {"instances": 2, "threads": 1, "max_batch": 256}.items() <= plain.items()
+    assert plain["backend_option"] == ["spinning=on"]
+    assert not {"duration", "queries", "mode", "target_qps"} & plain.keys()
+    out = capsys.readouterr().out
+    assert out.startswith("TUNED  offline  ort  digits\n")
+    assert re.search(r"^2 x 1, batch 64 .* not tuned$", out, re.MULTILINE)
+    assert "times as good as the next" in out
+    machine = Machine(by_batch)
+    tuned_again = main([*OFFLINE, "--config", "t/tuned.yaml", "--out", "again"])
+    assert tuned_again == 0
+
+
+def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    tuned(machine, *OFFLINE)
+    plain = [(i, t) for i, t, options in machine.timed if not options]
+    assert plain[:6] == [(2, 1), (1, 2), (1, 1), (1, 1), (1, 2), (2, 1)]
+    spun = [(i, t) for i, t, options in machine.timed if options]
+    assert spun == [(2, 1), (1, 2), (1, 2), (2, 1)]
+
+
+def test_rounds_turn_around_and_share_their_seed(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    tuned(machine, *OFFLINE, "--rounds", "2", "--seed", "7")
+    plans = [(c.max_batch, c.backend_option) for c in machine.configs]
+    assert plans[:3] == plans[5:2:-1]
+    assert [c.schedule_seed for c in machine.configs] == [7, 7, 7, 8, 8, 8]
+
+
+def test_a_drift_of_the_machine_does_not_pick_the_winner(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, drift=-0.02), *OFFLINE, "--rounds", "6")
+    assert content["taken"] == "2 x 1 spinning=on, batch 256"
+    assert content["best_over_second"]["low"] > 1
+
+
+def test_without_a_difference_the_plan_without_tuning_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = iter([100.0, 99.0, 101.0, 99.0, 101.0, 100.0, 101.0, 100.0, 99.0] * 2)
+    _, content = tuned(Machine(lambda _c: next(noise)), *OFFLINE)
+    assert content["taken"] == "2 x 1, batch 64"
+    assert "no difference seen" in capsys.readouterr().out
+
+
+def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> None:
+    machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 40_000 else 5e6)
+    status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    rates = [c.target_qps or 0 for c in machine.configs]
+    assert rates[0] > 40_000 >= rates[-1] > 30_000
+    assert content["rate_per_s"] == rates[-1]
+    assert {r["rate_per_s"] for r in content["runs"] if r["round"] is not None} == {rates[-1]}
+    assert content["judged"]["what"].startswith("p99 at ")
+
+
+def test_an_slo_that_no_rate_meets_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
+
+
+def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
+    machine = Machine(lambda _c: 5e6)
+    tuned(machine, *SERVER, "--no-report", "--target-qps", "700", "--max-batch", "8")
+    assert {c.target_qps for c in machine.configs} == {700.0}
+    assert all((c.queries or 0) >= 1050 for c in machine.configs)  # 1.5 s
+    assert yaml.safe_load(Path("t/tuned.yaml").read_text())["target_qps"] == 700
+
+
+def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    fixed = ("--instances", "1", "--max-batch", "4", "--backend-option", "spinning=off")
+    _, content = tuned(machine, *OFFLINE, *fixed)
+    assert {i for i, _, _ in machine.timed} == {1}
+    assert all(options == {"spinning": "off"} for _, _, options in machine.timed)
+    assert {c.max_batch for c in machine.configs} == {4}
+    assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
+
+
+def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch, refused=((1, 2),)), *OFFLINE)
+    assert status == 0
+    (failed,) = [one for one in content["layouts"] if one["failed"]]
+    assert (failed["instances"], failed["threads"]) == (1, 2)
+    assert "1 x 2" in capsys.readouterr().out.split("failed: model.onnx")[0]
+
+
+def test_where_nothing_can_be_loaded_the_reason_is_said_and_nothing_left(tuned: Tuned) -> None:
+    with pytest.raises(ValueError, match="not enough values"):  # no tune.json
+        tuned(Machine(by_batch, refused=((1, 2), (2, 1), (1, 1))), *OFFLINE)
+    assert names(Path()) == []
+
+
+def test_a_plan_that_fails_under_loadgen_is_out(tuned: Tuned) -> None:
+    status, content = tuned(Machine(by_batch, broken={1: ("batch-failed", 4)}), *OFFLINE)
+    assert status == 0
+    failed = [one for one in content["finalists"] if one["failed"]]
+    assert [one["failed"] for one in failed] == ["batch-failed: batch-failed it is"]
+    assert content["taken"] != failed[0]["plan"]
+    assert len([r for r in content["runs"] if r["plan"] == failed[0]["plan"]]) == 1
+
+
+def test_a_stopped_run_ends_it_and_what_was_measured_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch, broken={5: ("interrupted", 130)}), *OFFLINE)
+    assert status == 130
+    assert content["taken"] is None
+    assert [len(one["values"]) for one in content["finalists"]] == [1, 1, 2]
+    assert names(Path("t.partial")) == ["bare", "runs", "tune.json"]
+    assert capsys.readouterr().out.startswith("NOT TUNED")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--mlperf",), "drop --mlperf"),
+        (("--mode", "accuracy"), "drop --mode accuracy"),
+        (("--rounds", "1"), "--rounds: 1 must lie between 2 and 1,000"),
+        (("--meter", "estimate"), "--meter reads one run"),
+    ],
+)
+def test_contradictions_are_told(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*OFFLINE, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_concurrency_and_arrivals_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SERVER, "--concurrency", "4"]) == 2
+    assert "tune offers Poisson arrivals" in capsys.readouterr().err
+
+
+def grid(scenario: str, cores: Cores, **given: Any) -> list[tuple[int, int]]:
+    config = RunConfig(scenario=scenario, **given)
+    found = registry.load("scenario", scenario)
+    default = plan(config, found, load_model("digits"), cores)
+    return [layout[:2] for layout in layouts(config, found, cores, default)]
+
+
+def test_layouts_fill_the_cores_or_half_of_them() -> None:
+    two = Cores(((0,), (1,)))
+    assert sorted(grid("offline", two)) == [(1, 1), (1, 2), (2, 1)]
+    assert sorted(grid("single-stream", two)) == [(1, 1), (1, 2)]
+    six = Cores(tuple((n,) for n in range(6)))
+    assert {(6, 1), (3, 2), (2, 3), (1, 6), (1, 3)} <= set(grid("offline", six))
+    assert all(i * t <= 6 for i, t in grid("offline", six))
+    assert grid("server", six)[0] == (5, 1)  # a core for LoadGen: the default
+    assert set(grid("offline", six, threads=2)) == {(3, 2), (2, 2), (1, 2)}
+    smt = Cores(((0, 2), (1, 3)))
+    assert {(2, 2), (4, 1), (1, 4), (2, 1)} <= set(grid("offline", smt))
+    quota = Cores(((0,), (1,), (2,), (3,)), quota=1.5)
+    assert grid("offline", quota) == [(1, 1)]
+
+
+def test_batch_sizes_are_powers_of_two_and_parts_of_a_query() -> None:
+    def sizes(scenario: str, **given: Any) -> list[int]:
+        return batch_sizes(
+            RunConfig(scenario=scenario, **given), registry.load("scenario", scenario)
+        )
+
+    assert sizes("offline") == [1 << k for k in range(11)]
+    assert sizes("server", max_batch=12) == [1, 2, 4, 8, 12]
+    assert sizes("single-stream") == [1]
+    assert sizes("multi-stream", samples_per_query=12) == [1, 2, 3, 6, 12]
+
+
+def test_forecasts() -> None:
+    times = service([1, 2, 4, 8], 1e6, 1e6)
+    offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
+    assert offline.of(times, 2, 4) == pytest.approx(2 * 4 / 5e-3)
+    streams = Forecast(registry.load("scenario", "multi-stream"), 6, None, None)
+    assert streams.of(times, 1, 4) == pytest.approx(5e6 + 3e6)
+    slo = parse_slo("p99=20ms")
+    server = registry.load("scenario", "server")
+    slow = Forecast(server, 1, slo, 10.0).of(times, 1, 8)
+    busy = Forecast(server, 1, slo, 400.0).of(times, 1, 8)
+    assert 2e6 <= slow < busy
+    peaks = [Forecast(server, 1, slo, None).of(times, n, 8) for n in (1, 2)]
+    assert 1.5 * peaks[0] < peaks[1] < 2 * 8 / 9e-3
+    strict = Forecast(server, 1, parse_slo("p99=10ms"), None).of(times, 1, 8)
+    assert strict < peaks[0]
+
+
+def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
+    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger ones bring nothing
+    offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
+    values, best = best_batch(offline, times, 1, times.sizes)
+    assert best == 1
+    assert set(values) == set(times.sizes)
+
+
+def finalist(name: int, values: Sequence[float], *, is_default: bool = False) -> Finalist:
+    made = Finalist(Plan(Layout(name, 1), 8), 1.0, is_default=is_default)
+    made.values = dict(enumerate(values))
+    return made
+
+
+def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
+    fast = finalist(2, [110.0, 220.0, 55.0, 330.0])
+    slow = finalist(1, [100.0, 200.0, 50.0, 300.0], is_default=True)
+    found = decide(RATE, [slow, fast])
+    assert found is not None
+    assert found.taken is fast
+    assert found.gain is not None
+    assert found.gain.ratio == pytest.approx(1.1)
+    assert found.gain.high - found.gain.low < 1e-6
+    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # two always go on
+
+
+def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
+    best, near, far = (
+        finalist(1, [100.0, 101.0, 99.0]),
+        finalist(2, [99.0, 102.0, 100.0]),
+        finalist(3, [150.0, 151.0, 149.0]),
+    )
+    assert list(to_drop(TAIL, [best, near, far])) == [far]
+    for one in (best, near, far):
+        del one.values[2]
+    assert list(to_drop(TAIL, [best, near, far])) == []
+
+
+def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
+    alone = decide(RATE, [finalist(1, [1.0, 2.0])])
+    assert alone is not None
+    assert (alone.second, alone.gain) == (None, None)
+    assert decide(RATE, [finalist(1, [1.0])]) is None
+
+
+def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch), *OFFLINE)
+    heat, rounds = figures(content)
+    (map_,) = heat.data
+    assert map_["y"] == ["2 x 1", "1 x 2", "1 x 1", "2 x 1 spinning=on", "1 x 2 spinning=on"]
+    assert len(map_["z"]) == 5
+    assert {len(row) for row in map_["z"]} == {len(map_["x"])}
+    assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]
+
+
+def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
+    config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
+    found = time_layout(
+        config, "digits", Instances(2, 1, 4), [1, 2, 4], None, tmp_path / "bare.log"
+    )
+    assert found.service.sizes == (1, 2, 4)
+    assert found.service.ns.shape == (3, QUANTILES)
+    assert (found.service.ns > 0).all()
+    assert min(found.service.counts) >= 6  # three by each instance
+    assert found.tunable["spinning"] == ["on"]
+    assert names(tmp_path) == []
+
+
+def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
+    config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
+    with pytest.raises(ConfigError, match="'maybe' is not one of"):
+        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+    faulty = Path(__file__).parent / "faults/faulty.py"
+    config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
+    with pytest.raises(PluginUnavailable, match="raised"):
+        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(n for n, e in registry.BACKENDS.items() if e.installed))
+def test_what_is_tunable_is_an_option_with_these_values(name: str) -> None:
+    backend = registry.load("backend", name)
+    for option, values in getattr(backend, "tunable", {}).items():
+        assert set(values) < set(backend.options[option])
