@@ -54,7 +54,7 @@ def _predicted(advice: Sequence[Mapping[str, Any]]) -> Figure:
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = rows[:_MOST]
-    names = [f"{i + 1}. {row['ops']} x{row['count']}" for i, row in enumerate(shown)]
+    names = [f"{i + 1}. {row['ops']} {row['makes']} x{row['count']}" for i, row in enumerate(shown)]
     now = [row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown]
     best = [row["best_ns"] * row["count"] / NS_PER_MS for row in shown]
     return Figure(
