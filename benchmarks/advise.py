@@ -34,7 +34,7 @@ _PARTS = ("weights", "storage", "operators", "checks")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--pairs", default="9")
+    parser.add_argument("--pairs", default="15")
     options = parser.parse_args()
     rows = [_macs(model, *span) for model, span in MACS.items()]
     with tempfile.TemporaryDirectory() as folder:

@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--samples", type=int, default=200, metavar="N", help="for accuracy")
     parser.add_argument("--pairs", type=int, default=7, metavar="N", help="a setting (default 7)")
-    parser.add_argument("--passes", type=int, default=2, metavar="N", help="a layer (default 2)")
+    parser.add_argument("--passes", type=int, default=3, metavar="N", help="a layer (default 3)")
     parser.add_argument(
         "--database", metavar="FILE", help="of layers; default: in the cache folder"
     )

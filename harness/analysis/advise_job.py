@@ -30,7 +30,7 @@ class Request:
     batch: int = 1
     samples: int = 200
     pairs: int = 7
-    passes: int = 2
+    passes: int = 3
     database: Path
 
 

@@ -77,7 +77,7 @@ def measure(
     settings: Sequence[Setting],
     database: LayerDatabase,
     *,
-    passes: int = 2,
+    passes: int = 3,
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, Timed]], Counted]:
