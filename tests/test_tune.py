@@ -46,6 +46,7 @@ class Machine:
     """
 
     told: Callable[[RunConfig], float]
+    spinning: float = 0.9
     drift: float = 0.0
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
     refused: tuple[tuple[int, int], ...] = ()
@@ -59,7 +60,7 @@ class Machine:
         self.timed.append((spec.instances, spec.threads, options))
         if (spec.instances, spec.threads) in self.refused:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
-        factor = 0.9 if options.get("spinning") == "on" else 1.0
+        factor = self.spinning if options.get("spinning") == "on" else 1.0
         factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
         return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
 
@@ -130,6 +131,12 @@ def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: 
     assert plain[:6] == [(2, 1), (1, 2), (1, 1), (1, 1), (1, 2), (2, 1)]
     spun = [(i, t) for i, t, options in machine.timed if options]
     assert spun == [(2, 1), (1, 2), (1, 2), (2, 1)]
+
+
+def test_an_option_that_brings_nothing_is_no_finalist(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, spinning=0.99), *OFFLINE)
+    assert all("spinning" not in one["plan"] for one in content["finalists"])
+    assert any(one["options"] for one in content["layouts"])
 
 
 def test_rounds_turn_around_and_share_their_seed(tuned: Tuned) -> None:
