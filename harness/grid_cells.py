@@ -77,8 +77,6 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
     has the machine for itself.
     """
     options = dict(common.backend_option) | dict(way.options)
-    if way.file:
-        options["format"] = "onnx"
     synthetic = cell.data == "synthetic"
     return replace(
         common,

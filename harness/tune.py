@@ -133,7 +133,7 @@ class TuneJob:
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
-        ranked = self._cut.ranked()
+        ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
         plain = self._cut.measured[grid[0]]
         if plain.values:
             size = min(self._default.max_batch, max(plain.values))

@@ -225,7 +225,11 @@ def _content(
         "whole": {"cpu_ns": [whole_ns], "wall_ns": [whole_ns]},
         "overhead": {"cpu_ns": [once_ns], "wall_ns": [once_ns]},
     }
-    bricks = {name: {"result": {"cpu_ns": [took], "wall_ns": [took]}} for name, took in ns.items()}
+    once = {"cpu_ns": [once_ns], "wall_ns": [once_ns]}
+    bricks = {
+        name: {"result": {"cpu_ns": [took], "wall_ns": [took], "beside": once}}
+        for name, took in ns.items()
+    }
     return {"models": {"m": model}, "bricks": bricks, "threads": 1}
 
 

@@ -143,11 +143,13 @@ def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
 class Found(NamedTuple):
     """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run.
 
+    beside: of the empty model, right after the brick; overhead: of it alone, again and again.
     why_not: of the whole model. setup_s: to make and load all of it.
     """
 
     whole: list[Sample]
     bricks: dict[str, list[Sample]]
+    beside: dict[str, list[Sample]]
     reorders: dict[str, Reorders]
     failed: dict[str, str]
     overhead: list[Sample]
@@ -158,13 +160,13 @@ class Found(NamedTuple):
 def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
     """The model and those of its bricks that are given (by digest), in turns."""
     ort, start = onnxruntime(), time.monotonic()
-    found = Found([], {}, {}, {}, [], 0.0)
+    found = Found([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
     for digest, cut in cuts.items():
         try:
             bricks[digest], found.reorders[digest] = _brick(ort, cut, settings, pool)
-            found.bricks[digest] = []
+            found.bricks[digest], found.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             found.failed[digest] = one_line(e)
     empty = {"": _empty(ort, settings)}
@@ -177,22 +179,28 @@ def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, graph.weight_bytes - own))
     for _ in range(settings.rounds):
-        found.whole.extend(_turn(whole, np.zeros(0), {"": []})[""])
-        found.overhead.extend(_turn(empty, np.zeros(0), {"": []})[""])
-        _turn(bricks, filler, found.bricks)
+        _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
+        _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
+        _turn(bricks, empty, filler, found.bricks, found.beside)
     return found._replace(setup_s=setup_s)
 
 
 def _turn(
-    sessions: Mapping[str, Timed], filler: Array, into: dict[str, list[Sample]]
-) -> dict[str, list[Sample]]:
+    sessions: Mapping[str, Timed],
+    empty: Mapping[str, Timed],
+    filler: Array,
+    into: Mapping[str, list[Sample]],
+    beside: Mapping[str, list[Sample]],
+) -> None:
+    """beside: gets what the empty model takes right after each one, as cold as that finds it."""
     for timed in range(1 + _IN_A_ROW):
         for name, session in sessions.items():
-            sample = session.run()
+            samples = (session.run(), *(one.run() for one in empty.values()))
             if timed:
-                into[name].append(sample)
+                into[name].append(samples[0])
+                if empty:
+                    beside[name].append(samples[1])
         filler.sum()
-    return into
 
 
 def _filler(size_bytes: int) -> Array:

@@ -28,7 +28,7 @@ SCHEMA = 1
 DEFAULT_LAYERS, DEFAULT_ROUNDS = 4, 8
 DATABASE = Path("results/bricks.sqlite")
 
-RECIPE = "1"
+RECIPE = "2"
 """Part of the version under which results are kept: those of another way to measure are others."""
 
 
@@ -224,7 +224,8 @@ def _result_json(found: brick_runs.Found, digest: str) -> dict[str, Any]:
     if digest in found.failed:
         return {"failed": found.failed[digest], "measured": _now()}
     reorders = found.reorders[digest]._asdict()
-    return {**_samples(found.bricks[digest]), "reorders": reorders, "measured": _now()}
+    beside = {"beside": _samples(found.beside[digest]), "reorders": reorders, "measured": _now()}
+    return {**_samples(found.bricks[digest]), **beside}
 
 
 def _samples(samples: Sequence[brick_runs.Sample]) -> dict[str, list[int]]:
