@@ -172,7 +172,7 @@ class _ProfileJob:
         if finished.folder != out:
             reasons = [Reason(**reason).text for reason in finished.result["reasons"]]
             raise RunInvalid(f"{finished.folder}: the harness run did not finish: {reasons[0]}")
-        return 0
+        return finished.status
 
     def _below_the_harness(self) -> None:
         from harness.analysis import profile_measure as pm

@@ -187,6 +187,34 @@ def test_calls_take_turns_and_each_is_timed() -> None:
     assert [len(t.wall_ns) for t in times] == [3, 3]
 
 
+def test_kernels_of_a_subgraph_are_part_of_the_node_that_has_it(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    make_node, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    branches = {
+        f"{name}_branch": onnx.helper.make_graph(
+            [make_node("Neg", ["x"], [name]), make_node("Relu", [name], [f"{name}2"])],
+            *(name, [], [value(f"{name}2", onnx.TensorProto.FLOAT, None)]),
+        )
+        for name in ("then", "else")
+    }
+    nodes = [
+        make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        make_node("Cast", ["s"], ["c"], to=onnx.TensorProto.BOOL),
+        make_node("If", ["c"], ["y"], **branches),
+    ]
+    sides = [value("x", onnx.TensorProto.FLOAT, [2, 3])], [value("y", onnx.TensorProto.FLOAT, None)]
+    graph = onnx.helper.make_graph(nodes, "g", *sides)
+    opset = onnx.helper.make_opsetid("", 13)
+    path = tmp_path / "if.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    found = profile(path, {"x": np.ones((2, 3), np.float32)}, runs=3)
+    assert [kernel.op_type for kernel in found.kernels] == ["ReduceSum", "Cast", "If"]
+    assert [kernel.nodes for kernel in found.kernels] == [(0,), (1,), (2,)]
+    pairs = zip(found.session.execute_ns, found.session.run_ns, strict=True)
+    assert all(0 < execute <= run for execute, run in pairs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LIGHT.keys() - {"vgg19", "alexnet", "zfnet512"}))
 @pytest.mark.parametrize("level", ["all", "off"])

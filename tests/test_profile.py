@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,10 +124,10 @@ def test_a_table_says_the_same_in_text_json_and_csv() -> None:
         "  a,b     1.50 ms  25.0%",
         "  c             -      -",
     ]
-    assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share_share": 0.25}
+    assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share": 0.25}
     rows = list(csv.reader(tables.to_csv(table).splitlines()))
     assert rows == [
-        ["name", "mean_time_ns", "share_share"],
+        ["name", "mean_time_ns", "share"],
         ["a,b", "1500000.0", "0.25"],
         ["c", "", ""],
     ]
@@ -227,7 +226,7 @@ def test_layers_are_the_kernels_of_one_run(profiled: Path) -> None:
 def test_shares_by_type_and_by_phase_are_whole(profiled: Path) -> None:
     for key, name in (
         *(("types", "of_all_share"), ("types", "of_time_share"), ("types", "of_memory_share")),
-        *(("layers", "share_share"), ("phases", "share_share"), ("stages", "share_share")),
+        *(("layers", "share"), ("phases", "share"), ("stages", "share")),
     ):
         assert sum(column(profiled, key, name)) == pytest.approx(1, abs=1e-3), (key, name)
 
@@ -308,11 +307,34 @@ def test_mistakes_are_one_line_each(
 
 
 @pytest.mark.slow
+def test_a_resnet_50_is_as_published(tmp_path: Path) -> None:
+    """Benanza, table I: 175 layers, 3.87 GMAC; XSP: convolutions have most of the time."""
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "p"
+    levels = ["--levels", "model,layer", "--batches", "1", "--runs", "5", "--threads", "1"]
+    arguments = ["--model", "zoo/resnet50_v1", *levels, "--quiet", "--no-report"]
+    assert main(["profile", *arguments, "--out", str(out)]) == 0
+    nodes = stored(out)["nodes"]["rows"]
+    assert len(nodes) == 175
+    assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
+    assert all(row["kernels"] or row["eliminated"] for row in nodes)
+    assert column(out, "types", "type")[0] == "Conv"
+    parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}
+    kernels = sum(ns for name, ns in parts.items() if name.startswith("kernels "))
+    assert 0 <= 1 - kernels / parts["= the profiled call"] <= 0.10
+    sizes = {row["memory"]: row["bytes"] for row in stored(out)["memory"]["rows"]}
+    assert sizes["weights"] / 2**20 == pytest.approx(97.7, abs=0.1)
+    grown = [r for r in stored(out)["growth"]["rows"] if r["by"] == "image area"]
+    assert len(grown) >= 4
+    per_pixel = [row["activations_bytes"] / row["size_count"] for row in grown]
+    assert max(per_pixel) == pytest.approx(min(per_pixel), rel=0.05)
+
+
+@pytest.mark.slow
 @needs_chromium()
 def test_the_page_draws_everything_without_a_complaint(profiled: Path) -> None:
     pytest.importorskip("plotly")
     found = shown(profiled / "profile.html")
     assert found.console == []
     assert found.drawn >= 5
-    assert 'class="icicle' in found.document or "iciclelayer" in found.document
-    assert not np.isnan(found.drawn)
+    assert "iciclelayer" in found.document

@@ -143,7 +143,7 @@ def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen:
         name=kernel.name,
         op_type=kernel.op_type,
         ops=kernel.op_type if kernel.inserted else "+".join(cost.op_type for cost in costs),
-        shape=" ".join("x".join(map(str, t.shape)) for t in kernel.outputs),
+        shape=" ".join("x".join(map(str, t.shape)) or "scalar" for t in kernel.outputs),
         latency_ns=float(durations[chosen].mean()),
         spread_ns=float(durations.std()),
         allocated_bytes=kernel.allocated_bytes,

@@ -34,7 +34,7 @@ BUDGET_S = 3.0
 class Subject:
     """What is profiled, loaded. path: of the model's file, None where the backend reads none.
 
-    real: whether the dataset's samples are data, not noise.
+    fixed: the batch that the file fixes, None where it takes any.
     """
 
     config: RunConfig
@@ -82,8 +82,6 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
         try:
             call = partial(subject.backend.infer, subject.batch(size))
             measured[str(size)] = asdict(timed(call, runs))
-        except MemoryError:
-            skipped[str(size)] = "not enough memory"
         except Exception as e:  # of a framework: a batch that the model refuses
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e

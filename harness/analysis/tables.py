@@ -19,8 +19,9 @@ class Column(NamedTuple):
     @property
     def title(self) -> str:
         """With its unit, as in a CSV or JSON file."""
-        plain = self.unit.replace("/", "_per_").replace("-", "_")
-        return f"{self.name}_{plain}".replace(" ", "_") if plain else self.name.replace(" ", "_")
+        plain = self.unit.replace("/", "_per_")
+        known = not plain or self.name == plain  # of a column "bytes" of bytes
+        return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
 
 
 class Table(NamedTuple):
