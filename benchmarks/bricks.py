@@ -66,11 +66,12 @@ def fallback(most: int = 6) -> Iterator[Row]:
         yield Row("fallback", ours, "<= 0.10", ours <= 0.10, about)
 
 
-def measured() -> Path:
+def measured(rounds: int) -> Path:
     """A folder of its own and a fresh database: every brick is run."""
     folder = Path(tempfile.mkdtemp(prefix="harness-bricks-")) / "run"
     database = folder.with_name("bricks.sqlite")
     words = [*made_models(), "--out", str(folder), "--database", str(database)]
+    words += ["--rounds", str(rounds)]
     subprocess.run([sys.executable, "-P", "-m", "harness", "bricks", *words], check=True)
     return folder
 
@@ -78,7 +79,9 @@ def measured() -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--from", dest="folder", type=Path, metavar="FOLDER")
-    folder = parser.parse_args().folder or measured()
+    parser.add_argument("--rounds", type=int, default=8, help="as of `bricks` (default 8)")
+    options = parser.parse_args()
+    folder = options.folder or measured(options.rounds)
     content = json.loads((folder / "bricks.json").read_text(encoding="utf-8"))
     found = [*rows(content), *fallback()]
     for row in found:
@@ -88,6 +91,8 @@ def main() -> int:
     kept = {
         "machine": content["machine"],
         "version": content["version"],
+        "rounds": content["rounds"],
+        "most_layers": content["most_layers"],
         "doubts": list(brick_tables.busy(content)),
         "ratios": {c: brick_tables.ratios(content, c) for c in ("cpu_ns", "wall_ns")},
         "rows": [row._asdict() for row in found],

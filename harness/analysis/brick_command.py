@@ -46,7 +46,7 @@ def _parser() -> Parser:
         *("-G", "--most-layers"),
         type=int,
         metavar="N",
-        help="layers of a brick at most (default 4)",
+        help="layers of a brick at most (default 8)",
     )
     add("--batch", type=int, metavar="N", help="samples of a run (default 1)")
     add(

@@ -17,7 +17,7 @@ CLOCKS = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 
 def lines(content: Content) -> Iterator[str]:
     yield (
-        f"BRICKS  {len(content['models'])} models  at most {content['most_layers']} layers a brick  "
+        f"BRICKS  {len(content['models'])} model{'s' * (len(content['models']) > 1)}  at most {content['most_layers']} layers a brick  "
         f"{content['version']}  {content['threads']} thread{'s' * (content['threads'] > 1)}"
     )
     for doubt in _doubts(content):

@@ -18,8 +18,8 @@ Piece = tuple[Node, ...]
 PIECE_BYTES = 1 << 16
 """What a piece more costs the partition, as if so many bytes crossed a cut: few pieces, few cuts."""
 
-BYTES_PER_MAC = 0.05
-"""A core multiplies about twenty times in the time in which it moves a byte of an activation."""
+BYTES_PER_MAC = 0.2
+"""What a multiplication counts beside a byte that crosses a cut: the more, the more pieces are alike."""
 
 _ELEMENTWISE = frozenset(
     (

@@ -25,7 +25,7 @@ from harness.manifest import load_model
 
 FILE, PAGE = "bricks.json", "bricks.html"
 SCHEMA = 1
-DEFAULT_LAYERS, DEFAULT_ROUNDS = 4, 8
+DEFAULT_LAYERS, DEFAULT_ROUNDS = 8, 8
 DATABASE = Path("results/bricks.sqlite")
 
 RECIPE = "2"
