@@ -271,7 +271,8 @@ name, format, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 model = load_model("digits")
 rows = np.ones((500, 1, 8, 8), np.float32)
 setup = BackendSetup(
-    model=model.path((format,)), model_name="digits", inputs=model.inputs, threads=threads
+    model=model.path((format,)), model_name="digits", inputs=model.inputs, threads=threads,
+    max_batch=500,
 )
 
 def work():
