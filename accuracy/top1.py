@@ -20,7 +20,7 @@ class Top1:
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
         """A class for each pixel is no list of labels, though all of them may differ."""
-        if len(shape) > 1 or None in shape:
+        if len(shape) > 1:
             told = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
                 f"{self._name} needs one label an answer, or several in a row, these are {told} "

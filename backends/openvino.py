@@ -15,12 +15,17 @@ from harness.types import Array, Backend, Outputs, TensorSpec
 class OpenVinoBackend(FrameworkBackend):
     """One compiled model with one stream and one infer request. `precision`: what it computes in;
     OpenVINO's own default is bf16 on CPUs that have it, which no other framework here does unasked.
+    `hint`: what it optimises kernels and threads for.
     """
 
     name = "openvino"
     title = "OpenVINO"
     formats = ("openvino", "onnx")
-    options: ClassVar[Choices] = {"precision": ("f32", "bf16", "f16")}
+    options: ClassVar[Choices] = {
+        "precision": ("f32", "bf16", "f16"),
+        "hint": ("latency", "throughput"),
+    }
+    tunable: ClassVar[Choices] = {"hint": ("throughput",)}
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         core = openvino.Core()
@@ -29,7 +34,7 @@ class OpenVinoBackend(FrameworkBackend):
             model,
             "CPU",
             {
-                "PERFORMANCE_HINT": "LATENCY",
+                "PERFORMANCE_HINT": self._option["hint"].upper(),
                 "INFERENCE_PRECISION_HINT": self._option["precision"],
                 "INFERENCE_NUM_THREADS": self._setup.threads,
                 "NUM_STREAMS": 1,
@@ -74,6 +79,7 @@ class OpenVinoBackend(FrameworkBackend):
             "precision": self._precision(),
             "threads": self._compiled.get_property("INFERENCE_NUM_THREADS"),
             "streams": self._compiled.get_property("NUM_STREAMS"),
+            "hint": str(self._compiled.get_property("PERFORMANCE_HINT")),
             "math_library": "oneDNN",
         }
 

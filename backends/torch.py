@@ -42,6 +42,7 @@ class TorchBackend(FrameworkBackend):
     title = "PyTorch"
     formats = ("torchscript", "torch-export")
     options: ClassVar[Choices] = {"compile": ("off", "on"), "precision": tuple(_PRECISIONS)}
+    tunable: ClassVar[Choices] = {"compile": ("on",)}
     devices = ("cpu", "cuda")
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:

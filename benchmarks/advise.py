@@ -97,7 +97,13 @@ def _told(one: Mapping[str, Any]) -> str:
 def _row(
     name: str, is_met: bool, found: str, run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    return {"row": name, "verdict": "met" if is_met else "missed", "found": found, "run": run}
+    """run: of advise.json, where its times belong to the row."""
+    row: dict[str, Any] = {"row": name, "verdict": "met" if is_met else "missed", "found": found}
+    if run is not None:
+        bounds = run["lower_bound"]["by_clock"].items()
+        kept = {clock: {k: v for k, v in b.items() if k != "path"} for clock, b in bounds}
+        row |= {"measured": run["measured"], "lower_bound": kept}
+    return row
 
 
 def _advised(model: str, graph: str, vary: str, pairs: str, folder: Path) -> dict[str, Any]:

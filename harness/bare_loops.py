@@ -119,7 +119,8 @@ def main() -> None:
                 _measure(channel, setup, stack)
     except HarnessError as e:
         status = e.exit_status
-        channel.send("error", status=status, text=str(e), trace="")
+        trace = "".join(traceback.format_exception(e.__cause__)) if e.__cause__ else ""
+        channel.send("error", status=status, text=str(e), trace=trace)
     except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
         status = 1
         channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())

@@ -1,6 +1,7 @@
 """From the command line's lists to the axes of a grid, with what is not said decided."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from harness import cores, ops
@@ -9,7 +10,7 @@ from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.grid_options import DATA, DEFAULT_BATCHES, Axes, GridOptions
 from harness.loading import default_dataset
-from harness.manifest import load_model
+from harness.manifest import is_path, load_model
 from harness.registry import check_name
 
 
@@ -21,6 +22,7 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
         problems.append("--ops is instead of --model: drop one")
     if problems:
         raise ConfigError("\n".join(problems))
+    models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
     if options.ops:
         models = tuple(str(path) for path in ops.make(options.ops))
     real = all(_has_data(config, model) for model in models)

@@ -77,8 +77,6 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
     has the machine for itself.
     """
     options = dict(common.backend_option) | dict(way.options)
-    if way.file:
-        options["format"] = "onnx"
     synthetic = cell.data == "synthetic"
     return replace(
         common,
@@ -119,12 +117,14 @@ class Row(NamedTuple):
     batch_p50_ns: float | None = None
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
+    forward_least_ns: float | None = None
     accuracy: float | None = None
     metric: str | None = None
     target: float | None = None
     lower_is_better: bool = False
     no_accuracy: str = ""
     joules_per_sample: float | None = None
+    energy_source: str = ""
     no_energy: str = ""
     rss_bytes: int | None = None
     cpu_over_wall: float | None = None
@@ -185,6 +185,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
         "batch_p50_ns": percentile_ns(in_order, 0.50),
         "batch_p99_ns": percentile_ns(in_order, 0.99),
         "forward_p50_ns": percentile_ns(np.sort(forward_ns), 0.50),
+        "forward_least_ns": int(forward_ns.min()),
     }
 
 
@@ -235,6 +236,9 @@ def _costs(files: RunFiles) -> dict[str, Any]:
     process = files.result.get("measured_process") or {}
     return {
         "joules_per_sample": readings[0]["joules_per_sample"] if readings else None,
+        "energy_source": f"{readings[0]['source']}, {readings[0]['provenance']}"
+        if readings
+        else "",
         "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
         "rss_bytes": used.get("rss_peak_bytes"),
         "cpu_over_wall": process.get("cpu_over_wall"),

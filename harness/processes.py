@@ -166,9 +166,9 @@ def main() -> None:
         try:
             if message["event"] == "load":
                 backend = _loaded(message["name"], message["setup"])
-                channel.send("loaded", **_about(backend))
                 gc.collect()
                 gc.freeze()
+                channel.send("loaded", **_about(backend))  # from here on idle, while others warm up
                 continue
             assert backend is not None
             if message["event"] == "close":

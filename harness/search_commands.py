@@ -13,8 +13,11 @@ from harness.units import NS_PER_S
 
 T = TypeVar("T")
 
-_ONE_RUNS = ("queries", "target_qps", "max_batch")
-"""Of a file: what one run was sized to, and others are not."""
+_ONE_RUNS = (
+    *("queries", "target_qps", "max_batch"),
+    *("model_file", "model_sha256", "dataset_digest"),
+)
+"""Of a file: what one run was sized to or made with, and others are not."""
 
 
 def peak(arguments: list[str]) -> int:

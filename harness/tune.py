@@ -19,7 +19,7 @@ from harness import cores, layout, preflight, registry, resolve, results, tune_r
 from harness.bare_loops import Bare, time_layout
 from harness.config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.console import say, show
-from harness.errors import HarnessError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
 from harness.keeping import Measure
 from harness.loading import default_dataset
 from harness.manifest import load_model
@@ -114,8 +114,11 @@ class TuneJob:
         except Ended as e:
             self._save()
             return e.status
-        except HarnessError:  # no layout could be measured at all
+        except ConfigError:  # no layout could be measured: a user's mistake leaves nothing
             shutil.rmtree(self._results.path, ignore_errors=True)
+            raise
+        except HarnessError:  # a plug-in's leaves its traceback
+            self._save()
             raise
         except OSError as e:
             why = f"{self.folder} cannot be written: {e.strerror}: pass --out elsewhere"
@@ -130,7 +133,7 @@ class TuneJob:
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
-        ranked = self._cut.ranked()
+        ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
         plain = self._cut.measured[grid[0]]
         if plain.values:
             size = min(self._default.max_batch, max(plain.values))

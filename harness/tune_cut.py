@@ -115,6 +115,13 @@ class Cut:
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
+    def brings_nothing(self, one: Measured) -> bool:
+        """Its options are no better than doing without them."""
+        plain = self.measured.get(one.layout._replace(options=()))
+        if not one.layout.options or plain is None or not plain.values:
+            return False
+        return self._forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
+
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
         for layout in (*layouts, *reversed(layouts)):
             one = self.measured.setdefault(layout, Measured(layout))
@@ -125,7 +132,10 @@ class Cut:
                 found = self._time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
-                one.failed = "" if one.parts else one_line(e)
+                if one.parts:  # it went well the first time
+                    one.ended = one_line(e)
+                else:
+                    one.failed = one_line(e)
                 continue
             self._tunable = found.tunable or self._tunable
             one.parts.append(found.service)
@@ -143,13 +153,12 @@ class Cut:
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
         """Where more than one option alone made it better."""
-        aim, plain = self._forecast.aim, self.measured[layout]
         helped = [
             one.layout.options[0]
             for one in reversed(self.ranked())  # of an option's values the best one stays
             if one.layout[:2] == layout[:2]
             and len(one.layout.options) == 1
-            and aim.gain(one.predicted, plain.predicted) > 1 + ALIKE
+            and not self.brings_nothing(one)
         ]
         options = tuple(dict(helped).items())
         return layout._replace(options=options) if len(options) > 1 else None

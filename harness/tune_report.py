@@ -70,7 +70,7 @@ def said(content: Mapping[str, Any]) -> Iterator[str]:
     taken, best, second = content["taken"], content["best"], content["second"]
     gain = content["best_over_second"]
     if taken is None:
-        yield "no plan was judged twice: nothing is taken"
+        yield "nothing is taken: it was stopped, or no plan was judged twice"
     elif gain is None:
         yield f"{'sure':<12}{taken}: there was no other plan to compare it with"
     elif taken != best:

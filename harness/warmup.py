@@ -109,13 +109,7 @@ def warm_up(
     all sizes; then each alone again until latency is flat.
     """
     start = time.monotonic()
-    first_ns, placed = [], []
-    for each in answerers:
-        with running_on(each.cpus):
-            threads = ComputingThreads()
-            first_ns.append(each.time_ns(batches[0]))
-            each.answer(batches[-1])
-            placed.append(threads.placed(each.cpus) if each.cpus else Placed(None, None))
+    firsts = [_first(each, batches) for each in answerers]
     skipped = _cover(answerers, batches[1:-1])
     known = probes([len(b) for b in batches])
     probed = [b for b in batches if len(b) in known]
@@ -126,12 +120,31 @@ def warm_up(
         first=rows[0],
         answer_bytes=answer_bytes,
         slowest_ns=max(slowest_ns for slowest_ns, _ in rounds),
-        first_ns=first_ns,
-        placed=placed,
+        first_ns=[ns for ns, _ in firsts],
+        placed=[placed for _, placed in firsts],
         skipped=skipped,
         flat=all(flat for _, flat in rounds),
         seconds=time.monotonic() - start,
     )
+
+
+def _first(each: Answerer, batches: Sequence[list[int]]) -> tuple[int, Placed]:
+    """ns of the first batch, and where the threads were that computed it and the largest.
+
+    On a thread of the instance's own, as in the run: OpenMP has a set of threads for each thread
+    that calls it, and one set for all instances would look as if it were not pinned.
+    """
+    found: list[tuple[int, Placed]] = []
+
+    def answer(_: int) -> None:
+        threads = ComputingThreads()
+        first_ns = each.time_ns(batches[0])
+        each.answer(batches[-1])
+        placed = threads.placed(each.cpus) if each.cpus else Placed(None, None)
+        found.append((first_ns, placed))
+
+    at_once([each], answer)
+    return found[0]
 
 
 def _look(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow], int]:

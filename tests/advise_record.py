@@ -75,7 +75,6 @@ def pair(now_ms: float, other_ms: float) -> dict[str, Any]:
 
 def accuracy(drop: float | None = 0.2, no_score: str = "") -> dict[str, Any]:
     return {
-        "precision": INT8,
         "samples": 500,
         "metric": "top1",
         "unit": "%",

@@ -205,7 +205,10 @@ def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
 
 
 def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
-    for broken in ({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}):
+    changes: list[dict[str, Any]] = [
+        *({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}),
+    ]
+    for broken in changes:
         (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))
         with pytest.raises(ConfigError, match=r"^[^\n]+ is not what advise writes: [^\n]+$"):
             verb(["--from", str(tmp_path)])

@@ -202,7 +202,10 @@ def test_a_file_that_nobody_pinned_is_a_doubt(
         ({"path": "m"}, "field 'files.onnx.sha256' is missing"),
         (
             {"path": "m", "sha256": "0" * 64, "source": "http://models.example/m"},
-            r"field 'files.onnx.source': String should match pattern '^(https|file)://\S+$'",
+            (
+                r"field 'files.onnx.source': String should match pattern '^(https|file)://\S+$', not "
+                "'http://models.example/m'"
+            ),
         ),
     ],
 )

@@ -96,6 +96,25 @@ def test_shapes_computed_in_the_graph_are_known(tmp_path: Path) -> None:
     assert read(path, batch=5).tensors["y"].shape == (5, 8, 2)
 
 
+def test_sizes_that_the_model_computes_settle_further_shapes(tmp_path: Path) -> None:
+    """As position embeddings are cut to the length of a text."""
+    nodes = [
+        onnx.helper.make_node("Shape", ["x"], ["whole"]),
+        onnx.helper.make_node("Slice", ["whole", "one", "two"], ["length"]),
+        onnx.helper.make_node("Slice", ["places", "zero", "length"], ["cut"]),
+        onnx.helper.make_node("Shape", ["cut"], ["again"]),
+        onnx.helper.make_node("Expand", ["x", "again"], ["y"]),
+    ]
+    numbers = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}
+    places = np.zeros((32, 1), np.float32)
+    path = save(tmp_path / "m.onnx", nodes, {"x": [1, "n"]}, ["y"], places=places, **numbers)
+    graph = read(path, sizes={"n": 8})
+    assert graph.tensors["cut"].shape == (8, 1)
+    assert graph.tensors["y"].shape == (8, 8)
+    assert graph.values["again"].tolist() == [8, 1]
+    assert [n.op_type for n in graph.layers] == ["Expand"]
+
+
 def test_constant_nodes_are_constants_and_what_is_made_of_them_is_folded(tmp_path: Path) -> None:
     value = onnx.numpy_helper.from_array(np.ones(4, np.float32))
     nodes = [

@@ -12,12 +12,12 @@ import pytest
 
 from harness.analysis import grid_tables as tables
 from harness.analysis.divergence import divergence
-from harness.analysis.grid_view import strangers
+from harness.analysis.grid_view import View, strangers
 from harness.analysis.identity import Structure
 from harness.cli import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.grid_cells import Cell, spread
-from harness.grid_options import parse_batches, parse_precisions, parse_price
+from harness.grid_options import GridOptions, parse_batches, parse_precisions, parse_price
 from tests.gridding import Calls, Runs, row
 
 GRID = ("sweep", "--backend", "ort", "--threads", "1", "--duration", "1s", "--quiet")
@@ -261,6 +261,20 @@ def test_a_precision_is_compared_with_fp32_of_the_same_setting_only() -> None:
         ]
     )
     assert [(line.of, line.values) for line in lines] == [("int8 / fp32", {1: 1.5, 4: 3.0})]
+    assert lines[0].unsure == frozenset()
+
+
+def test_a_ratio_within_the_noise_says_so() -> None:
+    pair = [
+        row(throughput_per_s=100.0, uncertainty=0.1, batch_p50_ns=10.0),
+        row(throughput_per_s=120.0, uncertainty=0.1, batch_p50_ns=5.0, precision="int8"),
+    ]
+    (line,) = tables.precision_gain(pair)
+    assert dict(line.values) == {1: 1.2}
+    assert line.unsure == frozenset({1})
+    (line,) = tables.median_gain(pair)
+    assert dict(line.values) == {1: 2.0}
+    assert line.unsure == frozenset()
 
 
 def test_only_what_is_comparable_is_ranked() -> None:
@@ -274,6 +288,22 @@ def test_only_what_is_comparable_is_ranked() -> None:
     why_not = tables.reasons(given, {}, scored=True)
     assert tables.ranked(given, why_not) == given[:1]
     assert why_not[given[3].cell].endswith("its accuracy is not known: no labels")
+
+
+def test_operators_are_told_by_what_they_compute_in_a_second() -> None:
+    """LV14."""
+    about = {"flop_per_sample": 3e6, "about": "an operator"}
+    view = View(
+        content={"ops": {"net": about}},
+        options=GridOptions(),
+        rows=(),
+        structures={},
+        same_answers={},
+        divergences={},
+    )
+    assert view.gflop_per_s(row(batch=4, forward_least_ns=1000)) == 12_000
+    assert view.gflop_per_s(row(model="other", forward_least_ns=1000)) is None
+    assert view.gflop_per_s(row()) is None
 
 
 def test_the_fastest_are_those_that_score_enough() -> None:
@@ -321,6 +351,7 @@ def test_outputs_diverge_by_as_much_as_they_differ() -> None:
     assert other.relative_l2 == pytest.approx(np.sqrt(10) / np.sqrt(5))
     assert 0 < other.js_bits <= 1
     assert other.top1 == 0.0
+    assert divergence(a[:, :, None, None], a[::-1, :, None, None]) == other
     assert divergence(a, a[:1]) is None
     assert divergence(a, a * np.nan) is None
 

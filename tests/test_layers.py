@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.analysis import graph_file, layer_bench
+from harness.analysis.int8 import quantise_file
 from harness.analysis.layer_db import LayerDatabase, Timed
 from harness.analysis.layer_units import cut, units
 from harness.analysis.lower_bound import critical_path, makespan_ns, sequential_ns
@@ -141,6 +142,11 @@ def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
     assert own.border_ns == (0,)
 
 
+def test_kernels_inside_of_another_are_part_of_it() -> None:
+    events = [_event("Relu", 12, 3), _event("If", 10, 8), _event("Relu", 18, 2)]
+    assert [e["args"]["op_name"] for e in next(layer_bench.split_runs(events, 1))] == ["If", "Relu"]
+
+
 def test_runs_that_are_not_alike_are_refused() -> None:
     with pytest.raises(ConfigError, match="control flow"):
         list(layer_bench.split_runs([_event("If", i, 1) for i in range(3)], 2))
@@ -225,6 +231,37 @@ def test_an_operator_is_the_reference_s_and_a_wrong_one_is_caught(
     broken = ours[0].copy()
     broken.flat[0] = np.nan
     assert not errors([broken], theirs)["passed"]
+
+
+def test_int8_tells_a_thousand_unlikely_classes_apart(tmp_path: Path) -> None:
+    """A quantised Softmax answered 0 for each of them (ONNX Runtime fixes its scale at 1 / 256)."""
+    ort = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    weights = onnx.numpy_helper.from_array(
+        random.standard_normal((16, 1000)).astype(np.float32) * np.float32(0.1), "w"
+    )
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["a"]),
+        onnx.helper.make_node("Softmax", ["a"], ["y"]),
+    ]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, size])
+        for name, size in (("x", 16), ("y", 1000))
+    )
+    graph = onnx.helper.make_graph(nodes, "flat", [x], [y], [weights])
+    opsets = [onnx.helper.make_opsetid("", 9)]  # before scales per channel: it is raised
+    path = tmp_path / "flat.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    feeds = [{"x": random.standard_normal((1, 16)).astype(np.float32)} for _ in range(4)]
+    quantise_file(path, tmp_path / "int8.onnx", feeds)
+    ours, theirs = (
+        ort.InferenceSession(str(file)).run(None, feeds[0])[0]
+        for file in (path, tmp_path / "int8.onnx")
+    )
+    assert np.linalg.norm(ours - theirs) < 0.05 * np.linalg.norm(ours)
+    assert any(
+        n.op_type == "DequantizeLinear" for n in onnx.load(tmp_path / "int8.onnx").graph.node
+    )
 
 
 def test_weights_say_what_is_zero_and_what_eight_bits_lose() -> None:

@@ -184,3 +184,16 @@ def test_a_function_in_a_process_of_its_own(tmp_path: Path) -> None:
         call(target, {"fails": "own"}, log)
     with pytest.raises(PluginUnavailable, match="ended with status"):
         call("os:_exit", 3, log)  # type: ignore[arg-type] # dies before it answers
+
+
+def test_a_model_of_an_old_opset_is_quantised_per_tensor(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(DIGITS)
+    del model.opset_import[:]
+    model.opset_import.append(onnx.helper.make_opsetid("", 11))
+    old = tmp_path / "old.onnx"
+    onnx.save(model, old)
+    made = make(request("int8", config={"model": str(old)}, synthetic=True))
+    assert made["about"].startswith("QDQ, weights int8 per tensor, ")
+    assert made["kernels"]["QLinearConv"] == 2

@@ -200,7 +200,7 @@ def test_every_run_leaves_its_report_beside_one_script_for_all(
 ) -> None:
     pytest.importorskip("plotly")
     given = ["--scenario", "single-stream", "--backend", "null", "--mode", "performance", "--quiet"]
-    given += ["--queries", "64", "--no-metrics"]
+    given += ["--duration", "2s", "--no-metrics"]
     assert main([*given, "--out", str(tmp_path / "a")]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"report      {tmp_path}/a/report.html"
     text = (tmp_path / "a/report.html").read_text()

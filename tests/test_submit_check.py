@@ -261,6 +261,7 @@ def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixtur
         (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
         (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
         (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),
+        (["check", ".", "--raw", "nowhere"], "--raw nowhere is not a folder"),
     ],
 )
 def test_mistakes_in_the_command_are_one_line(

@@ -176,6 +176,28 @@ def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None
         read_request(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
+        ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
+        ("round: v6.1", "round: [v6.1]", "round must be text"),
+        ("folder: ''", "folder: 5", "folder must be text"),
+        ("backend: ort", "5: ort", "options must be named by text"),
+    ],
+)
+def test_a_changed_request_file_is_one_line(
+    before: str, after: str, told: str, tmp_path: Path
+) -> None:
+    write_request(tmp_path, CLOSED)
+    file = tmp_path / "request.yaml"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+    with pytest.raises(ConfigError, match=told):
+        read_request(tmp_path)
+
+
 def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,10 +115,10 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     assert "Server-peak " in capsys.readouterr().out
     monkeypatch.setattr(execute, "_BOOT", FAKE)
     (tmp_path / "fail-Server-peak").touch()
-    assert execute.execute(SEARCHED, tmp_path) == 4
+    assert execute.execute(SEARCHED, tmp_path, "Server") == 4
     told = capsys.readouterr().err
     assert "Server-peak exit status 5" in told
-    assert "Server-peak found no rate" in told
+    assert "Server-peak found no rate, so Server is left out" in told
     assert {row.state for row in plan(SEARCHED, tmp_path)} == {MISSING}
     (tmp_path / "fail-Server-peak").unlink()
     assert execute.execute(SEARCHED, tmp_path, "Server") == 0
@@ -169,6 +169,15 @@ def test_options_that_contradict_leave_no_request_behind(
     assert main([*words, "--concurrency", "4"]) == 2
     assert "--concurrency cannot be set with --mlperf" in capsys.readouterr().err
     assert main([*words, "--target-qps", "9"]) == 0
+
+
+def test_a_user_conf_that_cannot_be_read_leaves_no_request_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--user-conf", str(tmp_path / "none")]) == 2
+    assert "none cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
 
 
 def test_only_is_one_of_the_scenarios(tmp_path: Path) -> None:

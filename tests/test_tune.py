@@ -46,6 +46,7 @@ class Machine:
     """
 
     told: Callable[[RunConfig], float]
+    spinning: float = 0.9
     drift: float = 0.0
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
     refused: tuple[tuple[int, int], ...] = ()
@@ -59,7 +60,7 @@ class Machine:
         self.timed.append((spec.instances, spec.threads, options))
         if (spec.instances, spec.threads) in self.refused:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
-        factor = 0.9 if options.get("spinning") == "on" else 1.0
+        factor = self.spinning if options.get("spinning") == "on" else 1.0
         factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
         return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
 
@@ -132,12 +133,18 @@ def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: 
     assert spun == [(2, 1), (1, 2), (1, 2), (2, 1)]
 
 
+def test_an_option_that_brings_nothing_is_no_finalist(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, spinning=0.99), *OFFLINE)
+    assert all("spinning" not in one["plan"] for one in content["finalists"])
+    assert any(one["options"] for one in content["layouts"])
+
+
 def test_rounds_turn_around_and_share_their_seed(tuned: Tuned) -> None:
     machine = Machine(by_batch)
-    tuned(machine, *OFFLINE, "--rounds", "2", "--seed", "7")
+    tuned(machine, *OFFLINE, "--rounds", "3", "--seed", "7")
     plans = [(c.max_batch, c.backend_option) for c in machine.configs]
     assert plans[:3] == plans[5:2:-1]
-    assert [c.schedule_seed for c in machine.configs] == [7, 7, 7, 8, 8, 8]
+    assert [c.schedule_seed for c in machine.configs] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
 
 
 def test_a_drift_of_the_machine_does_not_pick_the_winner(tuned: Tuned) -> None:
@@ -233,7 +240,7 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
     [
         (("--mlperf",), "drop --mlperf"),
         (("--mode", "accuracy"), "drop --mode accuracy"),
-        (("--rounds", "1"), "--rounds: 1 must lie between 2 and 1,000"),
+        (("--rounds", "1"), "--rounds: 1 must lie between 3 and 1,000"),
         (("--meter", "estimate"), "--meter reads one run"),
     ],
 )
@@ -376,3 +383,11 @@ def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Pa
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
         time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(n for n, e in registry.BACKENDS.items() if e.installed))
+def test_what_is_tunable_is_an_option_with_these_values(name: str) -> None:
+    backend = registry.load("backend", name)
+    for option, values in getattr(backend, "tunable", {}).items():
+        assert set(values) < set(backend.options[option])

@@ -1,5 +1,6 @@
 """Warm-up covers what can occur, ends when latency is flat, and keeps the cold numbers apart."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,3 +171,16 @@ def test_an_error_in_any_thread_is_raised(clock: FakeTime) -> None:
 
     with pytest.raises(KeyError, match="cold size"):
         warmed([1, 2, 3], Model(clock, lambda n, _: 0.01), Model(clock, fails))
+
+
+def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> None:
+    """OpenMP keeps threads for each one that calls it: the main thread's would be all instances'."""
+    callers: list[threading.Thread] = []
+
+    def note(_samples: int, _done: int) -> float:
+        callers.append(threading.current_thread())
+        return 1.0
+
+    warm_up([Model(clock, note).answerer(), Model(clock, note).answerer()], [[0]])
+    assert threading.main_thread() not in callers[:4]
+    assert callers[0] is not callers[2]

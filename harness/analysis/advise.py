@@ -11,7 +11,7 @@ from typing import Any
 from harness import results
 from harness.analysis import advise_page, advise_report
 from harness.analysis.advise_answers import answers
-from harness.analysis.advise_measure import Request, open_job
+from harness.analysis.advise_job import Request, open_job
 from harness.analysis.advise_measure import measure as measure_model
 from harness.analysis.advise_parts import PARTS
 from harness.analysis.advise_parts import measure as measure_parts

@@ -1,20 +1,52 @@
 """What another precision costs in accuracy, on the model's own data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from harness.analysis.advise_job import Job
 from harness.analysis.baseline import CHUNK, Baseline, Rows, Runner, Subject
-from harness.analysis.settings import Setting
+from harness.analysis.int8 import quantise_file
 from harness.cores import available
+from harness.errors import one_line
 from harness.layout import Instances
-from harness.loading import open_backends
+from harness.loading import open_backends, plugin
+from harness.types import Array
+
+_CALIBRATION = 64
+"""Samples that int8 is calibrated with, at most."""
 
 
-def compared(subject: Subject, baseline: Baseline, path: Path, setting: Setting) -> dict[str, Any]:
+def int8(job: Job, made: Path) -> dict[str, Any]:
+    """Makes the int8 file and says what it costs, as `compared`, or why it could not be (`failed`)."""
+    feeds, are_others = _calibration(job)
+    try:
+        quantise_file(job.path, made, feeds)
+        found = compared(job.subject, job.baseline, made)
+    except Exception as e:  # noqa: BLE001 - whatever refuses it, the rest is measured
+        return {"failed": one_line(e) or type(e).__name__}
+    return {**found, "calibrated_on": len(feeds), "calibrated_on_others": are_others}
+
+
+def _calibration(job: Job) -> tuple[list[Mapping[str, Array]], bool]:
+    """Samples that the accuracy is not measured on, as long as there are any; and whether so."""
+    dataset = job.baseline.open_dataset(None)
+    others = sorted(set(range(len(dataset))) - set(job.baseline.indices))
+    chosen = others or list(job.baseline.indices)
+    chosen = chosen[:: -(-len(chosen) // _CALIBRATION)]
+    feeds: list[Mapping[str, Array]] = []
+    for index in chosen:  # one at a time: large ones need not fit all at once
+        with plugin(f"dataset {job.subject.dataset!r}"):
+            dataset.load([index])
+            feeds.append({k: np.array(v) for k, v in dataset.batch([index]).inputs.items()})
+            dataset.unload([index])
+    return feeds, bool(others)
+
+
+def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
     """A file of the same model in another precision, against the model's own file.
 
     score, own_score: in `unit`, with `metric`; None, with why (`no_score`), where there are no right
@@ -26,7 +58,6 @@ def compared(subject: Subject, baseline: Baseline, path: Path, setting: Setting)
     own = baseline.score if score is not None else None
     drop = own - score if own is not None and score is not None else None
     return {
-        "precision": setting.precision,
         "samples": len(rows),
         "metric": baseline.metric,
         "unit": baseline.unit,

@@ -1,24 +1,17 @@
 """Measures all that `advise` says something about; what is made of it is derived from the record."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from harness import host
-from harness.analysis import advise_accuracy, flops, graph_file, layer_bench, ort_profile
+from harness.analysis import advise_accuracy, layer_bench, ort_profile
+from harness.analysis.advise_job import Job
 from harness.analysis.advise_predict import combination
 from harness.analysis.advise_record import SCHEMA_VERSION, Record
 from harness.analysis.advise_time import Timing, against, open_session, timed
-from harness.analysis.baseline import Baseline, Subject, open_runner
-from harness.analysis.flops import Cost
-from harness.analysis.graph import Graph
-from harness.analysis.int8 import quantise_file
 from harness.analysis.kernels import OrtProfile, SessionSetup
 from harness.analysis.layer_db import LayerDatabase, machine_key
 from harness.analysis.layer_units import Unit, units
@@ -26,66 +19,9 @@ from harness.analysis.settings import FILE, GRAPH_LEVELS, INT8, Setting, candida
 from harness.analysis.wiring import read_wiring
 from harness.cores import available
 from harness.errors import ConfigError, HarnessError, one_line
-from harness.loading import model_file, plugin
-from harness.types import Array
-
-_CALIBRATION = 64
-"""Samples that int8 is calibrated with, at most."""
 
 _NOW_CALLS = 20
 _PROFILED = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """now: how the model runs today. axes: what may be changed. batch: samples a call.
-
-    samples: that accuracy is measured on. pairs: of each setting against now. passes: times that
-    each layer is measured.
-    """
-
-    now: Setting
-    axes: Sequence[str]
-    batch: int = 1
-    samples: int = 200
-    pairs: int = 7
-    passes: int = 2
-    database: Path
-
-
-class Job(NamedTuple):
-    """A model that is measured: the first samples of its data as the call's inputs."""
-
-    request: Request
-    subject: Subject
-    baseline: Baseline
-    path: Path
-    feeds: Mapping[str, Array]
-    graph: Graph
-    costs: Sequence[Cost]
-    folder: Path
-    tell: Callable[[str], None]
-
-
-def open_job(request: Request, subject: Subject, folder: Path, tell: Callable[[str], None]) -> Job:
-    """folder: for what is written meanwhile. tell: one line for each thing begun."""
-    with ExitStack() as first:  # its session is not needed any longer than for the answers
-        baseline = Baseline(subject, request.samples, open_runner(subject, first))
-    path = model_file(subject.config, subject.model)
-    assert path is not None  # the backend is `ort`, which reads one
-    feeds = _first(baseline, request.batch)
-    shapes = {name: rows.shape for name, rows in feeds.items()}
-    graph = graph_file.read(path, shapes=shapes)
-    return Job(
-        request, subject, baseline, path, feeds, graph, flops.graph_costs(graph), folder, tell
-    )
-
-
-def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """The first `count` samples as one batch, again from the start where there are fewer."""
-    _, inputs = next(baseline.chunks())
-    rows = np.arange(count) % min(map(len, inputs.values()))
-    return {name: np.ascontiguousarray(values[rows]) for name, values in inputs.items()}
 
 
 def measure(job: Job) -> dict[str, Any]:
@@ -100,7 +36,7 @@ def measure(job: Job) -> dict[str, Any]:
     made = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
     content = _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
     files = {FILE: job.path}
-    content["accuracy"] = _accuracy(job, files) if "precision" in request.axes else None
+    content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
     wanted = candidates(now, request.axes, cores)
     wanted = [s for s in wanted if s.precision in files and s.graph not in failed]
     database = LayerDatabase(
@@ -217,33 +153,14 @@ def _profile(job: Job, profile: OrtProfile) -> dict[str, Any]:
     }
 
 
-def _accuracy(job: Job, files: dict[str, Path]) -> dict[str, Any]:
-    """Makes the int8 file, which `files` then has, and says what it costs."""
+def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
+    """What it costs; `files` then has it, where it could be made."""
     job.tell("int8: quantising, and its accuracy")
-    made, setting = job.folder / "int8.onnx", job.request.now._replace(precision=INT8)
-    feeds, are_others = _calibration(job)
-    try:
-        quantise_file(job.path, made, feeds)
-        found = advise_accuracy.compared(job.subject, job.baseline, made, setting)
-    except Exception as e:  # noqa: BLE001 - whatever refuses it, the rest is measured
-        return {"precision": INT8, "failed": one_line(e) or type(e).__name__}
-    files[INT8] = made
-    return {**found, "calibrated_on": len(feeds), "calibrated_on_others": are_others}
-
-
-def _calibration(job: Job) -> tuple[list[Mapping[str, Array]], bool]:
-    """Samples that the accuracy is not measured on, as long as there are any; and whether so."""
-    dataset = job.baseline.open_dataset(None)
-    others = sorted(set(range(len(dataset))) - set(job.baseline.indices))
-    chosen = others or list(job.baseline.indices)
-    chosen = chosen[:: -(-len(chosen) // _CALIBRATION)]
-    feeds: list[Mapping[str, Array]] = []
-    for index in chosen:  # one at a time: large ones need not fit all at once
-        with plugin(f"dataset {job.subject.dataset!r}"):
-            dataset.load([index])
-            feeds.append({k: np.array(v) for k, v in dataset.batch([index]).inputs.items()})
-            dataset.unload([index])
-    return feeds, bool(others)
+    made = job.folder / "int8.onnx"
+    found = advise_accuracy.int8(job, made)
+    if "failed" not in found:
+        files[INT8] = made
+    return found
 
 
 def _layers(

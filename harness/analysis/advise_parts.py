@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import operators, ort_profile, self_checks, storage, weights
-from harness.analysis.advise_measure import Job
+from harness.analysis.advise_job import Job
 from harness.analysis.advise_time import open_session
 from harness.analysis.kernels import SessionSetup
 from harness.analysis.settings import Setting

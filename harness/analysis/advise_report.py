@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.analysis.advise_predict import CREDIBLE, WITHIN
 from harness.analysis.self_checks import RERUNS
+from harness.stats import interval_ranks
 from harness.units import show_bytes, show_ns, show_si
 
 _LAYERS = 12
@@ -124,7 +125,7 @@ def _ns(ns: float | None) -> str:
 def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
     work, covered, counted = found["work"], found["coverage"], found["counted"]
     yield (
-        f"work        {work['macs'] / 1e9:.3f} GMACs, {work['flops'] / 1e9:.3f} GFLOPs, "
+        f"work        {_count(work['macs'])}MACs, {_count(work['flops'])}FLOPs, "
         f"{show_bytes(work['weight_bytes'])} of weights, {show_bytes(work['input_bytes'])} read, "
         f"{show_bytes(work['output_bytes'])} written; {work['gflops_per_s']:.1f} GFLOP/s"
     )
@@ -146,6 +147,14 @@ def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
         f"database    {counted['ran']:,} measurements made, {counted['found']:,} taken from earlier "
         "ones"
     )
+
+
+def _count(number: float) -> str:
+    """Four digits and a prefix: 3857973248 -> '3.858 G'."""
+    for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.4g} {prefix}"
+    return f"{number:,.0f} "
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -197,20 +206,7 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
             f"{one['varying']:,} of {one['values']:,} values vary, variance {one['variance']:.1e}"
         )
         yield f"{'reruns':<12}{one['output']}: over {RERUNS} runs {told}"
-    pairs = list(
-        zip(
-            checks["overhead"]["harness"]["wall_ns"],
-            checks["overhead"]["bare"]["wall_ns"],
-            strict=True,
-        )
-    )
-    added = sorted(a - b for a, b in pairs)
-    bare = median(b for _, b in pairs)
-    yield (
-        f"{'overhead':<12}of the harness's backend over a bare session: {show_ns(median(added))} in the "
-        f"median of {len(pairs)} pairs ({show_ns(added[0])} to {show_ns(added[-1])}), "
-        f"{median(added) / bare:.1%} of a call"
-    )
+    yield _overhead(checks["overhead"])
     batches = checks["micro_batches"]
     if "failed" in batches:
         yield f"{'batches':<12}no data: {batches['failed']}"
@@ -221,6 +217,18 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
         f"{'batches':<12}{batches['batch']} at once {show_ns(at_once)} and {_bytes(peak['at_once'])}; in "
         f"{batches['parts']} parts {show_ns(in_parts)} and {_bytes(peak['in_parts'])}; largest relative "
         f"difference {batches['largest_difference']:.1e}"
+    )
+
+
+def _overhead(found: Mapping[str, Any]) -> str:
+    """Of CPU time: what the wrapper does is work, and others on the machine do not count."""
+    pairs = list(zip(found["harness"]["cpu_ns"], found["bare"]["cpu_ns"], strict=True))
+    added, bare = sorted(a - b for a, b in pairs), median(b for _, b in pairs)
+    ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]
+    low, high = ("-" if ns is None else show_ns(ns) for ns in ends)
+    return (
+        f"{'overhead':<12}of the harness's backend over a bare session: {show_ns(median(added))} of "
+        f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), {median(added) / bare:.1%} of it"
     )
 
 

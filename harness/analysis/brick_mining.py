@@ -16,7 +16,7 @@ class Chain(NamedTuple):
 
 
 def chains(content: Content, length: int = 3) -> list[Chain]:
-    """Chains of `length` operators, the most frequent first."""
+    """Chains of `length` operators from which nothing branches off, the most frequent first."""
     count: Counter[tuple[str, ...]] = Counter()
     models: Counter[tuple[str, ...]] = Counter()
     for model in content["models"].values():
@@ -29,13 +29,12 @@ def chains(content: Content, length: int = 3) -> list[Chain]:
 def _paths(
     op_types: Sequence[str], readers: Sequence[Sequence[int]], length: int
 ) -> Iterator[tuple[str, ...]]:
-    todo: list[tuple[int, ...]] = [(i,) for i in range(len(op_types))]
-    while todo:
-        path = todo.pop()
+    for first in range(len(op_types)):
+        path = [first]
+        while len(path) < length and len(readers[path[-1]]) == 1:
+            path += readers[path[-1]]
         if len(path) == length:
             yield tuple(op_types[i] for i in path)
-        else:
-            todo += [(*path, reader) for reader in readers[path[-1]]]
 
 
 class Block(NamedTuple):

@@ -19,13 +19,23 @@ from harness.types import Array
 _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Clip": (1, 2),
     "Dropout": (1, 2),
+    "Gather": (1,),
     "Pad": (2,),
     "Pow": (1,),
     "Range": (0, 1, 2),
     "Resize": (1, 2),
+    "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Floating-point inputs that say what is computed and were not trained, by operator."""
+"""Inputs of other types than int64 that say what is computed and were not trained, by operator."""
+
+_MADE = frozenset(
+    (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "bfloat16"),
+    )
+)
+"""Types of which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 """onnx.AttributeProto's types that are no graphs and no sparse tensors."""
@@ -105,7 +115,9 @@ class Cut:
                     yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
         for name in (*self.inputs, *self.outputs, *self.constants):
             tensor = self.graph.tensors.get(name, _UNKNOWN)
-            if tensor.size_bytes is None or tensor.dtype in ("undefined", "string"):
+            if tensor.dtype not in _MADE:
+                yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
+            elif tensor.elements is None:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 
     def model(self) -> Any:

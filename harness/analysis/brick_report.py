@@ -32,6 +32,14 @@ def lines(content: Content) -> Iterator[str]:
 
 def _doubts(content: Content) -> Iterator[str]:
     yield from brick_tables.busy(content)
+    yield from failures(content)
+
+
+def failures(content: Content) -> Iterator[str]:
+    """What was not run, and why."""
+    for name, model in content["models"].items():
+        if model.get("why_not"):
+            yield f"{name} was not run whole: {model['why_not']}"
     for brick in content["bricks"].values():
         failed = brick["why_not"] or (brick.get("result") or {}).get("failed")
         if failed:
@@ -40,7 +48,7 @@ def _doubts(content: Content) -> Iterator[str]:
 
 def tables(content: Content) -> Iterator[tuple[str, list[str], Rows, str]]:
     """(title, heads, rows, one sentence about it)."""
-    measured = any(model.get("whole") for model in content["models"].values())
+    measured = any(brick_tables.measured_ns(m, "cpu_ns") for m in content["models"].values())
     if measured:
         yield _construction(content)
     yield _structure(content)

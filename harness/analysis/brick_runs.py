@@ -7,7 +7,6 @@ bricks have not. What a run costs beside the layers is measured with an empty mo
 """
 
 import functools
-import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.analysis.brick_layout import Reorders, never_converts, reorders
 from harness.analysis.brick_models import Cut, activations
 from harness.analysis.graph import Graph, Tensor
 from harness.errors import PluginUnavailable, one_line
@@ -25,12 +25,6 @@ CACHE_BYTES = 64 << 20
 """Reading so much empties the caches of this class of machines; more changes nothing."""
 
 _REORDER_RUNS = 7
-_EITHER_LAYOUT = ("Add", "Concat", "Relu", "Sigmoid", "Sum", "Tanh")
-"""Operators that ONNX Runtime computes in the layout in which their inputs are.
-
-Source: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc.
-"""
-
 _IN_A_ROW = 2
 """Timed runs of each turn; one before them is not timed."""
 
@@ -40,16 +34,6 @@ _ERROR_LEVEL = 3
 class Sample(NamedTuple):
     cpu_ns: int
     wall_ns: int
-
-
-class Reorders(NamedTuple):
-    """How long ONNX Runtime converts the layout at each input and output of a brick, ns, the least
-    of several runs; 0 where it does not; None where nothing but layers that take either layout
-    (sums, concatenations) lies between the end and the rest, so that it depends on the neighbour.
-    """
-
-    inputs_ns: tuple[int | None, ...]
-    outputs_ns: tuple[int | None, ...]
 
 
 class Settings(NamedTuple):
@@ -157,49 +141,66 @@ def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
 
 
 class Found(NamedTuple):
-    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run."""
+    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run.
+
+    beside: of the empty model, right after the brick; overhead: of it alone, again and again.
+    why_not: of the whole model. setup_s: to make and load all of it.
+    """
 
     whole: list[Sample]
     bricks: dict[str, list[Sample]]
+    beside: dict[str, list[Sample]]
     reorders: dict[str, Reorders]
     failed: dict[str, str]
     overhead: list[Sample]
     setup_s: float
+    why_not: str | None = None
 
 
 def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
     """The model and those of its bricks that are given (by digest), in turns."""
     ort, start = onnxruntime(), time.monotonic()
-    found = Found([], {}, {}, {}, [], 0.0)
+    found = Found([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
     for digest, cut in cuts.items():
         try:
             bricks[digest], found.reorders[digest] = _brick(ort, cut, settings, pool)
-            found.bricks[digest] = []
+            found.bricks[digest], found.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             found.failed[digest] = one_line(e)
-    whole, empty = _whole(ort, graph, settings), _empty(ort, settings)
+    empty = {"": _empty(ort, settings)}
+    whole: dict[str, Timed] = {}
+    try:
+        whole[""] = _whole(ort, graph, settings)
+    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
+        found = found._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, graph.weight_bytes - own))
     for _ in range(settings.rounds):
-        found.whole.extend(_turn({"": whole}, np.zeros(0), {"": []})[""])
-        found.overhead.extend(_turn({"": empty}, np.zeros(0), {"": []})[""])
-        _turn(bricks, filler, found.bricks)
+        _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
+        _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
+        _turn(bricks, empty, filler, found.bricks, found.beside)
     return found._replace(setup_s=setup_s)
 
 
 def _turn(
-    sessions: Mapping[str, Timed], filler: Array, into: dict[str, list[Sample]]
-) -> dict[str, list[Sample]]:
+    sessions: Mapping[str, Timed],
+    empty: Mapping[str, Timed],
+    filler: Array,
+    into: Mapping[str, list[Sample]],
+    beside: Mapping[str, list[Sample]],
+) -> None:
+    """beside: gets what the empty model takes right after each one, as cold as that finds it."""
     for timed in range(1 + _IN_A_ROW):
         for name, session in sessions.items():
-            sample = session.run()
+            samples = (session.run(), *(one.run() for one in empty.values()))
             if timed:
-                into[name].append(sample)
+                into[name].append(samples[0])
+                if empty:
+                    beside[name].append(samples[1])
         filler.sum()
-    return into
 
 
 def _filler(size_bytes: int) -> Array:
@@ -250,62 +251,17 @@ def _reorders(
     ort: Any, content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """From a profiled session of its own, whose other times are not used."""
+    if never_converts(cut.brick.layers):
+        return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
+        optimized = Path(folder) / "optimized.onnx"
         options = _brick_options(ort, settings)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
-        options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+        options.optimized_model_filepath = str(optimized)
         timed = Timed(ort, content, options, inputs, pool)
         for _ in range(_REORDER_RUNS):
             timed.run()
-        events = json.loads(Path(timed.session.end_profiling()).read_text(encoding="utf-8"))
-        layout = _Layout(Path(folder) / "optimized.onnx", _least_ns(events))
-    return Reorders(
-        tuple(layout.at_input(cut.numbers[name]) for name in cut.inputs),
-        tuple(layout.at_output(cut.numbers[name]) for name in cut.outputs),
-    )
-
-
-class _Layout:
-    """Layout conversions in an optimized model. least_ns: of each node's kernel."""
-
-    def __init__(self, optimized: Path, least_ns: Mapping[str, int]) -> None:
-        import onnx
-
-        graph = onnx.load(str(optimized), load_external_data=False).graph
-        self._least_ns = least_ns
-        self._maker = {name: node for node in graph.node for name in node.output}
-        self._nodes = graph.node
-        self._inputs = {i.name for i in graph.input}
-
-    def at_input(self, name: str) -> int | None:
-        readers = [node for node in self._nodes if name in node.input]
-        if readers and all(node.op_type in _EITHER_LAYOUT for node in readers):
-            return None
-        return sum(self._least_ns.get(n.name, 0) for n in readers if n.op_type == "ReorderInput")
-
-    def at_output(self, name: str) -> int | None:
-        """Also of conversions that only such layers as take either layout separate from the end."""
-        todo, found, is_plain = [name], list[int](), False
-        while todo:
-            node = self._maker.get(todo.pop())
-            if node is None:
-                continue
-            if node.op_type == "ReorderOutput":
-                found.append(self._least_ns.get(node.name, 0))
-            elif node.op_type in _EITHER_LAYOUT:
-                todo += node.input
-            else:
-                is_plain = True
-        return sum(found) if found or is_plain else None
-
-
-def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Node -> its kernel's shortest run."""
-    found: dict[str, int] = {}
-    for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            node, took_ns = name.removesuffix("_kernel_time"), int(event["dur"]) * 1000
-            found[node] = min(took_ns, found.get(node, took_ns))
-    return found
+        profile = Path(timed.session.end_profiling())
+        names = ([cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs))
+        return reorders(optimized, profile, *names)

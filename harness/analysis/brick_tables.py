@@ -53,9 +53,10 @@ def construct(model: Content, bricks: Content, clock: str) -> Constructed:
         if result is None or not result.get(clock):
             net_ns.append(0.0)
             continue
-        overhead_ns += once_ns
+        beside_ns = trimmed_mean(result["beside"][clock])
+        overhead_ns += beside_ns
         layers += len(piece["layers"])
-        net_ns.append(max(0.0, trimmed_mean(result[clock]) - once_ns - conversions_ns))
+        net_ns.append(max(0.0, trimmed_mean(result[clock]) - beside_ns - conversions_ns))
     total = sum(len(piece["layers"]) for piece in model["pieces"])
     return Constructed(
         sequential_ns=sum(net_ns) + once_ns,

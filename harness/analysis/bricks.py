@@ -20,7 +20,7 @@ from harness.analysis.brick_models import Brick, Cut
 from harness.analysis.graph import Graph
 from harness.analysis.graph_file import read
 from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
 from harness.manifest import load_model
 
 FILE, PAGE = "bricks.json", "bricks.html"
@@ -28,7 +28,7 @@ SCHEMA = 1
 DEFAULT_LAYERS, DEFAULT_ROUNDS = 4, 8
 DATABASE = Path("results/bricks.sqlite")
 
-RECIPE = "1"
+RECIPE = "2"
 """Part of the version under which results are kept: those of another way to measure are others."""
 
 
@@ -109,7 +109,7 @@ def execute(request: Request) -> int:
     final = folder.finish(newest=False)
     _report(content, final)
     show(f"{'results':<12}{final}")
-    return 0
+    return RunInvalid.exit_status if any(brick_report.failures(content)) else 0
 
 
 def show_again(folder: Path) -> int:
@@ -211,6 +211,7 @@ def _run(
             content["bricks"][digest] |= {"result": result, "fresh": True}
         content["models"][one.name] |= {
             "whole": _samples(found.whole),
+            "why_not": found.why_not,
             "overhead": _samples(found.overhead),
             "setup_s": round(found.setup_s, 3),
         }
@@ -223,7 +224,8 @@ def _result_json(found: brick_runs.Found, digest: str) -> dict[str, Any]:
     if digest in found.failed:
         return {"failed": found.failed[digest], "measured": _now()}
     reorders = found.reorders[digest]._asdict()
-    return {**_samples(found.bricks[digest]), "reorders": reorders, "measured": _now()}
+    beside = {"beside": _samples(found.beside[digest]), "reorders": reorders, "measured": _now()}
+    return {**_samples(found.bricks[digest]), **beside}
 
 
 def _samples(samples: Sequence[brick_runs.Sample]) -> dict[str, list[int]]:

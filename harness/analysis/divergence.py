@@ -30,7 +30,7 @@ def divergence(ours: Array, theirs: Array) -> Divergence | None:
         return None
     length = float(np.linalg.norm(a))
     far = float(np.linalg.norm(a - b))
-    scores = ours.ndim == 2 and ours.shape[1] > 1
+    scores = sum(size > 1 for size in ours.shape[1:]) == 1
     return Divergence(
         samples=len(ours),
         relative_l2=far / length if length else far,

@@ -19,14 +19,27 @@ from harness.types import Array
 KEPT_ELEMENTS = 64
 """A floating-point constant of no more elements is kept for shape inference, e.g. Resize's scales."""
 
-_NEUTRAL: Mapping[str, int] = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
-"""Attributes that say nothing where all their values are these."""
+_NEUTRAL: Mapping[str, int | str] = {
+    "allowzero": 0,
+    "auto_pad": "NOTSET",
+    "ceil_mode": 0,
+    "count_include_pad": 0,
+    "dilations": 1,
+    "output_padding": 0,
+    "pads": 0,
+    "storage_order": 0,
+    "strides": 1,
+    "training_mode": 0,
+}
+"""Attributes that say nothing where all their values are these; older operators do not have them."""
 
 _WITHOUT_EFFECT = {
-    "BatchNormalization": ("momentum", "spatial", "is_test", "consumed_inputs"),
+    "BatchNormalization": ("epsilon", "momentum", "spatial", "is_test", "consumed_inputs"),
     "Dropout": ("seed", "is_test"),
+    "InstanceNormalization": ("epsilon",),
+    "LayerNormalization": ("epsilon",),
 }
-"""Attributes of training, which inference does not look at."""
+"""Attributes of training, and numbers that change the result and not the work."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
@@ -189,7 +202,8 @@ def _telling(node: Node) -> dict[str, Any]:
     found = {}
     for name, value in node.attributes.items():
         neutral = _NEUTRAL.get(name)
-        if name in ignored or (neutral is not None and set(value) == {neutral}):
+        values = value if isinstance(value, tuple) else (value,)
+        if name in ignored or (neutral is not None and set(values) == {neutral}):
             continue
         if name == "kernel_shape" and node.op_type.startswith("Conv"):
             continue  # the weights' shape says it

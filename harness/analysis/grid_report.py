@@ -35,6 +35,10 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield from _notes(view)
     for title, made in (
         (f"throughput by precision, times {BASELINE}", tables.precision_gain(view.ranked)),
+        (
+            f"median batch by precision, times the speed of {BASELINE}",
+            tables.median_gain(view.ranked),
+        ),
         ("throughput by threads, times the fewest", tables.thread_gain(view.ranked)),
         ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
         ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
@@ -138,6 +142,7 @@ def _notes(view: View) -> Iterator[str]:
     """Each reason once, with the cells that it is true of."""
     notes = list(_left_out(view))
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
+    notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
     notes += [f"no energy: {why}" for why in _each(r.no_energy for r in view.rows)]
     doubts = [code for row in view.rows for code in row.doubts]
     run = sum(not row.absent for row in view.rows)
@@ -189,9 +194,14 @@ def _ratios(title: str, found: Sequence[Line], rows: Sequence[Row]) -> Iterator[
     first = [" ".join([*_about(line.context, rows), line.of]) for line in found]
     body = [["", *(f"batch {batch}" for batch in batches), ""]]
     for name, line in zip(first, found, strict=True):
-        values = [f"{line.values[b]:.2f}" if b in line.values else "-" for b in batches]
-        body.append([name, *values, ""])
+        body.append([name, *(_times(line, batch) for batch in batches), ""])
     yield from _columns(body, 1)
+
+
+def _times(line: Line, batch: int) -> str:
+    if batch not in line.values:
+        return "-"
+    return f"{'~' if batch in line.unsure else ''}{line.values[batch]:.2f}"
 
 
 def _optimal(view: View) -> Iterator[str]:
@@ -258,7 +268,7 @@ def _fastest(view: View) -> Iterator[str]:
 def _front(view: View) -> Iterator[str]:
     beaten = tables.front(view.ranked)
     best = [row for row in view.ranked if beaten[row.cell] is None]
-    if len(beaten) < 2:
+    if len(best) == len(beaten):
         return
     yield ""
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))

@@ -6,6 +6,7 @@ table is about.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import hypot
 from typing import Any, NamedTuple
 
 from harness.analysis.history import Told
@@ -16,6 +17,9 @@ from harness.grid_cells import Row
 GAIN = 0.05
 """A doubled batch that gives no more than this is not worth it (XSP's rule for the optimal batch)."""
 
+UNCERTAINTIES = 2
+"""Of a ratio, within which of 1 it says nothing."""
+
 Context = tuple[tuple[str, Any], ...]
 """What the cells of one line have in common: (axis, value) each."""
 
@@ -23,11 +27,12 @@ AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table: a number for each value of the axis that the table is about."""
+    """One line of a table: a number for each batch. unsure: those that may be 1 by the noise."""
 
     context: Context
     of: str
-    values: Mapping[Any, float]
+    values: Mapping[int, float]
+    unsure: frozenset[int] = frozenset()
 
 
 class Best(NamedTuple):
@@ -81,39 +86,60 @@ def _grouped(rows: Sequence[Row], *axes: str) -> dict[Context, list[Row]]:
 
 
 def _ratios(
-    rows: Sequence[Row], axis: str, along: str, base: Callable[[Sequence[Row]], Any]
+    rows: Sequence[Row],
+    axis: str,
+    base: Callable[[Sequence[Row]], Any],
+    speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
 ) -> Iterator[Line]:
-    """Throughput of each value of `axis` over that of the base value, for every value of `along`."""
-    for context, members in _grouped(rows, axis, along).items():
-        values: dict[Any, dict[Any, float]] = defaultdict(dict)
+    """How many times the speed of the base value of `axis` each of its other values has, by batch."""
+    for context, members in _grouped(rows, axis, "batch").items():
+        values: dict[Any, dict[int, Row]] = defaultdict(dict)
         for row in members:
-            values[getattr(row, axis)][getattr(row, along)] = row.throughput_per_s or 0.0
+            values[getattr(row, axis)][row.batch] = row
         first = base(members)
         under = values.get(first, {})
-        for value, speeds in values.items():
-            known = {k: speed / under[k] for k, speed in speeds.items() if under.get(k)}
-            if value != first and known:
-                yield Line(context, f"{value} / {first}", dict(sorted(known.items())))
+        for value, found in values.items():
+            pairs = {b: (speed(row), speed(under[b])) for b, row in found.items() if b in under}
+            times = {
+                b: ours / theirs for b, (ours, theirs) in sorted(pairs.items()) if ours and theirs
+            }
+            unsure = {b for b, ratio in times.items() if _is_noise(ratio, found[b], under[b])}
+            if value != first and times:
+                yield Line(context, f"{value} / {first}", times, frozenset(unsure))
+
+
+def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
+    error = hypot(ours.uncertainty or 0.0, theirs.uncertainty or 0.0)
+    return abs(ratio - 1) <= UNCERTAINTIES * error * max(ratio, 1.0)
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
     """For each batch how many times the throughput of fp32: the effect of a precision depends on it."""
-    return list(_ratios(rows, "precision", "batch", lambda _members: BASELINE))
+    return list(_ratios(rows, "precision", lambda _members: BASELINE))
+
+
+def median_gain(rows: Sequence[Row]) -> list[Line]:
+    """The same of the median batch, which tells of the kernels where others' work holds some up."""
+    lines = _ratios(
+        *(rows, "precision", lambda _members: BASELINE),
+        lambda row: 1 / row.batch_p50_ns if row.batch_p50_ns else None,
+    )
+    return [line._replace(unsure=frozenset()) for line in lines]
 
 
 def thread_gain(rows: Sequence[Row]) -> list[Line]:
     """Against the fewest threads."""
-    return list(_ratios(rows, "threads", "batch", lambda rows: min(row.threads for row in rows)))
+    return list(_ratios(rows, "threads", lambda rows: min(row.threads for row in rows)))
 
 
 def framework_gain(rows: Sequence[Row]) -> list[Line]:
     """Against the first framework, at the same precision."""
-    return list(_ratios(rows, "backend", "batch", lambda rows: rows[0].backend))
+    return list(_ratios(rows, "backend", lambda rows: rows[0].backend))
 
 
 def data_gain(rows: Sequence[Row]) -> list[Line]:
     """Synthetic against real data: 1 where the values do not matter to the speed."""
-    return list(_ratios(rows, "data", "batch", lambda _members: "real"))
+    return list(_ratios(rows, "data", lambda _members: "real"))
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:

@@ -67,11 +67,11 @@ class View:
         return tables.ranked(self.rows, self.why_not)
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Of an operator, whose work is known, over the median time in the framework."""
+        """Of an operator, whose work is known: in its fastest batch, as DeepBench reports."""
         about = self.content["ops"].get(row.model)
-        if about is None or not row.forward_p50_ns:
+        if about is None or not row.forward_least_ns:
             return None
-        return float(about["flop_per_sample"]) * row.batch / row.forward_p50_ns
+        return float(about["flop_per_sample"]) * row.batch / row.forward_least_ns
 
     def heat_maps(self) -> list[dict[str, Any]]:
         return tables.heat_maps(self.ranked)

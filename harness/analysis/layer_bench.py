@@ -18,6 +18,7 @@ from harness.analysis.kernels import NS_PER_US, Event, read_events
 from harness.analysis.layer_db import LayerDatabase, Timed
 from harness.analysis.layer_units import Unit, cut, inputs_of, noise
 from harness.analysis.settings import FILE, INT8, Setting, session_options
+from harness.analysis.wiring import CONTROL_FLOW
 from harness.errors import ConfigError, one_line
 from harness.types import Array
 from harness.units import NS_PER_MS
@@ -147,9 +148,17 @@ def _profiled(
 
 
 def split_runs(events: Iterable[Event], runs: int) -> Iterator[list[Event]]:
-    """The kernels of each of `runs` runs, which are alike and follow each other."""
-    kernels = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)]
-    kernels.sort(key=lambda e: e["ts"])
+    """The kernels of each of `runs` runs, which are alike and follow each other. Those inside of
+    another one (of If, Loop, Scan) are part of it.
+    """
+    found = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)]
+    kernels: list[Event] = []
+    inside_until = -1
+    for event in sorted(found, key=lambda e: (e["ts"], -e["dur"])):
+        if event["ts"] >= inside_until:
+            kernels.append(event)
+            if event["args"].get("op_name") in CONTROL_FLOW:
+                inside_until = event["ts"] + event["dur"]
     each, left = divmod(len(kernels), runs)
     if left:
         raise ConfigError(f"{len(kernels)} kernels are not {runs} times the same: control flow")

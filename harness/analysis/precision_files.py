@@ -30,6 +30,9 @@ _BATCH = 8
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
 """Without one of these, x86 adds products of bytes in 16 bits, which overflow unless weights have 7."""
 
+_PER_CHANNEL = 13
+"""From this opset on DequantizeLinear has an axis."""
+
 _UPCAST = "InsertedPrecisionFreeCast_"
 """Begins the names that ONNX Runtime gives to what it converts because a kernel lacks the type."""
 
@@ -55,7 +58,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     source = model.path(("onnx",))
     assert source is not None
     found = _calibration(config, model, source, request) if precision == "int8" else None
-    recipe = _recipe(precision, model.sha256(source), found)
+    recipe = _recipe(precision, source, model.sha256(source), found)
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
     path = cache_dir() / "precisions" / key / f"{source.stem}-{precision}.onnx"
     record = path.with_suffix(".json")
@@ -64,14 +67,14 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         if kept.get("sha256") == sha256_alone(path):
             return {**kept, "file": str(path)}
     with appearing(path) as temporary:
-        _write(source, temporary, found)
+        _write(source, temporary, found, recipe)
     content = {
         "precision": precision,
         "sha256": sha256_alone(path),
         "source_sha256": recipe["source_sha256"],
         "recipe": recipe,
         "kernels": _kernels(path),
-        "about": _about(path, found),
+        "about": _about(path, recipe),
     }
     results.write_json(record, content)
     return {**content, "file": str(path)}
@@ -89,7 +92,9 @@ def _calibration(
     return calibration(config, model, inputs, batch, there, synthetic=request["synthetic"])
 
 
-def _recipe(precision: str, source_sha256: str, found: Calibration | None) -> dict[str, Any]:
+def _recipe(
+    precision: str, source: Path, source_sha256: str, found: Calibration | None
+) -> dict[str, Any]:
     """Everything that decides what the file will be."""
     import onnx
     import onnxruntime as ort
@@ -103,7 +108,7 @@ def _recipe(precision: str, source_sha256: str, found: Calibration | None) -> di
     if found is not None:
         recipe |= {
             "format": "QDQ",
-            "weights": "int8 per channel",
+            "weights": f"int8 per {'channel' if _opset(source) >= _PER_CHANNEL else 'tensor'}",
             "activations": "uint8",
             "ranges": "smallest and largest value",
             "samples": found.about,
@@ -111,6 +116,13 @@ def _recipe(precision: str, source_sha256: str, found: Calibration | None) -> di
             "reduce_range": _reduces_range(),
         }
     return recipe
+
+
+def _opset(source: Path) -> int:
+    import onnx
+
+    imported = onnx.load(source, load_external_data=False).opset_import
+    return max((int(o.version) for o in imported if o.domain in ("", "ai.onnx")), default=0)
 
 
 def _reduces_range() -> bool:
@@ -121,7 +133,7 @@ def _reduces_range() -> bool:
     return "sse2" in flags and not any(flag in flags for flag in _FAST)
 
 
-def _write(source: Path, path: Path, found: Calibration | None) -> None:
+def _write(source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any]) -> None:
     """A ConfigError where ONNX Runtime's tools cannot make it, or leave the model as it is."""
     import onnx
 
@@ -129,7 +141,7 @@ def _write(source: Path, path: Path, found: Calibration | None) -> None:
         if found is None:
             _write_fp16(source, path)
         else:
-            _write_int8(source, path, found)
+            _write_int8(source, path, found, recipe)
     except (ConfigError, MemoryError, OSError):
         raise
     except Exception as e:  # the tools' errors share no base class
@@ -150,7 +162,7 @@ def _write_fp16(source: Path, path: Path) -> None:
     )
 
 
-def _write_int8(source: Path, path: Path, found: Calibration) -> None:
+def _write_int8(source: Path, path: Path, found: Calibration, recipe: Mapping[str, Any]) -> None:
     from onnxruntime.quantization import (
         CalibrationDataReader,
         QuantFormat,
@@ -174,8 +186,8 @@ def _write_int8(source: Path, path: Path, found: Calibration) -> None:
             str(path),
             Reader(),
             quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            reduce_range=_reduces_range(),
+            per_channel=recipe["weights"] == "int8 per channel",
+            reduce_range=recipe["reduce_range"],
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
         )
@@ -202,10 +214,12 @@ def _kernels(path: Path) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def _about(path: Path, found: Calibration | None) -> str:
+def _about(path: Path, recipe: Mapping[str, Any]) -> str:
     """How it was made, and what ONNX Runtime on this CPU does not compute in that precision."""
-    if found is not None:
-        return f"QDQ, int8 weights per channel, uint8 activations; ranges from {found.about}"
+    if "samples" in recipe:
+        return (
+            f"QDQ, weights {recipe['weights']}, activations uint8; ranges from {recipe['samples']}"
+        )
     upcast = {
         node.op_type
         for node in _executed(path, "ORT_DISABLE_ALL")

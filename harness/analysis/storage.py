@@ -20,6 +20,10 @@ from harness.types import Array
 MOST_BYTES = 1 << 30
 """Of a model that is written twice more for this."""
 
+_PROBE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from harness.analysis.storage_probe import main; main()"
+)
 _ROUNDS = 3
 _TIMEOUT_S = 300
 
@@ -56,7 +60,7 @@ def compare(
 
 
 def _probe(row: dict[str, Any], inputs: Path, setting: Setting) -> None:
-    command = [sys.executable, "-P", "-m", "harness.analysis.storage_probe"]
+    command = [sys.executable, "-P", "-c", _PROBE, json.dumps(sys.path)]
     words = [str(row["file"]), str(inputs), str(setting)]
     try:
         done = subprocess.run(

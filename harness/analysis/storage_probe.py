@@ -1,7 +1,4 @@
-"""A model loaded and run once, in a process of its own: `python -m harness.analysis.storage_probe`.
-
-Prints JSON: load_ns, first_run_ns, second_run_ns and the process's peak memory.
-"""
+"""A model loaded and run in a process of its own. Prints JSON: times, and the peak of its memory."""
 
 import json
 import re
@@ -36,7 +33,3 @@ def main() -> None:
     peak_bytes = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
     times = {"load_ns": load_ns, "first_run_ns": first_ns, "second_run_ns": second_ns}
     show(json.dumps({**times, "peak_bytes": peak_bytes}))
-
-
-if __name__ == "__main__":
-    main()

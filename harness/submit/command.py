@@ -12,6 +12,7 @@ from harness.console import say, show
 from harness.errors import ConfigError, RunInvalid
 from harness.options import Parser, add_options, option_key, visible_fields
 from harness.submit.rounds import DEFAULT, known_rounds, load_round
+from harness.submit.tree import is_folder
 
 ABOUT = """\
 usage: python -m harness submit VERB ...
@@ -209,6 +210,8 @@ def _check(
     from harness.submit import official as theirs
     from harness.submit.validate import validate
 
+    if raw is not None and not is_folder(raw):
+        raise ConfigError(f"--raw {raw} is not a folder: `submit pack` leaves one beside the tree")
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
     outcomes = theirs.run_checkers(official, tree, rules.name, only) if official else []

@@ -57,13 +57,11 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
     with stoppable() as stopping:
         try:
             with stopping.allowed():
-                if only in (None, "Server") and not _rate_found(
-                    request, work, sum(r.expected_s or 0.0 for r in rows)
-                ):
-                    return RunInvalid.exit_status
+                has_rate = only not in (None, "Server") or _rate_found(request, work, rows)
             for number in range(len(rows)):
                 rows = _rows(request, work, only)  # a new performance run makes its audits stale
-                if _is_due(request, rows, rows[number]):
+                possible = has_rate or rows[number].scenario != "Server"
+                if possible and _is_due(request, rows, rows[number]):
                     with stopping.allowed():
                         _run(
                             rows[number],
@@ -84,17 +82,15 @@ def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
     return [row for row in plan(request, work) if only in (None, row.scenario)]
 
 
-def _rate_found(request: Request, work: Path, after_s: float) -> bool:
+def _rate_found(request: Request, work: Path, rows: Sequence[PlannedRun]) -> bool:
     """True, too, where no search is asked for; else it is made, unless an earlier one has found it."""
     row = search(request, work)
     if row is not None and row.state != DONE:
-        _run(row, work, "first", after_s)
+        _run(row, work, "first", _left_s(rows, -1))
         row = search(request, work)
     if row is None or row.state == DONE:
         return True
-    say(
-        f"{row.name} found no rate: see {work / RUNS / row.name}; give --target-qps, or a later try"
-    )
+    say(f"{row.name} found no rate, so Server is left out: see {work / RUNS / row.name}")
     return False
 
 
@@ -135,6 +131,7 @@ def _run(row: PlannedRun, work: Path, which: str, after_s: float) -> None:
                     *words,
                     "--quiet",
                     "--no-metrics",
+                    *(["--no-report"] if row.config.no_report else []),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -49,6 +49,7 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
     for scenario in request.wanted_scenarios:
         try:
             request.run_config(scenario, "performance", None)
+            _ = request.conf_rate
         except ConfigError as e:
             problems += str(e).splitlines()
     if problems:
@@ -96,7 +97,15 @@ def read_request(work: Path) -> Request:
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}")
     scenarios = content.get("scenarios") or ()
-    missing = [f.name for f in fields(Request)[:5] if not isinstance(content.get(f.name), str)]
-    if missing or not isinstance(scenarios, list | tuple):
-        raise ConfigError(f"{path}: {', '.join(missing) or 'scenarios'} must be given as text")
+    texts = [f.name for f in fields(Request)[:5]]
+    texts += [name for name in ("folder", "round") if name in content]
+    wrong = [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
+    if not isinstance(scenarios, list | tuple):
+        wrong.append("scenarios must be a list")
+    if not isinstance(content.get("rehearsal", False), bool):
+        wrong.append("rehearsal must be true or false")
+    if not all(isinstance(key, str) for key in content.get("options", {})):
+        wrong.append("options must be named by text")
+    if wrong:
+        raise ConfigError(f"{path}: {'; '.join(wrong)}")
     return Request(**{**content, "scenarios": tuple(map(str, scenarios))})

@@ -32,4 +32,6 @@ def test_a_model_that_fails_in_every_layout_is_one_line(tmp_path: Path) -> None:
     done = run(*TUNE, "--backend", f"{FAULTY}:RaisesInLoad", "--out", f"{tmp_path}/t")
     assert done.status == 3
     assert done.said.splitlines()[-1].startswith(f"harness: backend '{FAULTY}:RaisesInLoad'")
-    assert list(tmp_path.iterdir()) == []
+    content = json.loads((tmp_path / "t.partial/tune.json").read_text())
+    assert all(one["failed"] for one in content["layouts"])
+    assert "Traceback" in (tmp_path / "t.partial/bare/01.log").read_text()

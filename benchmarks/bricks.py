@@ -1,0 +1,101 @@
+"""How well models are put together from their bricks: the bars of `python -m harness bricks`.
+
+    python benchmarks/bricks.py                  # 14 networks, some minutes on one core
+    python benchmarks/bricks.py --from FOLDER    # judge what a folder of `bricks` holds
+
+The networks are the nine topologies of the onnx package and the project's own five; ResNet-50 v1 is
+measured beside the thirteen that are judged. Exit status 4 when a bar is missed.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.analysis import brick_rules, brick_tables
+from harness.analysis.graph_file import read
+from harness.manifest import load_model, made_models
+
+RESULTS = Path(__file__).parent / "results"
+BESIDE = "zoo/resnet50_v1"
+INCEPTIONS = ("light/inception_v1", "light/inception_v2")
+
+
+class Row(NamedTuple):
+    name: str
+    value: float
+    bar: str
+    is_met: bool
+    about: str
+
+
+def rows(content: dict[str, Any]) -> Iterator[Row]:
+    ratios = brick_tables.ratios(content, "cpu_ns")
+    judged = {name: ratio for name, ratio in ratios.items() if name != BESIDE}
+    near = sum(1 for ratio in judged.values() if 0.90 <= ratio <= 1.10)
+    told = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
+    wanted = len(made_models()) - 1
+    is_whole = len(judged) == wanted
+    yield Row("near", near, f">= 10 of {wanted} within 0.90-1.10", is_whole and near >= 10, told)
+    far = max((abs(r - 1) for r in judged.values()), default=1.0)
+    inside = is_whole and all(0.80 <= ratio <= 1.25 for ratio in judged.values())
+    error = brick_tables.errors(judged)
+    mean = f"mean error {error.mean:.1%}, worst {error.worst}" if error else "nothing was measured"
+    yield Row("all", far, "all within 0.80-1.25", inside, mean)
+    saved = brick_tables.saving(content, "cpu_ns")
+    factor = saved.factor if saved else 0.0
+    yield Row("saving", factor, ">= 2", factor >= 2, "all models once / all bricks once")
+
+
+def fallback(most: int = 6) -> Iterator[Row]:
+    for name in INCEPTIONS:
+        model = load_model(name)
+        model.obtain(("onnx",), print)
+        path = model.path(("onnx",))
+        assert path is not None
+        graph = read(path)
+        ours, published = (
+            brick_tables.fallback_share([len(piece) for piece in rule(graph, most)], most)
+            for rule in (brick_rules.by_groups, brick_rules.by_chains)
+        )
+        about = f"{name}, at most {most} layers; by the published rule {published:.1%}"
+        yield Row("fallback", ours, "<= 0.10", ours <= 0.10, about)
+
+
+def measured() -> Path:
+    """A folder of its own and a fresh database: every brick is run."""
+    folder = Path(tempfile.mkdtemp(prefix="harness-bricks-")) / "run"
+    database = folder.with_name("bricks.sqlite")
+    words = [*made_models(), "--out", str(folder), "--database", str(database)]
+    subprocess.run([sys.executable, "-P", "-m", "harness", "bricks", *words], check=True)
+    return folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--from", dest="folder", type=Path, metavar="FOLDER")
+    folder = parser.parse_args().folder or measured()
+    content = json.loads((folder / "bricks.json").read_text(encoding="utf-8"))
+    found = [*rows(content), *fallback()]
+    for row in found:
+        state = "met" if row.is_met else "missed"
+        print(f"{row.name:<10}{row.value:>8.3f}  {row.bar:<32}{state:<8}{row.about}")
+    RESULTS.mkdir(exist_ok=True)
+    kept = {
+        "machine": content["machine"],
+        "version": content["version"],
+        "doubts": list(brick_tables.busy(content)),
+        "ratios": {c: brick_tables.ratios(content, c) for c in ("cpu_ns", "wall_ns")},
+        "rows": [row._asdict() for row in found],
+    }
+    text = json.dumps(kept, indent=2) + "\n"
+    (RESULTS / "bricks.json").write_text(text, encoding="utf-8")
+    return 0 if all(row.is_met for row in found) else 4
+
+
+if __name__ == "__main__":
+    sys.exit(main())
