@@ -102,6 +102,8 @@ class Overhead(NamedTuple):
     plain_ns: float
     call_cpu_ns: float
     plain_cpu_ns: float
+    least_call_ns: float
+    least_plain_ns: float
 
     @property
     def profiler_share(self) -> float:
@@ -112,6 +114,11 @@ class Overhead(NamedTuple):
     def profiler_cpu_share(self) -> float:
         """The same of CPU time, which other processes on the machine disturb less."""
         return self.call_cpu_ns / self.plain_cpu_ns - 1
+
+    @property
+    def profiler_least_share(self) -> float:
+        """The same of the fastest call of each kind, which was disturbed least."""
+        return self.least_call_ns / self.least_plain_ns - 1
 
 
 def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
@@ -192,6 +199,8 @@ def overhead(profile: OrtProfile) -> Overhead:
         plain_ns=trimmed_mean(profile.plain.wall_ns),
         call_cpu_ns=trimmed_mean(profile.profiled.cpu_ns),
         plain_cpu_ns=trimmed_mean(profile.plain.cpu_ns),
+        least_call_ns=min(profile.profiled.wall_ns),
+        least_plain_ns=min(profile.plain.wall_ns),
     )
 
 

@@ -144,7 +144,8 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
     total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
     added = (
         f"the profiler adds {parts.profiler_share:+.1%} to the time of the same calls, "
-        f"{parts.profiler_cpu_share:+.1%} to their CPU time"
+        f"{parts.profiler_cpu_share:+.1%} to their CPU time, "
+        f"{parts.profiler_least_share:+.1%} to the fastest"
     )
     notes = [
         f"kernels and named overhead are {_named(parts) / parts.call_ns:.2%} of the profiled call",

@@ -96,10 +96,12 @@ def _levels(content: Content, done: Completions | None) -> Table:
 
 def _contended(content: Content) -> Iterator[str]:
     """One thread that waits for its core was disturbed: its wall times are the machine's, too."""
-    model = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
-    if not model or content.get("threads") != 1:
+    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    if not calls and content.get("layer"):
+        calls = content["layer"]["profile"]["plain"]
+    if not calls or content.get("threads") != 1:
         return
-    ratio = ly.trimmed_mean(model["wall_ns"]) / max(ly.trimmed_mean(model["cpu_ns"]), 1.0)
+    ratio = ly.trimmed_mean(calls["wall_ns"]) / max(ly.trimmed_mean(calls["cpu_ns"]), 1.0)
     if ratio > CONTENDED:
         load = content["load_average"]
         yield (
