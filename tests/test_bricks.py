@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis import brick_mining, brick_rules, brick_synthetic, brick_tables
+from harness.analysis import (
+    brick_database,
+    brick_mining,
+    brick_rules,
+    brick_runs,
+    brick_synthetic,
+    brick_tables,
+    bricks,
+)
 from harness.analysis.brick_models import Cut
 from harness.analysis.brick_tables import construct, trimmed_mean
 from harness.analysis.graph import Graph
@@ -448,6 +456,66 @@ def test_a_file_that_is_no_database_is_a_line(
     )
     assert main(words) == 2
     assert "pass another --database" in capsys.readouterr().err
+
+
+def test_a_database_that_cannot_be_written_is_told_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brick_runs, "measure", lambda *_: pytest.fail("it was run"))
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    assert main(_bricks(str(path), "--database", str(tmp_path), "--out", str(out))) == 2
+    assert "pass another --database" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_what_was_measured_is_kept_where_the_database_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise ConfigError("b.sqlite cannot be used: database is locked")
+
+    monkeypatch.setattr(brick_database, "add", locked)
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
+    assert main(words) == 2
+    assert main(["bricks", "--from", f"{out}.partial"]) == 0
+    content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
+    assert set(brick_tables.ratios(content, "cpu_ns")) == {str(path)}
+
+
+@pytest.mark.parametrize("runs", [0, 1, 7, 30])
+def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: int
+) -> None:
+    left = iter(range(runs))
+
+    class Stopping(brick_runs.Timed):
+        def run(self) -> brick_runs.Sample:
+            if measuring and next(left, None) is None:
+                raise KeyboardInterrupt
+            return super().run()
+
+    measuring: list[bool] = []
+    filler = brick_runs._filler
+
+    def begin(size_bytes: int) -> Any:
+        measuring.append(True)
+        return filler(size_bytes)
+
+    monkeypatch.setattr(brick_runs, "Timed", Stopping)
+    monkeypatch.setattr(brick_runs, "_filler", begin)
+    path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
+    words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
+    assert main(words) == 130
+    assert f"stopped: what was measured until then is in {out}.partial" in capsys.readouterr().err
+    content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
+    samples = [
+        brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick
+    ]
+    assert bool(samples) == (runs == 30)
+    assert main(["bricks", "--from", f"{out}.partial"]) == 0
+    key = (content["machine"], content["version"] + " recipe " + bricks.RECIPE, 1)
+    assert brick_database.read(base, content["bricks"], *key) == {}
 
 
 def test_a_brick_that_does_not_run_is_told_and_its_model_is_not_judged(tmp_path: Path) -> None:

@@ -22,6 +22,15 @@ CREATE TABLE IF NOT EXISTS bricks (
 """
 
 
+def prepare(path: Path) -> None:
+    """The file is there and can be written, which is better known before anything is measured."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _open(path).close()
+    except (OSError, sqlite3.Error) as e:
+        raise _unusable(path, e) from None
+
+
 def read(
     path: Path, digests: Iterable[str], machine: str, version: str, threads: int
 ) -> dict[str, dict[str, Any]]:

@@ -155,10 +155,14 @@ class Found(NamedTuple):
     overhead: list[Sample]
     setup_s: float
     why_not: str | None = None
+    was_stopped: bool = False
 
 
 def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
-    """The model and those of its bricks that are given (by digest), in turns."""
+    """The model and those of its bricks that are given (by digest), in turns.
+
+    Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
+    """
     ort, start = onnxruntime(), time.monotonic()
     found = Found([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
@@ -178,10 +182,13 @@ def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, graph.weight_bytes - own))
-    for _ in range(settings.rounds):
-        _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
-        _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
-        _turn(bricks, empty, filler, found.bricks, found.beside)
+    try:
+        for _ in range(settings.rounds):
+            _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
+            _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
+            _turn(bricks, empty, filler, found.bricks, found.beside)
+    except KeyboardInterrupt:
+        found = found._replace(was_stopped=True)
     return found._replace(setup_s=setup_s)
 
 

@@ -104,12 +104,24 @@ def execute(request: Request) -> int:
         show("\n".join(brick_report.lines(content)))
         return 0
     brick_runs.onnxruntime()
+    brick_database.prepare(request.database)
     folder = results.new_folder(request.out, "bricks", "ort", "-".join(graphs)[:60])
-    _run(subjects, content, request, folder.path)
+    try:
+        _run(subjects, content, request, folder.path)
+    except KeyboardInterrupt:
+        _tell_stopped(folder.path)
+        raise
     final = folder.finish(newest=False)
     _report(content, final)
     show(f"{'results':<12}{final}")
     return RunInvalid.exit_status if any(brick_report.failures(content)) else 0
+
+
+def _tell_stopped(folder: Path) -> None:
+    with suppress(OSError):  # it holds what was measured
+        folder.rmdir()
+    if folder.exists():
+        say(f"stopped: what was measured until then is in {folder}: bricks --from {folder}")
 
 
 def show_again(folder: Path) -> int:
@@ -202,22 +214,29 @@ def _run(
             f"{number} of {len(subjects)}: {one.name}, {len(missing)} of {len(one.by_digest)} bricks"
         )
         found = brick_runs.measure(one.graph, missing, settings)
-        fresh = {d: _result_json(found, d) for d in missing}
-        brick_database.add(
-            request.database, {d: r for d, r in fresh.items() if "failed" not in r}, *key
-        )
+        fresh = {d: _result_json(found, d) for d in missing if _was_run(found, d)}
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         content["models"][one.name] |= {
-            "whole": _samples(found.whole),
+            "whole": _samples(found.whole if found.overhead else ()),  # stopped between the two
             "why_not": found.why_not,
             "overhead": _samples(found.overhead),
             "setup_s": round(found.setup_s, 3),
         }
         with suppress(OSError):  # a full disk is told when the folder is finished
             results.write_json(folder / FILE, content)
+        if found.was_stopped:  # too few samples for those who find them in the database
+            raise KeyboardInterrupt
+        brick_database.add(
+            request.database, {d: r for d, r in fresh.items() if "failed" not in r}, *key
+        )
     results.write_json(folder / FILE, content)
+
+
+def _was_run(found: brick_runs.Found, digest: str) -> bool:
+    """Not where it was stopped before the brick's first sample."""
+    return digest in found.failed or bool(found.beside.get(digest))
 
 
 def _result_json(found: brick_runs.Found, digest: str) -> dict[str, Any]:
