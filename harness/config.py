@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError
+from harness.errors import ConfigError, some_of
 from harness.options import option, option_key, parse_values
 from harness.parse import (
     SCENARIOS,
@@ -397,15 +397,15 @@ def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> 
 
 
 def make_config(values: Mapping[str, Any], problems: Sequence[str] = ()) -> RunConfig:
-    """A RunConfig, or one ConfigError with every problem of the values and of their combination."""
+    """A RunConfig, or one ConfigError with the problems of the values and of their combination."""
     try:
         config = RunConfig(**{"scenario": "", **values})
     except ConfigError as e:
         told = any("no scenario named" in p for p in problems)
         more = [p for p in str(e).splitlines() if not (told and p.startswith(_NO_SCENARIO))]
-        raise ConfigError("\n".join([*problems, *more])) from None
+        raise ConfigError(some_of([*problems, *more])) from None
     if problems:
-        raise ConfigError("\n".join(problems))
+        raise ConfigError(some_of(problems))
     return config
 
 

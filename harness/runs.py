@@ -14,6 +14,9 @@ from harness.options import Parser
 SHOWN_RUNS = 20
 """In a table; exports have all."""
 
+MOST_RUNS = 2**63 - 1
+"""SQLite counts no further."""
+
 
 def runs(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
@@ -123,7 +126,7 @@ def _chosen(options: argparse.Namespace) -> dict[str, str]:
     if "since" in given:
         try:
             given["since"] = _as_utc(given["since"])
-        except ValueError:
+        except (ValueError, OverflowError):
             problems.append(f"--since {given['since']}: write a date, e.g. 2026-11-21")
     if "verdict" in given:
         given["verdict"] = given["verdict"].upper()
@@ -145,8 +148,8 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
         yield f"{page} would have two pages, the second in place of the first: name another"
     if options.standalone and not options.pages:
         yield "--standalone is of pages: add --history PAGE or --pareto PAGE"
-    if options.limit is not None and options.limit < 1:
-        yield f"--limit {options.limit}: it must be at least 1"
+    if options.limit is not None and not 1 <= options.limit <= MOST_RUNS:
+        yield f"--limit {options.limit}: it must lie between 1 and {MOST_RUNS:,}"
 
 
 def _as_utc(text: str) -> str:

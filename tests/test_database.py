@@ -124,7 +124,12 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
         "harness: --since soon: write a date, e.g. 2026-11-21",
         "harness: --verdict good: write valid or invalid",
         "harness: --format xml: choose from table, csv, json",
-        "harness: --limit 0: it must be at least 1",
+        "harness: --limit 0: it must lie between 1 and 9,223,372,036,854,775,807",
+    ]
+    assert main(["runs", "--limit", "9" * 20, "--since", "0001-01-01T00:00:00+23:59"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: --since 0001-01-01T00:00:00+23:59: write a date, e.g. 2026-11-21",
+        f"harness: --limit {'9' * 20}: it must lie between 1 and 9,223,372,036,854,775,807",
     ]
 
 

@@ -124,6 +124,16 @@ def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/loose.jpg has no label: put images into one sub-folder")
 
 
+def test_links_to_nothing_are_told_and_not_left_out(tmp_path: Path) -> None:
+    (in_classes(tmp_path) / "ant" / "9.png").symlink_to("nowhere.png")
+    (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+    assert line == f"{tmp_path}/ant/9.png cannot be read: No such file or directory"
+    for name in ("aa", "labels.csv"):
+        (tmp_path / name).symlink_to("nowhere")
+        (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
+        assert f"{tmp_path}/{name}" in line
+
+
 # --- imagenet, in its true format
 
 
