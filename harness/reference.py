@@ -195,8 +195,9 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
     ratio = found["ratio"]
     some = found.get("queries", 0) < found.get("of_queries", 0)
     of = f" of the first {found['queries']:,} queries" if some else ""
+    times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
     told = (
-        f"{found['what']}{of} {show(found['ours'])}, {ratio:.3g} x the reference's "
+        f"{found['what']}{of} {show(found['ours'])}, {times} x the reference's "
         f"{show(found['reference'])}"
     )
     worse = ratio if found["unit"] == "ns" else 1 / ratio
