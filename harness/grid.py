@@ -72,7 +72,7 @@ def sweep(
     job = _GridJob(config, grid, measure, quiet=quiet)
     try:
         status = job.run()
-    except ConfigError:
+    except (ConfigError, PluginUnavailable):
         if not any((job.folder / CELLS).glob("*/*")):  # a user's mistake leaves nothing
             shutil.rmtree(job.folder, ignore_errors=True)
         raise
@@ -121,6 +121,7 @@ class _GridJob:
         self._measure = measure
         self._quiet = quiet
         self._absent: dict[str, str] = {}
+        self._plugins_missing = 0
         there = grid.options.calibration_dir
         self._calibration_dir = str(there.absolute()) if there is not None else None
         plain = to_plain(self._config)
@@ -153,7 +154,10 @@ class _GridJob:
         return out
 
     def run(self) -> int:
-        """0, or the status of what stopped it. A ConfigError where no cell could be run at all."""
+        """0, or the status of what stopped it.
+
+        Where no cell could be run at all a ConfigError; a PluginUnavailable where all want plug-ins.
+        """
         for name in (CELLS, PROBES):
             (self.folder / name).mkdir(exist_ok=True)
         self._save()
@@ -171,7 +175,9 @@ class _GridJob:
                 each_s = (time.monotonic() - begun_s) / number
                 self._tell(cell, number, len(missing), each_s * (len(missing) - number))
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
-            raise ConfigError("\n".join(dict.fromkeys(self._absent.values())))
+            all_want_plugins = self._plugins_missing == len(missing)
+            error = PluginUnavailable if all_want_plugins else ConfigError
+            raise error("\n".join(dict.fromkeys(self._absent.values())))
         write_tables(stored_view(self.folder, self._options), self.folder)
         return 0
 
@@ -183,6 +189,7 @@ class _GridJob:
             finished = self._measure(replace(self._variants.config(cell), out=out), quiet=True)
         except HarnessError as e:
             self._absent[cell.key] = str(e).replace("\n", "; ")
+            self._plugins_missing += isinstance(e, PluginUnavailable)
             return 0
         if finished.status == RunDied.exit_status:
             self._absent[cell.key] = "; ".join(r["text"] for r in finished.result["reasons"])

@@ -180,11 +180,19 @@ class _SweepJob:
     def _points(self) -> list[Point]:
         """Of all finished runs here that say something about their rate, ascending."""
         made = [
-            point_of(results.read_json(path), path.parent, self.folder, self._peak)
+            self._point(path)
             for path in sorted((self.folder / _POINTS).glob(f"*/{results.RESULT}"))
             if not path.parent.is_symlink() and not path.parent.name.endswith(".partial")
         ]
         return sorted((p for p in made if p is not None), key=lambda p: p.rate_per_s)
+
+    def _point(self, path: Path) -> Point | None:
+        """path: of a result.json."""
+        result = results.read_json(path)
+        try:
+            return point_of(result, path.parent, self.folder, self._peak)
+        except (KeyError, TypeError, AttributeError):
+            raise ConfigError(f"{path} is not what a run writes: `check` says more") from None
 
     def content(self) -> dict[str, Any]:
         """Of sweep.json. peak: queries/s, given or found; else the highest rate that was VALID."""

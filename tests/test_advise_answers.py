@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.analysis.advise import advise as verb
 from harness.analysis.advise_answers import answers
+from harness.analysis.advise_job import _first
 from harness.analysis.advise_predict import advice, combination, predicted_ns, top
 from harness.analysis.advise_record import Record
 from harness.analysis.advise_report import lines
@@ -195,6 +198,7 @@ def test_tables_repeat_from_the_stored_file_alone(
             "--skip 'all': choose from weights, storage, operators, checks",
         ),
         (["--from", "x", "--model", "digits"], "--from reads a folder: drop --model"),
+        (["--from", "x", "--out", "y"], "--from reads a folder: drop --out"),
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
 )
@@ -202,6 +206,12 @@ def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as told:
         verb(arguments)
     assert str(told.value) == message or "--input-shape" in str(told.value)
+
+
+def test_a_batch_that_memory_does_not_hold_is_a_line() -> None:
+    baseline: Any = SimpleNamespace(chunks=lambda: iter([(0, {"x": np.zeros((2, 3))})]))
+    with pytest.raises(ConfigError, match=r"^--batch 10{15}: no memory for its input: [^\n]+$"):
+        _first(baseline, 10**15)
 
 
 def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The verb `bricks`: cutting, running, constructing, publishing; acceptance rows DB1-11, TU5, BO10."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -409,6 +410,14 @@ def test_published_bricks_say_nothing_of_the_model(
     assert "exists: nothing is overwritten" in capsys.readouterr().err
 
 
+def test_what_was_not_run_is_not_said_to_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bricks", str(residual(tmp_path / "net.onnx")), "--structure"]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not at all", told)
+
+
 def test_a_made_up_model_has_the_operators_of_its_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +442,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         ((), "bricks needs models"),
         (("-G", "0", "digits", "--rounds", "0"), "--most-layers 0: it must be at least 1"),
         (("light/nothing",), "no model named 'light/nothing'"),
+        (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
         (("digits", "--size", "wide"), "--size wide: write NAME=N"),
         (("--from", "nowhere"), "nowhere/bricks.json cannot be read"),
         (("--from", "nowhere", "digits"), "name no models beside it"),

@@ -187,6 +187,12 @@ def test_where_nothing_can_be_run_nothing_is_left(swept: Swept) -> None:
     assert not Path("grid").exists()
 
 
+def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> None:
+    wrong = PluginUnavailable("backend 'ort' needs the module 'onnxruntime'")
+    assert swept(Runs({1: wrong, 2: wrong}), *GRID, "--batch", "1,2")[0] == 3
+    assert not Path("grid").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

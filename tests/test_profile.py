@@ -16,6 +16,7 @@ from harness.analysis import memory, tables
 from harness.analysis.counters import EVENTS, Counters
 from harness.analysis.graph import Constant, Graph, Node, Tensor
 from harness.analysis.layers import Peaks
+from harness.analysis.profile_layer_tables import layer_tables
 from harness.analysis.spans import Span, chrome_trace, joined, lanes, with_parents
 from harness.analysis.tables import Column, Table
 from harness.cli import main
@@ -245,6 +246,23 @@ def test_the_digits_models_work_is_known(profiled: Path) -> None:
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
     assert set(bounds) <= {"memory", "compute"}
+
+
+def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:
+    content = json.loads((profiled / "profile.json").read_text())
+    why = "reading a model's graph needs the module 'onnx'"
+    content["layer"]["no_costs"] = why
+    for node in content["layer"]["nodes"]:
+        node |= {"macs": None, "flops": None, "shape": ""}
+    made = {table.key: table for table in layer_tables(content)}
+    for key in ("types", "kinds"):
+        groups = made[key].to_json()["rows"]
+        work = {row["flops_FLOP"] for row in groups if "ReorderOutput" not in str(row)}
+        assert work == {None}
+    assert [row[0] for row in made["thirds"].rows] == ["latency", "allocated", "traffic"]
+    whole = {str(row[0]) for row in made["whole"].rows}
+    assert whole == {"nodes in the file", "kernels executed", "bytes a call", "AI-ops/s"}
+    assert made["whole"].notes == [f"no FLOPs: {why}"]
 
 
 def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -> None:

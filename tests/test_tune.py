@@ -358,6 +358,9 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
     (map_,) = heat.data
     assert map_["y"] == ["2 x 1", "1 x 2", "1 x 1", "2 x 1 spinning=on", "1 x 2 spinning=on"]
     assert len(map_["z"]) == 5
+    assert heat.title == "Throughput, samples/s, predicted from bare loops"
+    assert all(text.replace(",", "").isdigit() for row in map_["text"] for text in row if text)
+    assert heat.height_rem > rounds.height_rem
     assert {len(row) for row in map_["z"]} == {len(map_["x"])}
     assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]
 

@@ -113,7 +113,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _problems(options: argparse.Namespace) -> list[str]:
     if options.source is not None:
-        return [] if options.model is None else ["--from reads a folder: drop --model"]
+        given = {"model": options.model, "out": options.out, "dataset": options.dataset}
+        return [f"--from reads a folder: drop --{name}" for name, v in given.items() if v]
     found = [] if options.model else ["advise needs --model (or --from, a folder it left)"]
     for name in ("batch", "threads", "samples", "pairs", "passes"):
         value = getattr(options, name)

@@ -13,6 +13,7 @@ from harness.analysis.baseline import Baseline, Subject, open_runner
 from harness.analysis.flops import Cost
 from harness.analysis.graph import Graph
 from harness.analysis.settings import Setting
+from harness.errors import ConfigError
 from harness.loading import model_file
 from harness.types import Array
 
@@ -65,5 +66,8 @@ def open_job(request: Request, subject: Subject, folder: Path, tell: Callable[[s
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
     """The first `count` samples as one batch, again from the start where there are fewer."""
     _, inputs = next(baseline.chunks())
-    rows = np.arange(count) % min(map(len, inputs.values()))
-    return {name: np.ascontiguousarray(values[rows]) for name, values in inputs.items()}
+    try:
+        rows = np.arange(count) % min(map(len, inputs.values()))
+        return {name: np.ascontiguousarray(values[rows]) for name, values in inputs.items()}
+    except MemoryError:
+        raise ConfigError(f"--batch {count}: no memory for its input: take a smaller one") from None

@@ -172,4 +172,5 @@ def _tail(found: Mapping[str, Any]) -> Iterator[str]:
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
         yield table(heads, cells, numbers=1)
     yield "<h2>All tables</h2>"
-    yield f"<pre>{escape(chr(10).join(advise_report.lines(found)))}</pre>"
+    text = escape("\n".join(advise_report.lines(found)))
+    yield f'<div class="scroll"><pre style="white-space:pre">{text}</pre></div>'

@@ -131,8 +131,19 @@ def summary(content: Content) -> Iterator[str]:
             f"{'saving':<12}{saved.factor:.2f} x: all models once take {show_ns(saved.whole_ns)}, "
             f"their bricks once {show_ns(saved.bricks_ns)}"
         )
-    ran = sum(1 for brick in content["bricks"].values() if brick.get("fresh"))
-    yield f"{'run':<12}{ran} of {len(content['bricks'])} bricks now, the others' results were there"
+    yield f"{'run':<12}{_ran(content)}"
+
+
+def _ran(content: Content) -> str:
+    count = len(content["bricks"])
+    results = [b for b in content["bricks"].values() if (b.get("result") or {}).get("cpu_ns")]
+    fresh = sum(1 for brick in results if brick.get("fresh"))
+    told = [f"{fresh} of {count} bricks now"]
+    if before := len(results) - fresh:
+        told.append(f"results of {before} were there")
+    if missing := count - len(results):
+        told.append(f"{missing} not at all")
+    return ", ".join(told)
 
 
 def _short(operators: Sequence[str]) -> str:
@@ -171,9 +182,15 @@ def _figures(content: Content) -> Iterator[page.Figure]:
             {"type": "bar", "name": told, "x": names, "y": [found.get(n) for n in names]}
             for told, found in zip(CLOCKS.values(), (cpu, wall), strict=True)
         ]
-        layout = {"yaxis": {"title": {"text": "constructed / measured"}}, "barmode": "group"}
+        layout = {
+            "xaxis": {"type": "category"},
+            "yaxis": {"title": "constructed / measured"},
+            "barmode": "group",
+        }
         about = "1 is a model put together from its bricks as fast as it is"
         yield page.Figure("construction", about, bars, layout)
+    if len(names) < 2:
+        return
     found = brick_tables.jaccard(content)
     heat = {
         "type": "heatmap",
@@ -182,8 +199,7 @@ def _figures(content: Content) -> Iterator[page.Figure]:
         "z": [[round(found[one, other], 3) for other in names] for one in names],
         "zmin": 0,
         "zmax": 1,
-        "colorscale": "Blues",
+        "colorscale": "Viridis",
     }
-    yield page.Figure(
-        "alike", "share of unique layers in common", [heat], {"margin": {"l": 140}}, 30
-    )
+    axes = {"xaxis": {"type": "category"}, "yaxis": {"type": "category", "autorange": "reversed"}}
+    yield page.Figure("alike", "share of unique layers in common", [heat], axes, 30)

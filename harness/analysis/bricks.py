@@ -90,6 +90,8 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 def execute(request: Request) -> int:
     """Returns the exit status."""
     graphs = dict(_graphs(request))
+    if unused := sorted(_unused_sizes(graphs, request.sizes)):
+        raise ConfigError("\n".join(unused))
     subjects = [Subject(name, graph, request.most_layers) for name, graph in graphs.items()]
     if request.publish is not None:
         bricks = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
@@ -163,6 +165,15 @@ def _graphs(request: Request) -> Iterator[tuple[str, Graph]]:
             problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def _unused_sizes(graphs: Mapping[str, Graph], sizes: Mapping[str, int]) -> Iterator[str]:
+    known = sorted({name for graph in graphs.values() for name in graph.sizes})
+    for name in sizes.keys() - set(known):
+        yield (
+            f"--size {name}={sizes[name]}: no model has a symbolic dimension of that name: "
+            f"they have {', '.join(known) or 'none'}"
+        )
 
 
 def _content(subjects: Sequence[Subject], request: Request) -> dict[str, Any]:

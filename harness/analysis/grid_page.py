@@ -38,7 +38,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
                     "x": [str(batch) for batch in found["batch"]],
                     "y": found["precision"],
                     "z": found["z"],
-                    "texttemplate": "%{z:,.4~g}"
+                    "texttemplate": "%{z:,.4~r}"
                     if "accuracy" not in found["number"]
                     else "%{z:.2f}",
                     "colorscale": "Viridis",

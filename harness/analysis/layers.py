@@ -212,7 +212,7 @@ class Group:
     count: int
     latency_ns: float
     allocated_bytes: int
-    flops: int
+    flops: int | None
     read_bytes: int
     write_bytes: int
 
@@ -225,13 +225,13 @@ def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """What was taken, not what was given back; flops of those that are known."""
+    """What was taken, not what was given back; no flops where those of one layer are not known."""
     return Group(
         name,
         len(layers),
         sum(layer.latency_ns for layer in layers),
         sum(max(layer.allocated_bytes or 0, 0) for layer in layers),
-        sum(layer.flops or 0 for layer in layers),
+        _sum(layer.flops for layer in layers),
         sum(layer.read_bytes for layer in layers),
         sum(layer.write_bytes for layer in layers),
     )

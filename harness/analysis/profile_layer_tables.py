@@ -103,10 +103,16 @@ def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
         [
             *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
             *(g.allocated_bytes, g.allocated_bytes / allocated),
-            *(g.flops, g.flops / g.latency_ns * 1e9 if g.latency_ns else None),
+            *(g.flops, _rate_per_s(g)),
         ]
         for g in groups
     ]
+
+
+def _rate_per_s(group: Group) -> float | None:
+    if group.flops is None or not group.latency_ns:
+        return None
+    return group.flops / group.latency_ns * 1e9
 
 
 _GROUP_COLUMNS = (
@@ -162,10 +168,11 @@ def _named(parts: ly.Overhead) -> float:
 
 
 def _thirds(found: Sequence[Layer]) -> Table:
+    flops = [float(layer.flops or 0) for layer in found]
     measures = {
         "latency": [layer.latency_ns for layer in found],
         "allocated": [float(max(layer.allocated_bytes or 0, 0)) for layer in found],
-        "flops": [float(layer.flops or 0) for layer in found],
+        **({"flops": flops} if any(flops) else {}),
         "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
     }
     rows: list[list[Cell]] = [
@@ -187,6 +194,7 @@ def _whole(
 ) -> Table:
     """A15. Work is the file's; what has no rule is counted beside it, not as 0."""
     flops = sum(layer.flops or 0 for layer in found)
+    is_known = any(node.flops is not None for node in nodes)
     moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
     batch = content["batch"]
     ns = parts.plain_ns
@@ -194,13 +202,15 @@ def _whole(
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(found):,}"],
-        ["MACs a sample", f"{sum(node.macs or 0 for node in nodes) / batch / 1e9:.4g} G"],
-        ["FLOPs a call", f"{flops / 1e9:.4g} G"],
         ["bytes a call", f"{moved / 1e6:.4g} MB"],
-        ["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"],
         ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
-    if moved:
+    if is_known:
+        macs = sum(node.macs or 0 for node in nodes) / batch
+        rows.append(["MACs a sample", f"{macs / 1e9:.4g} G"])
+        rows.append(["FLOPs a call", f"{flops / 1e9:.4g} G"])
+        rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
+    if is_known and moved:
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])

@@ -14,6 +14,8 @@ from harness.units import NS_PER_MS
 PAGE = "tune.html"
 _ROW_REM = 1.6
 _AXES_REM = 8.0
+_WIDE_REM = Figure._field_defaults["height_rem"] + 1
+"""What is higher than the others has the page's whole width: room for a number in each cell."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -48,9 +50,10 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
     known = [one for one in content["layouts"] if one["predicted"]]
     sizes = sorted({int(size) for one in known for size in one["predicted"]})
     rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
-    texts = [["" if v is None else aim.show(v) for v in row] for row in rows]
+    unit = "" if aim.unit == "ns" else f" {aim.unit}"  # once, in the title: cells are narrow
+    texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
     return Figure(
-        f"{aim.what[:1].upper()}{aim.what[1:]}, predicted from bare loops",
+        f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
         "Instances x threads against the largest batch; empty where it was not worth measuring.",
         [
             {
@@ -70,7 +73,7 @@ def _heat_map(content: Mapping[str, Any]) -> Figure:
             "xaxis": {"title": "largest batch, samples", "type": "category"},
             "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
         },
-        max(Figure._field_defaults["height_rem"], _AXES_REM + _ROW_REM * len(known)),
+        max(_WIDE_REM, _AXES_REM + _ROW_REM * len(known)),
     )
 
 
