@@ -145,6 +145,13 @@ def test_a_broken_file_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "performance" / "run_1" / "run.json"
+    edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
+    assert main(["compare", str(run), str(run)]) == 2
+    assert "is not what a run writes: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
