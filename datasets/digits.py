@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.datasets.rows import LoadedRows
+from harness.datasets.sources import refuse_data_dir
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
@@ -27,6 +28,7 @@ class DigitsDataset(LoadedRows):
     file = FILE
 
     def __init__(self, setup: DatasetSetup) -> None:
+        refuse_data_dir(setup, self.name)
         try:
             self._bytes = self.file.read_bytes()
             with np.load(self.file, allow_pickle=False) as file:

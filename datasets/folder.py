@@ -27,14 +27,17 @@ class FolderDataset(ImageDataset):
     def __init__(self, setup: DatasetSetup) -> None:
         folder = given_folder(setup, self.name, f"a folder with {EXPECTED}")
         labels = folder / LABELS
-        samples = _from_csv(folder, labels) if labels.exists() else _from_folders(folder)
+        told = labels.exists() or labels.is_symlink()
+        samples = _from_csv(folder, labels) if told else _from_folders(folder)
         super().__init__(folder, samples, setup)
 
 
 def _from_folders(folder: Path) -> list[Sample]:
     """Sorted by class, then by name."""
-    classes = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    loose = _images(folder, folder.iterdir())
+    entries = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    refuse([f"{p} is a link to nothing: mend it, or remove it" for p in entries if _dangles(p)])
+    classes = sorted(p.name for p in entries if p.is_dir())
+    loose = _images(folder, entries)
     if loose:
         raise ConfigError(
             f"{folder / loose[0]} has no label: put images into one sub-folder for each class, or "
@@ -61,11 +64,16 @@ def _check_order(folder: Path, classes: list[str]) -> None:
 
 
 def _images(folder: Path, paths: Iterable[Path]) -> list[str]:
+    """A link to nothing is one of them, so that it is told and not left out."""
     return sorted(
         p.relative_to(folder).as_posix()
         for p in paths
-        if p.suffix.lower() in SUFFIXES and p.is_file()
+        if p.suffix.lower() in SUFFIXES and (p.is_file() or _dangles(p))
     )
+
+
+def _dangles(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def _from_csv(folder: Path, path: Path) -> list[Sample]:

@@ -14,6 +14,14 @@ def refuse(problems: Sequence[str]) -> None:
         raise ConfigError(some_of(problems))
 
 
+def refuse_data_dir(setup: DatasetSetup, dataset: str) -> None:
+    """Of a dataset without files: a run on other samples than the user's must not begin."""
+    if setup.data_dir is not None:
+        raise ConfigError(
+            f"dataset {dataset!r} reads no --data-dir: drop it, or name the --dataset that does"
+        )
+
+
 def given_path(setup: DatasetSetup, dataset: str, wanted: str) -> Path:
     """--data-dir, which there must be. wanted: what it should name, for the message."""
     if setup.data_dir is None:

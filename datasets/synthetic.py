@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.datasets.lengths import draw, summary
 from harness.datasets.rows import LoadedRows, RaggedRows
-from harness.datasets.sources import needs_inputs
+from harness.datasets.sources import needs_inputs, refuse_data_dir
 from harness.errors import ConfigError
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
 
@@ -33,6 +33,7 @@ class SyntheticDataset:
     batch: Callable[[Sequence[int]], Batch]
 
     def __init__(self, setup: DatasetSetup) -> None:
+        refuse_data_dir(setup, "synthetic")
         if not setup.inputs:
             raise needs_inputs("synthetic")
         problems = list(_unknown_names(setup))

@@ -13,7 +13,7 @@ from harness import runs, search_commands, verbs
 from harness.command_line import configured, given_options, run_parser
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError
-from harness.options import Parser
+from harness.options import Parser, user_path
 from harness.search_options import RepeatOptions
 
 VERBS = (
@@ -116,7 +116,7 @@ def _data(arguments: list[str]) -> int:
     from harness.data import check
     from harness.errors import RunInvalid
 
-    folder = Path(options.data_dir).expanduser() if options.data_dir else None
+    folder = user_path(options.data_dir) if options.data_dir else None
     found = check(options.dataset, folder, options.model)
     show("\n".join([*found.lines, *(f"{'bad':<12}{fault}" for fault in found.faults)]))
     return RunInvalid.exit_status if found.faults else 0
@@ -143,7 +143,7 @@ def _pitfalls(arguments: list[str]) -> int:
         raise ConfigError(f"--samples {given['samples']}: it must be at least 1")
     for key in ("data_dir", "hook", "out"):
         if key in given:
-            given[key] = Path(given[key]).expanduser()
+            given[key] = user_path(given[key])
     from harness.analysis.pitfall_report import report
 
     report(given, samples=given.pop("samples"), out=given.pop("out", None))

@@ -68,7 +68,7 @@ _OVERRIDDEN = {
     "no_metrics": ("metrics", "metrics_linger_ns"),
     "metrics": ("no_metrics",),
     "model": ("model_sha256", "model_file", "dataset", "dataset_digest", "metric", "max_batch"),
-    "dataset": ("dataset_digest",),
+    "dataset": ("data_dir", "dataset_digest"),
     "data_dir": ("dataset_digest",),
     "backend": ("model_sha256", "model_file"),
     "backend_option": ("model_sha256", "model_file"),

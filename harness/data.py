@@ -48,7 +48,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     lines = [
         f"{'dataset':<12}{name}, {len(dataset):,} samples",
         *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
-        *(f"{'steps':<12}{line}" for line in _steps(about)),
+        *(f"{'steps':<12}{line}" for line in _steps(about, model)),
         *(f"{'labels':<12}{line}" for line in _histogram(labels)),
         *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(found, len(dataset)))),
         f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
@@ -106,14 +106,17 @@ def _notes(about: Mapping[str, object]) -> Sequence[str]:
     return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
 
 
-def _steps(about: Mapping[str, object]) -> Iterator[str]:
+def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
+    none = (
+        f"{model} declares none" if model else "decode only: name a --model to check its steps, too"
+    )
     steps = about.get("steps")
     for name, declared in steps.items() if isinstance(steps, Mapping) else ():
         words = []
         for step in declared:
             ((kind, options),) = step.items()
             words.append(f"{kind}({', '.join(f'{k}={v}' for k, v in options.items())})")
-        yield f"{name}: {' '.join(words) or 'decode only: name a --model to check its steps, too'}"
+        yield f"{name}: {' '.join(words) or none}"
 
 
 def _histogram(labels: Sequence[object]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.errors import ConfigError
@@ -18,6 +19,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
+
+
+def user_path(text: str | Path) -> Path:
+    """With ~ and ~NAME as the shell reads them, which leaves them alone in --option=~/x."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as e:
+        raise ConfigError(f"{text}: there is no such home folder") from e
 
 
 def option(

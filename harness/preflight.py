@@ -104,3 +104,24 @@ def check_digests(config: RunConfig, loaded: Loaded) -> None:
     ]
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def check_unchanged(before: Loaded | None, now: Loaded) -> None:
+    """The accuracy run must be of the files that the performance run was made with.
+
+    before: what the performance run loaded; None where there was none.
+    """
+    if before is None:
+        return
+    digests = {
+        "the model file": (before.model_sha256, now.model_sha256),
+        "the dataset": (before.dataset.get("digest"), now.dataset.get("digest")),
+    }
+    problems = [
+        f"{what} has changed since the performance run: its digest is {str(have)[:12]}…, it was "
+        f"{str(was)[:12]}…: run again"
+        for what, (was, have) in digests.items()
+        if was != have
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -137,6 +137,7 @@ def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) ->
             yield from _compare(f"environment.{key}", value, machine.get(key))
         if not said.get("environment"):
             yield "environment: result.json holds none"
+        yield from _environment_differences(found, machine)
     if found.scoring.score is not None:
         path = folder / "accuracy" / results.ACCURACY_TEXT
         if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
@@ -148,6 +149,20 @@ def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) ->
         wanted = f"Result is : {found.performance.log.get('result_validity')}"
         if not path.is_file() or wanted not in path.read_text(errors="replace").splitlines():
             yield f"{path} does not say {wanted!r}, which LoadGen's detail log says"
+
+
+def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
+    """environment.json says again what the run was of; `compare` goes by its seeds."""
+    run = found.performance or found.accuracy
+    assert run is not None
+    assert found.loaded is not None
+    for name, ours, theirs in (
+        ("seeds", run.plan.seeds._asdict(), machine["loadgen"]["seeds"]),
+        ("dataset digest", found.loaded.dataset.get("digest"), machine["dataset"].get("digest")),
+        ("model_sha256", found.loaded.model_sha256, machine["model_sha256"]),
+    ):
+        if ours != theirs:
+            yield f"environment.json: {name} is {theirs}, the run was made with {ours}"
 
 
 def _schedule_differences(folder: Path, run: Evidence) -> Iterator[str]:

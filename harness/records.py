@@ -40,7 +40,10 @@ RUN = "run.json"
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
 
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error)
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError),
+    *(TypeError, ValueError, csv.Error),
+)
 """What reading a file raises that is not as we wrote it."""
 
 

@@ -94,8 +94,9 @@ def new_folder(out: Path | None, scenario: str, backend: str, model: str) -> Res
 
 
 def _plain(name: str) -> str:
-    """A plug-in's path as part of a folder name."""
-    return re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
+    """A plug-in's path as part of a folder name, of which file systems take 255 bytes."""
+    name = Path(name).name if "/" in name else name
+    return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]
 
 
 def read_json(path: Path) -> Mapping[str, Any]:

@@ -306,6 +306,7 @@ class _MainJob:
         message = process.expect("loaded", limit_s, self._show_loading)
         message.pop("event")
         loaded = Loaded.from_json(message)
+        preflight.check_unchanged(self.findings.loaded, loaded)
         self.findings.loaded = loaded
         asked = self._config.performance_count
         if asked is not None and asked > loaded.total_count:

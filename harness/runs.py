@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.console import say, show
 from harness.errors import ConfigError
-from harness.options import Parser
+from harness.options import Parser, user_path
 
 SHOWN_RUNS = 20
 """In a table; exports have all."""
@@ -95,7 +95,7 @@ def _draw(
     from harness.analysis.pareto import pareto
 
     for name, text in pages:
-        page = Path(text).expanduser()
+        page = user_path(text)
         articles = (history if name == "history" else pareto)(rows, results, page)
         if articles:
             script_in = None if standalone else page.parent
@@ -143,7 +143,7 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
         yield f"--format {options.format}: choose from table, csv, json"
     elif options.format and options.pages:
         yield f"--format {options.format} prints the runs, a page draws them: drop one"
-    named = [Path(text).expanduser() for _, text in options.pages]
+    named = [user_path(text) for _, text in options.pages]
     for page in dict.fromkeys(page for page in named if named.count(page) > 1):
         yield f"{page} would have two pages, the second in place of the first: name another"
     if options.standalone and not options.pages:

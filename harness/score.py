@@ -47,6 +47,8 @@ def judge(
     assert metric is not None
     try:
         made = open_dataset(config, model, dataset, loaded.inputs)
+        if made.describe().get("digest") != loaded.dataset.get("digest"):
+            raise ValueError("the dataset has changed since the run loaded it")
         labels = {i: label_of(made, i, model) for i in range(len(made))}
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")

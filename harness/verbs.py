@@ -94,11 +94,13 @@ def _compared(
     from harness.analysis import compare_report
     from harness.analysis.compare import compare as compared
     from harness.analysis.finished import side
+    from harness.analysis.run_files import fitting
 
     first, *others = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     found = []
     for other in others:
-        comparison = compared(first, other, noise)
+        with fitting(", ".join(sides)):
+            comparison = compared(first, other, noise)
         found.append((comparison, compare_report.judge(comparison, limits)))
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in found], indent=2))

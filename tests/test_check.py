@@ -145,6 +145,32 @@ def test_a_broken_file_is_one_line(
     assert said.count("\n") == 1
 
 
+def test_an_environment_of_another_run_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "environment.json"
+    edit(path, lambda said: said["loadgen"]["seeds"].update(schedule=7))
+    edit(path, lambda said: said["dataset"].update(digest="b"))
+    edit(path, lambda said: said.update(model_sha256="a"))
+    assert main(["check", str(run)]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    starts = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
+    assert len(lines) == len(starts)
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(f"environment.json: {start}")
+    edit(path, lambda said: said.update(loadgen=-1))
+    for verb in (["check"], ["compare", str(run)]):
+        assert main([*verb, str(run)]) == 2
+        assert ": its files do not fit together: " in capsys.readouterr().err
+
+
+def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "performance" / "run_1" / "run.json"
+    edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
+    assert main(["compare", str(run), str(run)]) == 2
+    assert "is not what a run writes: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

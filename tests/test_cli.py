@@ -98,6 +98,7 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --accuracy", "--accuracy is a mode here: --mode accuracy"),
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("runs --limit many", "argument --limit: invalid int value: 'many'"),
+        ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
         ("list --all", "unrecognized arguments: --all"),
     ],
 )  # fmt: skip

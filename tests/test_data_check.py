@@ -105,6 +105,7 @@ def test_an_npz_is_checked_with_its_models_inputs(
     status, lines, _ = check("npz", "--data-dir", str(path), "--model", "digits", capsys=capsys)
     assert (status, lines[:2]) == (0, ["dataset     npz, 400 samples", f"source      {path}"])
     assert "labels      0: 300, 1: 100" in lines
+    assert "steps       image: digits declares none" in lines
     status, _, said = check("npz", "--data-dir", str(path), capsys=capsys)
     assert status == 2
     assert said == (

@@ -1,6 +1,7 @@
 """Datasets: rows in the order loaded, views where they can be, the same bytes for the same seed."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,15 @@ def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
         assert [digits.label(i) for i in range(500)] == file["labels"].tolist()
     assert len(digits) == 500
     assert {digits.label(i) for i in range(500)} == set(range(10))
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [(DigitsDataset, "digits"), (SyntheticDataset, "synthetic")]
+)
+def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
+    """The run would be on other samples than the user's."""
+    with pytest.raises(ConfigError, match=f"^dataset '{name}' reads no --data-dir: drop it, or "):
+        cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
 
 
 def test_digits_describe_the_file_they_come_from() -> None:

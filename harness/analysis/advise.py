@@ -23,7 +23,7 @@ from harness.config import config_from
 from harness.console import say, show
 from harness.cores import available
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
-from harness.options import Parser
+from harness.options import Parser, user_path
 
 DERIVED = "advise.json"
 
@@ -142,7 +142,7 @@ def _measured(options: argparse.Namespace) -> Path:
         samples=options.samples,
         pairs=options.pairs,
         passes=options.passes,
-        database=Path(options.database or cache_dir() / "layers.sqlite").expanduser(),
+        database=user_path(options.database or cache_dir() / "layers.sqlite"),
     )
     tell = (lambda _line: None) if options.quiet else say
     out = Path(options.out) if options.out else None

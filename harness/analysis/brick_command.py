@@ -1,9 +1,7 @@
 """The command line of `bricks`."""
 
-from pathlib import Path
-
 from harness.errors import ConfigError
-from harness.options import Parser
+from harness.options import Parser, user_path
 
 ABOUT = (
     "Cut models into short sequences of layers, run each different one once, without the models' "
@@ -20,7 +18,7 @@ def bricks(arguments: list[str]) -> int:
     if folder is not None:
         if given.get("models"):
             raise ConfigError("--from shows what a folder holds: name no models beside it")
-        return show_again(Path(folder).expanduser())
+        return show_again(user_path(folder))
     problems = [
         f"--{name.replace('_', '-')} {given[name]}: it must be at least 1"
         for name in ("most_layers", "batch", "threads", "rounds", "synthetic_layers")
@@ -32,7 +30,7 @@ def bricks(arguments: list[str]) -> int:
         raise ConfigError("\n".join(problems))
     for name in ("database", "out", "publish", "synthetic"):
         if name in given:
-            given[name] = Path(given[name]).expanduser()
+            given[name] = user_path(given[name])
     given["sizes"] = dict(_size(text) for text in given.pop("size", []))
     given["is_run"] = not given.pop("structure", False)
     return execute(Request(**given))

@@ -56,8 +56,11 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
 
 
 @contextmanager
-def fitting(folder: Path) -> Iterator[None]:
-    """While content of its files is used: what is missing in there is the files' fault."""
+def fitting(folder: Path | str) -> Iterator[None]:
+    """While content of its files is used: what is missing in there is the files' fault.
+
+    folder: of one run, or the names of several.
+    """
     try:
         yield
     except _UNREADABLE as e:

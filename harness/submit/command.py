@@ -10,7 +10,7 @@ from typing import Any
 from harness.config import RunConfig
 from harness.console import say, show
 from harness.errors import ConfigError, RunInvalid
-from harness.options import Parser, add_options, option_key, visible_fields
+from harness.options import Parser, add_options, option_key, user_path, visible_fields
 from harness.submit.rounds import DEFAULT, known_rounds, load_round
 from harness.submit.tree import is_folder
 
@@ -96,7 +96,7 @@ def _request(options: argparse.Namespace) -> Any:
     from harness.submit.request import FILE
     from harness.submit.request_file import given_request, read_request, write_request
 
-    values, work = vars(options), Path(options.work).expanduser()
+    values, work = vars(options), user_path(options.work)
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
     own = {k: values[k] for k in (*REQUEST, "round", "rehearsal") if values[k] is not None}
@@ -115,7 +115,7 @@ def plan(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from harness.submit import plan as planning
 
-    request, work = _request(options), Path(options.work).expanduser()
+    request, work = _request(options), user_path(options.work)
     rows = planning.plan(request, work)
     search = planning.search(request, work)
     show("\n".join(planning.lines([search, *rows] if search else rows)))
@@ -129,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from harness.submit.execute import execute
 
-    return execute(_request(options), Path(options.work).expanduser(), options.only)
+    return execute(_request(options), user_path(options.work), options.only)
 
 
 def pack(arguments: Sequence[str]) -> int:
@@ -144,7 +144,7 @@ def pack(arguments: Sequence[str]) -> int:
     from harness.submit.pack import pack as packed
     from harness.submit.plan import plan as planned
 
-    work = Path(options.work).expanduser()
+    work = user_path(options.work)
     request = _request(options)
     official = _folder(options.official) if options.official else None
     answers = {}
@@ -233,7 +233,7 @@ def _check(
 
 
 def _folder(text: str) -> Path:
-    return Path(text).expanduser()
+    return user_path(text)
 
 
 def _told(results: int, findings: int, counted: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from harness.config import config_from
 from harness.errors import ConfigError
 from harness.manifest import load_yaml
+from harness.options import user_path
 from harness.parse import Slo
 from harness.results import write_yaml
 from harness.submit import rate
@@ -25,7 +26,7 @@ def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Requ
     if values.get("peak") is not None:
         if "target_qps" in options:
             problems.append("--target-qps and --peak both say Server's rate: keep one")
-        found, slo = rate.of_peak(Path(values["peak"]).expanduser(), options)
+        found, slo = rate.of_peak(user_path(values["peak"]), options)
         options = {**options, "target_qps": f"{found:.10g}"}
     if problems:
         raise ConfigError("\n".join(problems))
@@ -61,10 +62,10 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     made = dict(options)
     for key in ("data_dir", "hook", "user_conf"):
         if key in made and not str(made[key]).startswith("hf:"):
-            made[key] = str(Path(str(made[key])).expanduser().absolute())
+            made[key] = str(user_path(str(made[key])).absolute())
     for key in ("model", "backend", "dataset", "metric"):
         file, colon, attribute = str(made.get(key, "")).rpartition(":")
-        path = Path(file if colon else attribute).expanduser()
+        path = user_path(file if colon else attribute)
         if key in made and path.suffix and path.exists():
             made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
     return made

@@ -1,5 +1,6 @@
 """Datasets and metrics with one fault each, named as faulty_data.py:Class."""
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,13 @@ class Good:
 
     def describe(self) -> Mapping[str, object]:
         return {"name": "good", "count": len(self)}
+
+
+class Changes(Good):
+    """Is another in each process that opens it."""
+
+    def describe(self) -> dict[str, object]:
+        return {"name": "changes", "digest": str(os.getpid())}
 
 
 class Small(Good):

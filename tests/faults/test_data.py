@@ -103,6 +103,21 @@ def test_a_label_that_cannot_be_had_is_no_score(tmp_path: Path) -> None:
     assert result(tmp_path / "r")["latency_ns"]["p99"] > 0
 
 
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("both", "the dataset has changed since the performance run: its digest is "),
+        ("accuracy", "ValueError: the dataset has changed since the run loaded it"),
+    ],
+)
+def test_data_that_change_meanwhile_are_no_score(mode: str, why: str, tmp_path: Path) -> None:
+    done = run(*dataset("Changes", tmp_path / "r", "--mode", mode))
+    assert done.status == 4
+    folder = tmp_path / ("r.partial" if mode == "both" else "r")
+    assert codes(folder) == ["accuracy-failed"]
+    assert why in result(folder)["reasons"][0]["text"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "why"),
