@@ -55,6 +55,8 @@ class ServiceTimes:
         sizes, counts = tuple(values["sizes"]), tuple(values["counts"])
         if ns.shape != (len(sizes), QUANTILES) or len(counts) != len(sizes):
             raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
+        if not (np.isfinite(ns) & (ns >= 0)).all():
+            raise ValueError("service times hold what is no number of ns")
         return cls(sizes, ns, counts)
 
     def only(self, sizes: Container[int]) -> "ServiceTimes":

@@ -130,6 +130,14 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
         measure([on(Broken()), on(Broken())], [[Batch((0,), {})]], 0.01)
 
 
+@pytest.mark.parametrize("found", [float("nan"), float("inf"), -1.0])
+def test_stored_service_times_that_are_no_times_are_refused(found: float) -> None:
+    stored = constant(1).to_json()
+    stored["ns"][0][0] = found
+    with pytest.raises(ValueError, match="no number of ns"):
+        ServiceTimes.from_json(stored)
+
+
 def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
     return LoadPlan(
         scenario=scenario,
