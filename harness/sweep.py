@@ -138,7 +138,8 @@ class _SweepJob:
                 if status:
                     return status
         self._write_page()
-        return 0
+        any_valid = any(point.verdict == "VALID" for point in self._points())
+        return 0 if any_valid else RunInvalid.exit_status
 
     def _find_peak(self) -> int:
         """As `peak` does, below this folder; one found before is taken."""

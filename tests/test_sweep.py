@@ -66,6 +66,12 @@ def test_other_rates_are_refused(text: str) -> None:
         parse_rates(text)
 
 
+def test_a_sweep_without_a_valid_point_says_so(swept: Swept) -> None:
+    status, _ = swept(System(50.0), *SERVER, "--rate", "100..300/3")
+    assert [p["verdict"] for p in sweep_json()["points"]] == ["INVALID"] * 3
+    assert status == 4
+
+
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
     status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
     assert status == 0
