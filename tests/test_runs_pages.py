@@ -228,3 +228,12 @@ def test_a_browser_draws_every_plot(results: Path, tmp_path: Path) -> None:
         assert main(["runs", "--results", str(results), f"--{name}", str(page)]) == 0
         found = shown(page)
         assert (found.console, found.drawn) == ([], plots)
+
+
+def test_a_page_never_takes_the_place_of_a_device(results: Path, tmp_path: Path) -> None:
+    """As root, `--history /dev/full` made an ordinary file of it, and everybody's disk was never full again."""
+    pytest.importorskip("plotly")
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    assert main(["runs", "--results", str(results), "--history", str(device)]) == 0
+    assert device.is_symlink()

@@ -101,7 +101,13 @@ def _share(source: Path, copy: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Names of files may hold bytes that are not UTF-8: they are shown as question marks."""
+    """Names of files may hold bytes that are not UTF-8: they are shown as question marks.
+
+    A device or a pipe is written to: a file of that name in its place would be another thing.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         fresh.write_text(text, encoding="utf-8", errors="replace")
