@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.command import HERE, ROOT, environment
+from benchmarks.report import machine
 from harness.analysis import graph_file
 from harness.analysis.flops import graph_costs, total
 from harness.manifest import load_model
@@ -42,7 +43,7 @@ def main() -> int:
             rows += _of(model, options.pairs, Path(folder))
     for row in rows:
         print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}")
-    content = {"rows": rows, "environment": environment()}
+    content = {"rows": rows, "machine": machine()}
     (HERE / "results/advise.json").write_text(json.dumps(content, indent=2, default=str) + "\n")
     return 4 if any(row["verdict"] == "missed" for row in rows) else 0
 
@@ -112,19 +113,23 @@ def _advised(model: str, graph: str, vary: str, pairs: str, folder: Path) -> dic
     words = [
         "--graph",
         graph,
-        "--threads",
-        "1",
         "--vary",
         vary,
         "--pairs",
         pairs,
+        "--threads",
+        "1",
         "--samples",
         "16",
     ]
     skipped = [word for part in _PARTS for word in ("--skip", part)]
     places = ["--out", str(out), "--database", str(folder / "layers.sqlite")]
     done = subprocess.run(
-        [*command, *words, *skipped, *places], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        [*command, *words, *skipped, *places],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -103,7 +103,8 @@ def save(row: Row, noise: Noise, *, quick: bool) -> None:
 def machine() -> Mapping[str, Any]:
     """What the numbers depend on; no host name, no path."""
     facts = fingerprint()
-    return {key: facts[key] for key in ("machine", "system", "packages", "harness")}
+    told = {key: facts[key] for key in ("machine", "system", "packages", "harness")}
+    return {**told, "machine": {k: v for k, v in told["machine"].items() if k != "host"}}
 
 
 def _show(found: Estimate) -> str:
