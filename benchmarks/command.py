@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import psutil
+
+from harness.types import Array
 
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
@@ -28,12 +30,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """result: result.json. Times in ns of the wall clock; first and last None without queries.
+    """result: result.json. columns: completions.npz, one entry a sample. Times in ns of the wall clock.
 
     ended_ns: of the command, to 50 ms. supervisor_peak_bytes: resident, as last seen before its end.
     """
 
     result: dict[str, Any]
+    columns: Mapping[str, Array]
     spawned_ns: int
     first_entry_ns: int
     last_completed_ns: int
@@ -101,12 +104,13 @@ def harness(*arguments: str, prefix: Sequence[str] = ("-m", "harness")) -> Run:
             raise RuntimeError(f"{' '.join(arguments)}: status {process.returncode}: {errors}")
         text = (folder / "result.json").read_text(encoding="utf-8")
         with np.load(folder / "performance/run_1/completions.npz") as done:
-            first, last = int(done["entry_ns"].min()), int(done["completed_ns"].max())
+            columns = {name: done[name] for name in done.files}
         return Run(
             json.loads(text),
+            columns,
             spawned_ns,
-            first,
-            last,
+            int(columns["entry_ns"].min()),
+            int(columns["completed_ns"].max()),
             ended_ns,
             peak,
         )
