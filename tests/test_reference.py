@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.reach import own_times_ratio
 from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
 from harness.schedule import server_schedule_ns
 from harness.service import QUANTILES, ServiceTimes, batches_of, measure, together
 from harness.stages import STAGES, Completions
-from harness.types import Batch
+from harness.types import Array, Batch
 from harness.warmup import Answerer
 
 
@@ -217,3 +218,30 @@ def test_a_machine_that_changed_decides_nothing() -> None:
 def test_no_reference_says_why() -> None:
     found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
     assert line(found, None) == "no reference: the backend broke"
+
+
+def test_at_the_runs_own_speed_only_the_dispatcher_counts() -> None:
+    """A model twice as slow in every fifth second, behind an ideal dispatcher: nothing was lost."""
+    arrivals = np.cumsum(np.random.default_rng(1).exponential(6.4e6, 4000)).astype(np.int64)
+    columns = _ideal_journal(arrivals, instances=2, max_batch=8)
+    assert own_times_ratio(columns, 2, 8, 0.99) == pytest.approx(1.0)
+    alone = own_times_ratio(columns, 1, 8, 0.99)
+    assert alone < 0.5, "one instance would have been far slower than these two"
+    late_ns = columns["completed_ns"] + np.int64(200_000_000)
+    assert own_times_ratio(columns | {"completed_ns": late_ns}, 2, 8, 0.99) > 1.2
+
+
+def _ideal_journal(arrivals: Array, instances: int, max_batch: int) -> dict[str, Array]:
+    free, rows, first = [0] * instances, [], 0
+    while first < len(arrivals):
+        worker = int(np.argmin(free))
+        start = max(free[worker], int(arrivals[first]))
+        waiting = arrivals[first : first + max_batch]
+        size = max(1, int((waiting <= start).sum()))
+        slow = 2 if start // 1_000_000_000 % 5 == 0 else 1
+        free[worker] = start + size * slow * 9_500_000
+        rows += [(at, start, free[worker], first, size) for at in waiting[:size].tolist()]
+        first += size
+    names = ("scheduled_ns", "gathered_ns", "inferred_ns", "batch", "batch_size")
+    columns = dict(zip(names, np.asarray(rows, np.int64).T, strict=True))
+    return columns | {"completed_ns": columns["inferred_ns"]}
