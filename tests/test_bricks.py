@@ -382,8 +382,15 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     (tmp_path / "out/bricks.html").unlink()
     assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
     again = capsys.readouterr().out
-    assert again.splitlines() == told.splitlines()[: len(again.splitlines())]
+    assert told == again + f"results     {tmp_path / 'out'}\n"
     assert (tmp_path / "out/bricks.html").is_file()
+    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    for name, model in numbers["models"].items():
+        assert model["cpu"]["ratio"] == brick_tables.ratios(content, "cpu_ns")[name]
+        assert model["layers"] == len(content["models"][name]["layers"])
+    assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
+    assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
     # again: nothing is left to run; and of a larger model that shares its bricks, neither
     assert main(_bricks(str(one), *common, str(tmp_path / "again"))) == 0
     assert "run         0 of " in capsys.readouterr().out
@@ -408,6 +415,23 @@ def test_published_bricks_say_nothing_of_the_model(
         assert row["kept_values"] == 0
     assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 2
     assert "exists: nothing is overwritten" in capsys.readouterr().err
+
+
+def test_json_is_all_that_is_printed_and_the_same_from_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
+    assert main([*words, "--publish", str(tmp_path / "public"), "--json"]) == 0
+    first = capsys.readouterr()
+    assert "published" in first.err
+    assert f"results     {out}" in first.err
+    assert main(["bricks", "--from", str(out), "--json"]) == 0
+    assert capsys.readouterr().out == first.out
+    assert main(["bricks", str(path), "--structure", "--json"]) == 0
+    model = json.loads(capsys.readouterr().out)["models"][str(path)]
+    assert model["cpu"] is None
+    assert model["bricks"] == json.loads(first.out)["models"][str(path)]["bricks"]
 
 
 def test_what_was_not_run_is_not_said_to_be_there(

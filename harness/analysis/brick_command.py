@@ -12,13 +12,13 @@ ABOUT = (
 def bricks(arguments: list[str]) -> int:
     parser = _parser()
     given = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
-    folder = given.pop("from_folder", None)
+    folder, as_json = given.pop("from_folder", None), given.pop("json", False)
     from harness.analysis.bricks import Request, execute, show_again
 
     if folder is not None:
         if given.get("models"):
             raise ConfigError("--from shows what a folder holds: name no models beside it")
-        return show_again(user_path(folder))
+        return show_again(user_path(folder), as_json=as_json)
     problems = [
         f"--{name.replace('_', '-')} {given[name]}: it must be at least 1"
         for name in ("most_layers", "batch", "threads", "rounds", "synthetic_layers")
@@ -33,7 +33,7 @@ def bricks(arguments: list[str]) -> int:
             given[name] = user_path(given[name])
     given["sizes"] = dict(_size(text) for text in given.pop("size", []))
     given["is_run"] = not given.pop("structure", False)
-    return execute(Request(**given))
+    return execute(Request(**given, as_json=as_json))
 
 
 def _parser() -> Parser:
@@ -85,6 +85,12 @@ def _parser() -> Parser:
         type=int,
         metavar="N",
         help="of --synthetic (default: as many as the model has)",
+    )
+    add(
+        "--json",
+        action="store_true",
+        default=None,
+        help="print the tables' numbers as JSON instead",
     )
     return parser
 

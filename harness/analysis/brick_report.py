@@ -20,7 +20,7 @@ def lines(content: Content) -> Iterator[str]:
         f"BRICKS  {len(content['models'])} model{'s' * (len(content['models']) > 1)}  at most {content['most_layers']} layers a brick  "
         f"{content['version']}  {content['threads']} thread{'s' * (content['threads'] > 1)}"
     )
-    for doubt in _doubts(content):
+    for doubt in doubts(content):
         yield f"  doubt   {doubt}"
     for title, heads, rows, about in tables(content):
         yield ""
@@ -30,7 +30,7 @@ def lines(content: Content) -> Iterator[str]:
     yield from summary(content)
 
 
-def _doubts(content: Content) -> Iterator[str]:
+def doubts(content: Content) -> Iterator[str]:
     yield from brick_tables.busy(content)
     yield from failures(content)
 
@@ -163,7 +163,7 @@ def _aligned(heads: Sequence[str], rows: Rows) -> Iterator[str]:
 def write_page(content: Content, out: Path) -> Path:
     """A PluginUnavailable where plotly is not installed."""
     head = ["<header><h1>Bricks</h1>"]
-    head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *_doubts(content)]]
+    head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *doubts(content)]]
     head.append("</header>")
     tail = []
     for title, heads, rows, about in tables(content):

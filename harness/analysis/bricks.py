@@ -1,5 +1,6 @@
 """The verb `bricks`: models as sequences of layers, each of which is run once for all of them."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 from harness import host, results
 from harness.analysis import (
     brick_database,
+    brick_json,
     brick_publish,
     brick_report,
     brick_rules,
@@ -48,6 +50,7 @@ class Request:
     synthetic: Path | None = None
     synthetic_layers: int | None = None
     is_run: bool = True
+    as_json: bool = False
 
 
 class Subject:
@@ -96,14 +99,15 @@ def execute(request: Request) -> int:
     if request.publish is not None:
         bricks = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
         written = brick_publish.publish(bricks, request.publish)
-        show(
-            f"{'published':<12}{len(bricks)} bricks, {written / 1e6:,.1f} MB, in {request.publish}"
+        _tell(
+            request,
+            f"{'published':<12}{len(bricks)} bricks, {written / 1e6:,.1f} MB, in {request.publish}",
         )
     if request.synthetic is not None:
         _synthesize(subjects, request)
     content = _content(subjects, request)
     if not request.is_run:
-        show("\n".join(brick_report.lines(content)))
+        _show(content, as_json=request.as_json)
         return 0
     brick_runs.onnxruntime()
     brick_database.prepare(request.database)
@@ -114,8 +118,8 @@ def execute(request: Request) -> int:
         _tell_stopped(folder.path)
         raise
     final = folder.finish(newest=False)
-    _report(content, final)
-    show(f"{'results':<12}{final}")
+    _report(content, final, as_json=request.as_json)
+    _tell(request, f"{'results':<12}{final}")
     return RunInvalid.exit_status if any(brick_report.failures(content)) else 0
 
 
@@ -126,7 +130,12 @@ def _tell_stopped(folder: Path) -> None:
         say(f"stopped: what was measured until then is in {folder}: bricks --from {folder}")
 
 
-def show_again(folder: Path) -> int:
+def _tell(request: Request, line: str) -> None:
+    """Beside the tables; beside JSON, which a program reads, on stderr."""
+    (say if request.as_json else show)(line)
+
+
+def show_again(folder: Path, *, as_json: bool = False) -> int:
     """The tables and the page, from the files of a folder alone."""
     content = results.read_json(folder / FILE)
     if content.get("schema") != SCHEMA:
@@ -134,19 +143,29 @@ def show_again(folder: Path) -> int:
             f"{folder / FILE} is not of this harness's `bricks`: its schema is another"
         )
     try:
-        _report(content, folder)
+        _report(content, folder, as_json=as_json)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ConfigError(f"{folder / FILE} is not what `bricks` writes: {e!r:.100}") from None
     return 0
 
 
-def _report(content: Mapping[str, Any], folder: Path) -> None:
-    show("\n".join(brick_report.lines(content)))
+def _show(content: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps(brick_json.to_json(content), indent=2, allow_nan=False))
+    else:
+        show("\n".join(brick_report.lines(content)))
+
+
+def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
+    _show(content, as_json=as_json)
     try:
         made = str(brick_report.write_page(content, folder / PAGE))
     except PluginUnavailable as e:
         made = f"none: {e}"
-    show(f"{'page':<12}{made}")
+    except OSError as e:
+        made = f"none: {folder} cannot be written: {e.strerror}"
+    if not as_json:
+        show(f"{'page':<12}{made}")
 
 
 def _graphs(request: Request) -> Iterator[tuple[str, Graph]]:
@@ -269,7 +288,8 @@ def _synthesize(subjects: Sequence[Subject], request: Request) -> None:
     graph = subjects[0].graph
     made = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
     brick_synthetic.write(made, request.synthetic)
-    show(
+    _tell(
+        request,
         f"{'synthetic':<12}{request.synthetic}: {made.layers} layers, the operators' shares differ by "
-        f"{made.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)"
+        f"{made.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
     )
