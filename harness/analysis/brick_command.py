@@ -24,6 +24,8 @@ def bricks(arguments: list[str]) -> int:
         for name in ("most_layers", "batch", "threads", "rounds", "synthetic_layers")
         if given.get(name, 1) < 1
     ]
+    if given.get("publish_order") and "publish" not in given:
+        problems.append("--publish-order is for --publish: add it, or drop this")
     if not given["models"]:
         problems.append("bricks needs models: names of `python -m harness list`, or .onnx files")
     if problems:
@@ -39,7 +41,12 @@ def bricks(arguments: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(prog="python -m harness bricks", description=ABOUT)
     add = parser.add_argument
-    add("models", nargs="*", metavar="MODEL", help="a name of `list`, or an .onnx file")
+    add(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
+    )
     add(
         *("-G", "--most-layers"),
         type=int,
@@ -78,6 +85,12 @@ def _parser() -> Parser:
         "--publish",
         metavar="DIR",
         help="the bricks as ONNX files, without any weight of the models",
+    )
+    add(
+        "--publish-order",
+        action="store_true",
+        default=None,
+        help="of --publish: also how each model is put together, so that others get its time",
     )
     add("--synthetic", metavar="FILE", help="a made-up model with the operators of the one named")
     add(

@@ -57,13 +57,13 @@ def _model(content: Content, name: str) -> dict[str, Any]:
 
 
 def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | None:
-    """ratio: None where not every brick was measured."""
+    """measured_ns: None where the model is not here. ratio: also where not every brick was measured."""
     model = content["models"][name]
-    measured_ns = brick_tables.measured_ns(model, clock)
-    if measured_ns is None:
+    if not brick_tables.is_measured(model):
         return None
+    measured_ns = brick_tables.measured_ns(model, clock)
     made = brick_tables.construct(model, content["bricks"], clock)
-    ratio = made.sequential_ns / measured_ns if made.covered == 1 else None
+    ratio = made.sequential_ns / measured_ns if measured_ns and made.covered == 1 else None
     return {"measured_ns": measured_ns, "ratio": ratio, **made._asdict()}
 
 
