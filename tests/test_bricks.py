@@ -27,70 +27,11 @@ from harness.analysis.graph_file import read
 from harness.cli import main
 from harness.errors import ConfigError
 from harness.models import zoo
+from tests.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 FLOAT = onnx.TensorProto.FLOAT
-
-
-class Net:
-    """A small network: each method adds a layer and returns its output's name."""
-
-    def __init__(self, seed: int = 0, channels: int = 16) -> None:
-        self.random = np.random.default_rng(seed)
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-        self.channels = channels
-
-    def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{op_type}{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(op_type, list(inputs), [name], name, **attributes))
-        return name
-
-    def weight(self, *shape: int) -> str:
-        array = self.random.standard_normal(shape).astype(np.float32)
-        self.weights.append(onnx.numpy_helper.from_array(array, f"w{len(self.weights)}"))
-        return f"w{len(self.weights) - 1}"
-
-    def conv(self, x: str, stride: int = 1) -> str:
-        weight = self.weight(self.channels, self.channels, 3, 3)
-        return self.add("Conv", x, weight, pads=[1] * 4, strides=[stride] * 2)
-
-    def save(self, path: Path, *outputs: str) -> Path:
-        shape = ["batch", self.channels, 16, 16]
-        graph = onnx.helper.make_graph(
-            self.nodes,
-            "net",
-            [onnx.helper.make_tensor_value_info("x", FLOAT, shape)],
-            [onnx.helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
-            self.weights,
-        )
-        opsets = [onnx.helper.make_opsetid("", 17)]
-        onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-        return path
-
-
-def residual(path: Path, seed: int = 0, blocks: int = 3, stride: int = 1) -> Path:
-    """Conv > Relu > Conv > Add > Relu, again and again."""
-    net = Net(seed)
-    end = net.add("Relu", net.conv("x", stride))
-    for _ in range(blocks):
-        inner = net.conv(net.add("Relu", net.conv(end)))
-        end = net.add("Relu", net.add("Add", inner, end))
-    return net.save(path, end)
-
-
-def inception(path: Path, modules: int = 2) -> Path:
-    """Modules of two branches that a concatenation joins, and a convolution back to as many channels."""
-    net = Net()
-    end = "x"
-    for _ in range(modules):
-        one = net.add("Relu", net.conv(end))
-        two = net.add("Relu", net.conv(net.add("Relu", net.conv(end))))
-        joined = net.add("Concat", one, two, axis=1)
-        weight = net.weight(net.channels, 2 * net.channels, 1, 1)
-        end = net.add("Relu", net.add("Conv", joined, weight))
-    return net.save(path, end)
 
 
 def pieces_of(graph: Graph, most: int) -> list[Cut]:
@@ -382,8 +323,15 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     (tmp_path / "out/bricks.html").unlink()
     assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
     again = capsys.readouterr().out
-    assert again.splitlines() == told.splitlines()[: len(again.splitlines())]
+    assert told == again + f"results     {tmp_path / 'out'}\n"
     assert (tmp_path / "out/bricks.html").is_file()
+    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    for name, model in numbers["models"].items():
+        assert model["cpu"]["ratio"] == brick_tables.ratios(content, "cpu_ns")[name]
+        assert model["layers"] == len(content["models"][name]["layers"])
+    assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
+    assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
     # again: nothing is left to run; and of a larger model that shares its bricks, neither
     assert main(_bricks(str(one), *common, str(tmp_path / "again"))) == 0
     assert "run         0 of " in capsys.readouterr().out
@@ -408,6 +356,23 @@ def test_published_bricks_say_nothing_of_the_model(
         assert row["kept_values"] == 0
     assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 2
     assert "exists: nothing is overwritten" in capsys.readouterr().err
+
+
+def test_json_is_all_that_is_printed_and_the_same_from_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
+    assert main([*words, "--publish", str(tmp_path / "public"), "--json"]) == 0
+    first = capsys.readouterr()
+    assert "published" in first.err
+    assert f"results     {out}" in first.err
+    assert main(["bricks", "--from", str(out), "--json"]) == 0
+    assert capsys.readouterr().out == first.out
+    assert main(["bricks", str(path), "--structure", "--json"]) == 0
+    model = json.loads(capsys.readouterr().out)["models"][str(path)]
+    assert model["cpu"] is None
+    assert model["bricks"] == json.loads(first.out)["models"][str(path)]["bricks"]
 
 
 def test_what_was_not_run_is_not_said_to_be_there(

@@ -11,16 +11,16 @@ from harness.units import show_ns
 Content = Mapping[str, Any]
 Rows = list[list[str]]
 
-CHAINS_SHOWN, BLOCKS_SHOWN = 8, 8
+CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
 CLOCKS = {"cpu_ns": "CPU time", "wall_ns": "wall time"}
 
 
 def lines(content: Content) -> Iterator[str]:
     yield (
-        f"BRICKS  {len(content['models'])} model{'s' * (len(content['models']) > 1)}  at most {content['most_layers']} layers a brick  "
-        f"{content['version']}  {content['threads']} thread{'s' * (content['threads'] > 1)}"
+        f"BRICKS  {_count(len(content['models']), 'model')}  at most {content['most_layers']} layers a brick  "
+        f"{content['version']}  {_count(content['threads'], 'thread')}"
     )
-    for doubt in _doubts(content):
+    for doubt in doubts(content):
         yield f"  doubt   {doubt}"
     for title, heads, rows, about in tables(content):
         yield ""
@@ -30,7 +30,11 @@ def lines(content: Content) -> Iterator[str]:
     yield from summary(content)
 
 
-def _doubts(content: Content) -> Iterator[str]:
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def doubts(content: Content) -> Iterator[str]:
     yield from brick_tables.busy(content)
     yield from failures(content)
 
@@ -48,15 +52,18 @@ def failures(content: Content) -> Iterator[str]:
 
 def tables(content: Content) -> Iterator[tuple[str, list[str], Rows, str]]:
     """(title, heads, rows, one sentence about it)."""
-    measured = any(brick_tables.measured_ns(m, "cpu_ns") for m in content["models"].values())
-    if measured:
+    if any(map(brick_tables.is_measured, content["models"].values())):
         yield _construction(content)
-    yield _structure(content)
+    if content["models"]:
+        yield _structure(content)
+    if brick_tables.of_no_model(content):
+        yield _bricks(content)
     if len(content["models"]) > 1:
         yield _alike(content)
     chains = brick_mining.chains(content)[:CHAINS_SHOWN]
     rows = [[" > ".join(c.operators), f"{c.times:,}", f"{c.models}"] for c in chains]
-    yield "chains", ["three operators in a row", "times", "models"], rows, ""
+    if rows:
+        yield "chains", ["three operators in a row", "times", "models"], rows, ""
     found = brick_mining.blocks(content)[:BLOCKS_SHOWN]
     rows = [[_short(b.operators), f"{b.times}", ", ".join(b.models)] for b in found]
     if rows:
@@ -68,18 +75,19 @@ def _construction(content: Content) -> tuple[str, list[str], Rows, str]:
     cpu, wall = (brick_tables.ratios(content, clock) for clock in CLOCKS)
     rows = []
     for name, model in content["models"].items():
-        whole_ns = brick_tables.measured_ns(model, "cpu_ns")
-        if whole_ns is None:
+        if not brick_tables.is_measured(model):
             continue
+        whole_ns = brick_tables.measured_ns(model, "cpu_ns")
         made = brick_tables.construct(model, content["bricks"], "cpu_ns")
-        taken_off = (made.reorders_ns + made.overhead_ns) / whole_ns
-        critical = made.critical_ns / whole_ns
-        by_wall = f"{wall[name]:.3f}" if name in wall else "-"
+        taken_off_ns = made.reorders_ns + made.overhead_ns
+        known = f" ({made.covered:.0%} of the layers)" if made.covered < 1 else ""
         rows.append(
             [
-                *(name, show_ns(whole_ns), show_ns(made.sequential_ns)),
-                f"{cpu[name]:.3f}" if name in cpu else f"- ({made.covered:.0%} of the layers)",
-                *(f"{critical:.3f}", by_wall, f"{taken_off:.1%}"),
+                *(name, show_ns(whole_ns) if whole_ns else "-", show_ns(made.sequential_ns)),
+                f"{cpu[name]:.3f}" if name in cpu else f"-{known}",
+                f"{made.critical_ns / whole_ns:.3f}" if whole_ns else show_ns(made.critical_ns),
+                f"{wall[name]:.3f}" if name in wall else "-",
+                f"{taken_off_ns / whole_ns:.1%}" if whole_ns else show_ns(taken_off_ns),
             ]
         )
     about = "CPU time of one batch, the model run whole and put together from its bricks"
@@ -105,6 +113,25 @@ def _structure(content: Content) -> tuple[str, list[str], Rows, str]:
     return "structure", heads, rows, about
 
 
+def _bricks(content: Content) -> tuple[str, list[str], Rows, str]:
+    """The slowest of those whose model's order is not known, so that nothing is made of them."""
+    heads = ["brick", "layers", "makes", "CPU time", "wall time"]
+    found = {digest: content["bricks"][digest] for digest in brick_tables.of_no_model(content)}
+    times = {
+        d: [brick_tables.alone_ns(brick, clock) for clock in CLOCKS] for d, brick in found.items()
+    }
+    slowest = sorted(found, key=lambda digest: times[digest][0] or 0.0, reverse=True)
+    rows = [
+        [
+            *(digest[:16], _short(found[digest]["layers"]), ", ".join(found[digest]["outputs"])),
+            *("-" if ns is None else show_ns(ns) for ns in times[digest]),
+        ]
+        for digest in slowest[:BRICKS_SHOWN]
+    ]
+    about = f"the slowest {len(rows)} of {len(found)} whose order in a model is not known"
+    return "bricks", heads, rows, about
+
+
 def _alike(content: Content) -> tuple[str, list[str], Rows, str]:
     found, names = brick_tables.jaccard(content), list(content["models"])
     heads = ["share of layers in common", *(f"{i}" for i in range(1, len(names) + 1))]
@@ -117,7 +144,8 @@ def _alike(content: Content) -> tuple[str, list[str], Rows, str]:
 
 def summary(content: Content) -> Iterator[str]:
     layers, unique = brick_tables.all_unique(content)
-    yield f"{'unique':<12}{unique:,} of {layers:,} layers ({unique / layers:.1%})"
+    if layers:
+        yield f"{'unique':<12}{unique:,} of {layers:,} layers ({unique / layers:.1%})"
     for clock, told in CLOCKS.items():
         error = brick_tables.errors(brick_tables.ratios(content, clock))
         if error is not None:
@@ -163,7 +191,7 @@ def _aligned(heads: Sequence[str], rows: Rows) -> Iterator[str]:
 def write_page(content: Content, out: Path) -> Path:
     """A PluginUnavailable where plotly is not installed."""
     head = ["<header><h1>Bricks</h1>"]
-    head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *_doubts(content)]]
+    head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *doubts(content)]]
     head.append("</header>")
     tail = []
     for title, heads, rows, about in tables(content):

@@ -158,10 +158,12 @@ class Found(NamedTuple):
     was_stopped: bool = False
 
 
-def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
+def measure(
+    graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
+) -> Found:
     """The model and those of its bricks that are given (by digest), in turns.
 
-    Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
+    graph: None where the model is not here. weight_bytes: of the model. Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
     """
     ort, start = onnxruntime(), time.monotonic()
     found = Found([], {}, {}, {}, {}, [], 0.0)
@@ -176,12 +178,13 @@ def measure(graph: Graph, cuts: Mapping[str, Cut], settings: Settings) -> Found:
     empty = {"": _empty(ort, settings)}
     whole: dict[str, Timed] = {}
     try:
-        whole[""] = _whole(ort, graph, settings)
+        if graph is not None:
+            whole[""] = _whole(ort, graph, settings)
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
         found = found._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
-    filler = _filler(max(0, graph.weight_bytes - own))
+    filler = _filler(max(0, weight_bytes - own))
     try:
         for _ in range(settings.rounds):
             _turn(whole, {}, np.zeros(0), {"": found.whole}, {})

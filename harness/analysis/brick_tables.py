@@ -67,6 +67,14 @@ def construct(model: Content, bricks: Content, clock: str) -> Constructed:
     )
 
 
+def alone_ns(brick: Content, clock: str) -> float | None:
+    """Of one brick by itself, without what a run costs beside the layers; None where it was not run."""
+    result = brick.get("result") or {}
+    if not result.get(clock):
+        return None
+    return max(0.0, trimmed_mean(result[clock]) - trimmed_mean(result["beside"][clock]))
+
+
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
     """What each piece pays at its ends for another layout, and would not inside the model.
 
@@ -129,6 +137,17 @@ def measured_ns(model: Content, clock: str) -> float | None:
     """Of the whole model; None where it was not run."""
     samples = (model.get("whole") or {}).get(clock)
     return trimmed_mean(samples) if samples else None
+
+
+def is_measured(model: Content) -> bool:
+    """Whether enough ran for its bricks to be added up; it itself may not be here."""
+    return bool((model.get("overhead") or {}).get("cpu_ns"))
+
+
+def of_no_model(content: Content) -> list[str]:
+    """Digests of the bricks that no model here is put together from: their order is not known."""
+    used = {p["brick"] for model in content["models"].values() for p in model["pieces"]}
+    return [digest for digest in content["bricks"] if digest not in used]
 
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
