@@ -1,6 +1,6 @@
 """Our validator and audits against MLCommons' own, fault by fault.
 
-    python benchmarks/official_check.py CHECKOUT            every mutation, both checkers
+    python benchmarks/official_check.py CHECKOUT            every mutation, a packed tree with power, both checkers
     python benchmarks/official_check.py CHECKOUT --record   tests/golden/audits.json anew
 
 CHECKOUT: of mlcommons/inference. Exit status 1 where we let pass what they find, or where an audit
@@ -19,10 +19,13 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from harness.submit.official import Outcome, run_checkers, verify_audit  # noqa: E402
+from harness.submit.pack import pack  # noqa: E402
+from harness.submit.plan import plan  # noqa: E402
 from harness.submit.validate import validate  # noqa: E402
 from harness.submit.verify import PASS, verify  # noqa: E402
 from tests import audit_cases  # noqa: E402
 from tests.submission_mutations import MUTATIONS  # noqa: E402
+from tests.submission_power import POWERED, TOLD, make_power_runs  # noqa: E402
 from tests.submission_trees import ROUND, build, copy  # noqa: E402
 
 RECORDED = ROOT / "tests" / "golden" / "audits.json"
@@ -40,6 +43,8 @@ def main() -> int:
             differ = audits(options.checkout, Path(folder) / "audits", record=options.record)
         if options.record:
             return 0
+        if options.only is None:
+            differ += powered(options.checkout, Path(folder) / "power")
         weaker = trees(options.checkout, Path(folder), options.only or "")
     return 1 if differ or weaker else 0
 
@@ -60,6 +65,18 @@ def audits(checkout: Path, folder: Path, *, record: bool) -> int:
         RECORDED.write_text(json.dumps(said, indent=1) + "\n")
     print(f"audits: {len(said)} cases, {differ} judged otherwise")
     return differ
+
+
+def powered(checkout: Path, folder: Path) -> int:
+    """What `submit pack` makes of runs with (made-up) PTDaemon sessions: checkers that refuse it."""
+    make_power_runs(POWERED, folder)
+    found = pack(POWERED, plan(POWERED, folder), TOLD, folder / "tree", checkout)
+    findings = validate(found.tree, ROUND, raw=found.raw).findings
+    outcomes = run_checkers(checkout, found.tree, ROUND.name)
+    for outcome in outcomes:
+        print(f"power     {outcome.checker}: {outcome.crash or outcome.summary}")
+    print(f"power     ours: {len(findings)} findings")
+    return len(findings) + sum(not outcome.passed for outcome in outcomes)
 
 
 def trees(checkout: Path, folder: Path, only: str) -> int:

@@ -5,14 +5,28 @@ ways to break it. Nothing was measured; it is written in a temporary folder and 
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from harness.logs import DETAIL, SUMMARY
+from harness.power_report import OFFICIAL
+from harness.submit.plan import PERFORMANCE, plan
+from harness.submit.request import Request
+from tests.submission_runs import ANSWERS, make_runs
+from tests.submission_runs import CLOSED as REQUEST
 from tests.submission_trees import CLOSED, ROUND, Mutation, changed_log, write
 
+METER = "ptdaemon=/opt/power-dev,director=192.168.1.2:4950,ntp=192.168.1.1"
+POWERED = replace(REQUEST, options={**REQUEST.options, "meter": [METER]})
+TOLD = ANSWERS | {
+    "power_analyzer": "Firmware F1.04, calibrated 2026-03-01.",
+    "power_settings": "Governor performance, fans automatic.",
+    "system_power_capacity": "1200",
+}
 PLACE = f"{CLOSED}/Server/performance"
 SERVER_JSON, CLIENT_JSON = f"{PLACE}/power/server.json", f"{PLACE}/power/client.json"
 PTD_LOG = f"{PLACE}/power/ptd_logs.txt"
@@ -96,6 +110,24 @@ def session(root: Path) -> None:
     write(root / SERVER_JSON, json.dumps(_description(root, 0.1) | more))
     for name in ("analyzer_table.md", "power_settings.md"):
         write(root / CLOSED / "Server" / name, "made up\n")
+
+
+def make_power_runs(request: Request, work: Path, **changed: Any) -> None:
+    """As `make_runs`, each performance run under `--meter ptdaemon`."""
+    power = {"readings": [{"source": "ptdaemon"}], "missing": [], "note": OFFICIAL}
+    make_runs(request, work, **{"power": power, "power_reason": None, **changed})
+    for row in plan(request, work):
+        if row.kind == PERFORMANCE:
+            assert row.folder is not None
+            scratch = work / "scratch"
+            shutil.copytree(row.folder / "performance", scratch / PLACE)
+            session(scratch)
+            shutil.rmtree(row.folder / "performance")
+            (scratch / PLACE).rename(row.folder / "performance")
+            shutil.rmtree(scratch)
+            write(row.folder / "performance/run_1/ptd_out.txt", "Analyzer 1:\n")
+            for name in ("power-client.log", "power-check.log", "power.csv", "ranging/result.json"):
+                write(row.folder / name, "never packed")
 
 
 def _description(root: Path, ahead_s: float) -> dict[str, Any]:

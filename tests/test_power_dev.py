@@ -143,6 +143,28 @@ def test_a_session_of_power_dev_measures_the_run_and_its_checker_refuses_the_sta
 
 
 @pytest.mark.usefixtures("clock")
+def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The tree has the session; that it is a stand-in's is found, and nothing else of it."""
+    words = ["--rehearsal", "--duration", "3s", "--division", "open", "--submitter", "LabOrg"]
+    words += ["--system", "box", "--category", "edge", "--benchmark", "resnet", "--model", "digits"]
+    words += ["--scenarios", "SingleStream", "--work", str(tmp_path / "work")]
+    with director(tmp_path) as (port, _):
+        assert main(["submit", "run", *words, *meter(port)]) == 0, capfd.readouterr().err
+    tree = tmp_path / "tree"
+    pack = ["submit", "pack", "--work", str(tmp_path / "work"), "--to", str(tree)]
+    assert main(pack) == 4
+    rules = [f.rule for f in validate(tree, load_round()).counted(shortened=True)]
+    assert set(rules) == {"power-meter", "power-log", "power-session"}
+    (performance,) = tree.rglob("performance")
+    assert sorted(p.name for p in (performance / "run_1").iterdir()) == [
+        "mlperf_log_detail.txt", "mlperf_log_summary.txt", "spl.txt"
+    ]  # fmt: skip
+    assert "StandIn,no meter" in (performance.parent / "analyzer_table.md").read_text()
+
+
+@pytest.mark.usefixtures("clock")
 def test_no_server_on_the_director_is_one_line_and_leaves_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

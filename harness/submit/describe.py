@@ -37,6 +37,13 @@ _ASKED = {
     "input_data_types": "e.g. fp32",
     "calibration": "how int8 ranges were found; 'none' for float weights (closed division)",
 }
+POWER = {
+    "power_analyzer": "its firmware, last calibration, and how it is wired",
+    "power_settings": "what of firmware and system decides power: profile, governor, C-states, fans",
+}
+"""Beside results with power: what a session does not tell of itself."""
+
+_CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
 _NO_ACCELERATOR = {"accelerators_per_node": "0"} | dict.fromkeys(
     (
@@ -62,11 +69,15 @@ class Run(NamedTuple):
 
 
 class Described(NamedTuple):
-    """system and measurements: the two JSON files. calibration: the text, '' where not asked."""
+    """system and measurements: the two JSON files. calibration: the text, '' where not asked.
+
+    power: of POWER, {} where no power was measured.
+    """
 
     system: dict[str, Any]
     measurements: dict[str, Any]
     calibration: str
+    power: dict[str, str]
 
 
 def describe(
@@ -74,9 +85,12 @@ def describe(
     run: Run,
     fixed: Mapping[str, str],
     answers: Mapping[str, Any],
+    *,
     rehearsal: bool,
+    power: bool,
 ) -> Described:
-    """fixed: division, submitter, system_name, system_type. answers: of the YAML file.
+    """fixed: division, submitter, system_name, system_type. answers: of the YAML file. power: there
+    are sessions of PTDaemon.
 
     A ConfigError with every key that is neither read nor answered; a rehearsal says so instead.
     """
@@ -87,6 +101,7 @@ def describe(
     wanted = [*keys.required, *found.measurement_keys]
     if fixed["division"] != "open":
         wanted.append("calibration")
+    wanted += POWER if power else ()
     for key in wanted:
         may_be_empty = key in keys.present
         values[key] = known.get(key, "" if may_be_empty else None)
@@ -98,9 +113,11 @@ def describe(
     if rehearsal:
         values["sw_notes"] = "REHEARSAL: not a submission and not a result"
     system = {key: values[key] for key in keys.required}
-    system |= {key: answers[key] for key in ("is_network", *keys.network) if key in answers}
+    more = ("is_network", *keys.network, *((_CAPACITY,) if power else ()))
+    system |= {key: answers[key] for key in more if key in answers}
     measurements = {key: values[key] for key in found.measurement_keys}
-    return Described(system, measurements, str(values.get("calibration", "")))
+    told = {key: str(values[key]) for key in POWER if power}
+    return Described(system, measurements, str(values.get("calibration", "")), told)
 
 
 def _stand_in(key: str) -> str:
@@ -108,7 +125,8 @@ def _stand_in(key: str) -> str:
 
 
 def _asked(key: str) -> str:
-    return f"{key} cannot be read here: give it in --describe FILE ({_ASKED.get(key, 'a text')})"
+    about = {**_ASKED, **POWER}.get(key, "a text")
+    return f"{key} cannot be read here: give it in --describe FILE ({about})"
 
 
 def template() -> str:
@@ -117,6 +135,8 @@ def template() -> str:
     lines.append("# what is read. Pass it as --describe FILE.")
     lines += [f'{key}: ""  # {about}' for key, about in _ASKED.items()]
     lines += [f'{key}: ""  # may stay empty' for key in _OPTIONAL]
+    lines += [f'{key}: ""  # with power: {about}' for key, about in POWER.items()]
+    lines.append(f'{_CAPACITY}: ""  # with power, may stay empty: watts that its supplies can give')
     return "\n".join(lines) + "\n"
 
 
@@ -126,7 +146,8 @@ def read_answers_file(path: Path, found: Round) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must map keys to values: see docs/submit.md")
     keys = found.system_keys
-    known = {*keys.required, *keys.network, "is_network", *found.measurement_keys, "calibration"}
+    known = {*keys.required, *keys.network, "is_network", *found.measurement_keys}
+    known |= {"calibration", *POWER, _CAPACITY}
     unknown = [str(key) for key in content if key not in known]
     if unknown:
         raise ConfigError(f"{path}: nobody asks for {', '.join(unknown)}: see docs/submit.md")

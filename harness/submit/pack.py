@@ -15,6 +15,7 @@ from harness.submit import texts
 from harness.submit.describe import FILE, Described, describe, template
 from harness.submit.made import Made
 from harness.submit.pack_audit import pack_audit
+from harness.submit.pack_power import missing_files, pack_power
 from harness.submit.plan import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.request import Request
 from harness.submit.rounds import Round
@@ -46,6 +47,10 @@ def made_runs(request: Request, rows: list[PlannedRun]) -> dict[tuple[str, str],
             continue
         run = Made(row.scenario, row.kind, row.folder)
         made[row.scenario, row.kind] = run
+        if row.config.meter:
+            lost = missing_files(run, request.rules)
+            mend = f"put it back, or remove {run.folder} and `submit run`"
+            problems += [f"{row.name}: {path} is not there any more: {mend}" for path in lost]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round)
     if problems:
@@ -105,7 +110,11 @@ def _described(
     }
     first = made[request.wanted_scenarios[0], PERFORMANCE]
     try:
-        return describe(request.rules, first.about(), fixed, answers, request.rehearsal)
+        return describe(
+            *(request.rules, first.about(), fixed, answers),
+            rehearsal=request.rehearsal,
+            power=bool(request.meters),
+        )
     except ConfigError as e:
         say(f"--describe FILE has what cannot be read; {FILE} begins like this:")
         say(template())
@@ -155,6 +164,8 @@ class _Packer:
         _write(folder / "user.conf", texts.user_conf(performance))
         _write(folder / "README.md", texts.reproduce(request, performance, list(request.audits)))
         copy_logs(performance, folder / "performance" / "run_1")
+        if described.power:
+            pack_power(performance, folder, described.power, self._rules)
         copy_logs(accuracy, folder / "accuracy")
         score = accuracy.score_text.strip() or NO_SCORE
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)

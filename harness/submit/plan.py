@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from harness.config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.manifest import load_yaml
+from harness.meters.ptdaemon import PtdaemonMeter
+from harness.power_report import OFFICIAL
 from harness.results import CONFIG, RESULT, read_json
 from harness.stats import queries_needed
 from harness.submit import rate
@@ -20,6 +22,9 @@ START_S = 5.0
 
 OFFLINE_FACTOR = 1.1 * 1.3
 """LoadGen's margin and ours: by how much an Offline run is longer than the least."""
+
+SESSION_PAUSES_S = 40.0
+"""Of power-dev's client, around the two runs of a session."""
 
 MOST_RUNS, PROBE_S = 12, 3.0
 """Of a search (harness/peak.py); most end earlier."""
@@ -59,7 +64,7 @@ def plan(request: Request, work: Path) -> list[PlannedRun]:
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
             config = request.run_config(scenario, mode, audit, found_rate)
             row = PlannedRun(scenario, kind, config, MISSING)
-            row, found = _judged(row, work, main)
+            row, found = _judged(row, work, main, rehearsal=request.rehearsal)
             main = found if kind == PERFORMANCE else main
             rows.append(_timed(row, request, _calibration(rows, row, found)))
     return rows
@@ -98,7 +103,7 @@ def write_audits(request: Request, work: Path) -> None:
 
 
 def _judged(
-    row: PlannedRun, work: Path, main: Mapping[str, Any] | None
+    row: PlannedRun, work: Path, main: Mapping[str, Any] | None, *, rehearsal: bool
 ) -> tuple[PlannedRun, Mapping[str, Any] | None]:
     """The row with its state, and the result of its newest attempt, where there is one."""
     made = attempts(work, row.name)
@@ -113,6 +118,9 @@ def _judged(
         return row._replace(state=FAILED, why=str(e)), None
     if folder.name.endswith(".partial") or result.get("verdict") != "VALID":
         return row._replace(state=FAILED, why=_first_reason(result), folder=folder), None
+    powerless = _powerless(row.config, result, rehearsal=rehearsal)
+    if powerless:
+        return row._replace(state=FAILED, why=powerless, folder=folder), None
     result = {**result, "settings": settings if isinstance(settings, dict) else {}}
     why = _stale(row, asked, result, main)
     row = row._replace(state=STALE if why else DONE, why=why, folder=folder)
@@ -124,6 +132,20 @@ def _first_reason(result: Mapping[str, Any]) -> str:
     if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
         return str(reasons[0].get("text", "no reason given"))
     return "it did not finish"
+
+
+def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
+    """Why a run under PTDaemon has no power that could be submitted, '' where it has.
+
+    rehearsal: a reading is enough, whatever power-dev's checker says of it.
+    """
+    if not config.meter:
+        return ""
+    power = result.get("power")
+    if not isinstance(power, dict):
+        return f"no power: {result.get('power_reason')}"
+    note = str(power.get("note"))
+    return "" if rehearsal or note.startswith(OFFICIAL) else note
 
 
 def _stale(
@@ -177,7 +199,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         seconds = START_S + samples / per_s if per_s else None
         return row._replace(queries=samples, expected_s=seconds)
     if request.is_short:
-        return row._replace(expected_s=START_S + row.config.duration_ns / 1e9)
+        return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))
     least_s = request.rules.min_duration_ms / 1e3
     if row.scenario == "Server":
         per_s = row.config.target_qps or request.conf_rate
@@ -186,7 +208,13 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     elif row.scenario == "Offline":
         least_s *= OFFLINE_FACTOR
     queries = int(least_s * per_s) if per_s else None
-    return row._replace(expected_s=START_S + least_s, queries=queries)
+    return row._replace(expected_s=_length_s(row, least_s), queries=queries)
+
+
+def _length_s(row: PlannedRun, measured_s: float) -> float:
+    """A PTDaemon session makes the run twice."""
+    once_s = START_S + measured_s
+    return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
@@ -197,6 +225,9 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
             "Server needs the rate to prove: --target-qps, --peak FOLDER of a `peak`, its --user-conf, "
             "or --slo, e.g. p99=15ms, under which it is searched for first"
         )
+    if any(r.config.meter and r.state != DONE for r in rows):
+        for _, argument in request.meters:
+            yield from PtdaemonMeter(argument).problems()
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:

@@ -8,7 +8,9 @@ from typing import Any
 
 from harness.config import RunConfig, from_plain
 from harness.errors import ConfigError
-from harness.parse import Slo, parse_slo
+from harness.meters import ptdaemon
+from harness.parse import Slo, parse_meter, parse_slo
+from harness.registry import METERS
 from harness.submit import rate
 from harness.submit.rounds import DEFAULT, Benchmark, Round, load_round
 from harness.submit.rules_tree import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
@@ -20,7 +22,7 @@ OURS = {
     "Server": "server",
     "Offline": "offline",
 }
-DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed", "meter")
+DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed")
 """Options of a run that the round or the matrix decides."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
@@ -37,7 +39,7 @@ class Request:
     """folder: of the benchmark in the tree, another than `benchmark` only in the open division.
 
     scenarios: of the round; () means those the category requires. options: of every run, under
-    their names on the command line. rehearsal: any data, any model; with `duration` among the
+    their names on the command line; `meter` of performance runs alone. rehearsal: any data, any model; with `duration` among the
     options short, too. An `slo` without a rate asks for a search of Server's; a short rehearsal is
     judged by it.
     """
@@ -83,6 +85,7 @@ class Request:
                 yield f"--{key.replace('_', '-')} is decided by the round and the matrix: drop it"
         if "duration" in self.options and not self.rehearsal:
             yield "--duration is for --rehearsal: a real run takes what the rules say"
+        yield from self._meter_problems()
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
             yield from self._slo_problems(rules)
@@ -101,6 +104,28 @@ class Request:
         unplanned = [a for a in benchmark.audits if not rules.audits[a].runs]
         if unplanned or benchmark.token_limits_ns is not None:
             yield f"--benchmark {self.benchmark}: language generation is not run by this harness"
+
+    def _meter_problems(self) -> Iterator[str]:
+        """Power is submitted from PTDaemon sessions, and from nothing else."""
+        try:
+            meters = self.meters
+        except ValueError as e:
+            yield f"--meter: {e}"
+            return
+        for name, argument in meters:
+            if name != ptdaemon.NAME:
+                about = METERS[name].about if name in METERS else "a plug-in's readings"
+                yield (
+                    f"--meter {name} ({about}) is no MLPerf Power, which PTDaemon reads at the wall "
+                    f"of the whole system: drop it, or {ptdaemon.USAGE}"
+                )
+                continue
+            try:
+                ptdaemon.PtdaemonMeter(argument)
+            except ConfigError as e:
+                yield str(e)
+        if len(meters) > 1:
+            yield "--meter is given twice: keep one"
 
     def _slo_problems(self, rules: Round) -> Iterator[str]:
         if "slo" not in self.options:
@@ -124,6 +149,13 @@ class Request:
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
         if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
             yield f"{what} {slo}: the round judges Server by {limit}: it must not be looser"
+
+    @property
+    def meters(self) -> tuple[tuple[str, str], ...]:
+        """Name and argument. A ValueError where one is no meter's name."""
+        given = self.options.get("meter") or ()
+        texts = given if isinstance(given, list | tuple) else [given]
+        return tuple(parse_meter(str(text)) for text in texts)
 
     @property
     def conf_rate(self) -> float | None:
@@ -188,6 +220,8 @@ class Request:
             plain.pop("instances", None)
         if audit is not None:
             plain["audit"] = str(audit)
+        if audit is not None or mode != "performance":
+            plain.pop("meter", None)
         limit_ns = self.of_round.latency_limit_ns.get(scenario)
         if self.is_short and limit_ns is not None:
             plain.setdefault("slo", f"p99={limit_ns / 1e6:g}ms")
@@ -200,7 +234,7 @@ class Request:
     def search_config(self) -> RunConfig:
         """Of `peak`, under the `slo` of the options."""
         plain = {**self.options, "scenario": "server", "mode": "performance"}
-        plain.pop("user_conf", None)
+        plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:
             plain["duration"] = CONFIRM
             plain.setdefault("performance_count", self.of_round.performance_samples)

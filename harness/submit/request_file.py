@@ -8,8 +8,9 @@ from typing import Any
 from harness.config import config_from
 from harness.errors import ConfigError
 from harness.manifest import load_yaml
+from harness.meters import ptdaemon
 from harness.options import user_path
-from harness.parse import Slo
+from harness.parse import Slo, parse_meter
 from harness.results import write_yaml
 from harness.submit import rate
 from harness.submit.request import FILE, Request
@@ -63,12 +64,25 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("data_dir", "hook", "user_conf"):
         if key in made and not str(made[key]).startswith("hf:"):
             made[key] = str(user_path(str(made[key])).absolute())
+    if "meter" in made:
+        made["meter"] = [_absolute_meter(str(text)) for text in made["meter"]]
     for key in ("model", "backend", "dataset", "metric"):
         file, colon, attribute = str(made.get(key, "")).rpartition(":")
         path = user_path(file if colon else attribute)
         if key in made and path.suffix and path.exists():
             made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
     return made
+
+
+def _absolute_meter(text: str) -> str:
+    """With power-dev's folder as an absolute path; what is no such meter is told by the request."""
+    try:
+        name, argument = parse_meter(text)
+        if name == ptdaemon.NAME:
+            return f"{name}={ptdaemon.PtdaemonMeter(argument).argument}"
+    except (ValueError, ConfigError):
+        pass
+    return text
 
 
 def write_request(work: Path, request: Request) -> None:

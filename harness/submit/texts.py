@@ -58,6 +58,8 @@ def command(made: Made, kind: str) -> str:
         "dataset": _named(str(made.result["dataset"])),
         "mode": kind if kind == "accuracy" else "performance",
     }
+    if kind == "performance" and made.config.meter:
+        wanted["meter"] = "ptdaemon=POWER_DEV,director=HOST,ntp=HOST"
     plain = to_plain(made.config)
     for key in ("device", "instances", "threads", "max_batch", "target_qps", "queries"):
         if plain.get(key) is not None:
