@@ -13,6 +13,7 @@ from typing import Any
 from harness import cores, host, layout, registry, results
 from harness.analysis import profile_files as files
 from harness.analysis.profile_files import Profiled
+from harness.analysis.run_files import fitting
 from harness.analysis.spans import LEVELS
 from harness.config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.console import say, show
@@ -41,6 +42,11 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
         yield "profile makes quick runs: drop --mlperf"
     if options.source is not None and not options.source.is_dir():
         yield f"--from {options.source}: there is no such folder"
+    if isinstance(options.otlp, Path):
+        if options.otlp.exists():
+            yield f"--otlp {options.otlp} exists: pass another"
+        elif not options.otlp.absolute().parent.is_dir():
+            yield f"--otlp {options.otlp}: there is no folder {options.otlp.parent}"
 
 
 def profile(
@@ -61,11 +67,13 @@ def profile(
     except OSError as e:
         why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
         raise RunInvalid(why) from e
-    _show(files.read(folder), folder, options, as_json=as_json)
+    found = files.read(folder)
+    _show(found, folder, options, as_json=as_json)
     if not as_json:
         show(f"\n{'results':<12}{folder}")
         if (folder / files.PAGE).is_file():
             show(f"{'page':<12}{folder / files.PAGE}")
+    _export(found, folder, options.otlp)
     return status
 
 
@@ -79,7 +87,24 @@ def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
         _page(found, made.path)
         made.finish(newest=False)
     _show(found, options.source, options, as_json=as_json)
+    _export(found, options.source, options.otlp)
     return 0
+
+
+def _export(found: Profiled, folder: Path, target: Path | str | None) -> None:
+    """Last: where it fails, everything else is there, and --from tries again."""
+    if target is None:
+        return
+    from harness.analysis import otlp
+
+    spans = files.spans(found, folder)
+    with fitting(folder):
+        made = otlp.messages(spans, found.content["started"], found.content["model_name"])
+    if isinstance(target, Path):
+        otlp.write(made, target)
+    else:
+        otlp.post(made, target)
+    say(f"{len(spans):,} spans to {target}")
 
 
 def _show(found: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:

@@ -1,8 +1,10 @@
 """What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from harness.options import option
 from harness.parse import bounded, parse_path, parse_positive_duration_ns, parse_rate, positive
@@ -134,6 +136,22 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
 
 
+def parse_otlp(text: str) -> Path | str:
+    """A file, or the address of an OpenTelemetry collector: without a path it gets /v1/traces."""
+    if "://" not in text:
+        return parse_path(text)
+    wrong = f"{text!r} is no collector: write http://HOST:PORT, e.g. http://127.0.0.1:4318"
+    try:
+        parts = urlsplit(text.strip())
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is none
+        raise ValueError(wrong) from None
+    if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
+        raise ValueError(wrong)
+    path = parts.path if parts.path not in ("", "/") else "/v1/traces"
+    return urlunsplit(parts._replace(path=path, fragment=""))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
     levels: tuple[str, ...] = option(
@@ -168,6 +186,12 @@ class ProfileOptions:
         name="from",
         parse=parse_path,
         metavar="FOLDER",
+        group="the profile",
+    )
+    otlp: Path | str | None = option(
+        "the spans for OpenTelemetry, too: a new file of OTLP/JSON lines, or a collector's address",
+        parse=parse_otlp,
+        metavar="FILE|URL",
         group="the profile",
     )
     table: str | None = option(

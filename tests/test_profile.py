@@ -20,6 +20,7 @@ from harness.analysis.profile_layer_tables import layer_tables
 from harness.analysis.spans import Span, chrome_trace, joined, lanes, with_parents
 from harness.analysis.tables import Column, Table
 from harness.cli import main
+from tests import otlp_collector
 from tests.chromium import needs_chromium, shown
 
 
@@ -282,6 +283,26 @@ def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -
         if parent is not None:
             assert event["ts"] >= parent["ts"] - 1
             assert event["ts"] + event["dur"] <= parent["ts"] + parent["dur"] + 1
+
+
+def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) -> None:
+    trace = json.loads((profiled / "trace.json").read_text())
+    events = {e["args"]["id"]: e for e in trace["traceEvents"] if e["ph"] == "X"}
+    file = tmp_path / "spans.jsonl"
+    again = ["profile", "--from", str(profiled), "--table", "levels", "--otlp"]
+    assert main([*again, str(file)]) == 0
+    spans = [s for line in file.read_bytes().splitlines() for s in otlp_collector.spans_of(line)]
+    with otlp_collector.collecting() as collector:
+        assert main([*again, collector.address]) == 0
+    assert len(collector.received) == len(spans) == len(events)
+    assert collector.received == spans
+    for span in spans:
+        event = events[int.from_bytes(span.span_id)]
+        parent = int.from_bytes(span.parent_span_id) or None
+        assert (span.name, parent) == (event["name"], event["args"].get("parent"))
+        took_ns = span.end_time_unix_nano - span.start_time_unix_nano
+        assert took_ns == pytest.approx(event["dur"] * 1e3)
+    assert main([*again, str(file)]) == 2  # it is never overwritten
 
 
 def test_counters_that_are_not_there_say_so(profiled: Path) -> None:

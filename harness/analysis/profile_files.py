@@ -11,7 +11,7 @@ from harness import records, results
 from harness.analysis import profile_trace, tables
 from harness.analysis.profile_tables import tables as tables_of
 from harness.analysis.run_files import fitting, read_files
-from harness.analysis.spans import chrome_trace
+from harness.analysis.spans import Span, chrome_trace
 from harness.analysis.tables import Table
 from harness.config import SCHEMA_VERSION
 from harness.errors import ConfigError
@@ -53,7 +53,13 @@ def read(folder: Path) -> Profiled:
     files = read_files(folder)
     if files.performance is None:
         raise ConfigError(f"{folder} has no performance run: there is nothing to profile")
-    return Profiled({"batch": 1, "run": about_run(files.result)}, files.performance.done)
+    content = {
+        "batch": 1,
+        "started": files.result.get("started", ""),
+        "model_name": files.result["model"],
+        "run": about_run(files.result),
+    }
+    return Profiled(content, files.performance.done)
 
 
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,6 +107,12 @@ def text(made: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
     return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in made)
 
 
+def spans(found: Profiled, folder: Path) -> list[Span]:
+    """folder: for what is said where its files do not fit together."""
+    with fitting(folder):
+        return profile_trace.spans_of(found.content, found.done)
+
+
 def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
     """Everything but the page. An OSError where the folder cannot be written."""
     (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
@@ -108,11 +120,9 @@ def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
     (folder / CSV).mkdir(exist_ok=True)
     for table in made:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")
-    with fitting(folder):
-        spans = profile_trace.spans_of(found.content, found.done)
     about = {
         "model": found.content.get("model_name", ""),
         "note": "harness run, bare calls and profiled calls are drawn one after the other",
     }
-    trace = chrome_trace(spans, str(found.content.get("started", "")), about)
+    trace = chrome_trace(spans(found, folder), str(found.content.get("started", "")), about)
     (folder / TRACE).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")

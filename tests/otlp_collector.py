@@ -1,0 +1,71 @@
+"""A collector of OpenTelemetry's traces in memory, which takes what the protocol's own package reads."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def spans_of(text: str | bytes) -> list[Any]:
+    """Of one message. OTLP has ids in hexadecimal where protobuf's own JSON has base64."""
+    message = json.loads(text)
+    for resource in message["resourceSpans"]:
+        for scope in resource["scopeSpans"]:
+            for span in scope["spans"]:
+                for name in _IDS:
+                    if name in span:
+                        span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
+    request = json_format.ParseDict(message, ExportTraceServiceRequest())
+    return [s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans]
+
+
+class Collector(HTTPServer):
+    """received: spans. status, answer: what it gives back."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.received: list[Any] = []
+        self.paths: list[str] = []
+        self.status, self.answer = 200, b"{}"
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert self.headers["Content-Type"] == "application/json"
+        self.server.paths.append(self.path)
+        self.server.received += spans_of(body)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.answer)))
+        self.end_headers()
+        self.wfile.write(self.server.answer)
+
+    def log_message(self, *args: object) -> None:
+        """Not on the test's stderr."""
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    with Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield collector
+        finally:
+            collector.shutdown()
+            thread.join()
