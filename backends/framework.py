@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import TracebackType
 from typing import ClassVar, Self
 
 import numpy as np
 
 from harness.errors import ConfigError, HarnessError, one_line
-from harness.types import Array, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
+from harness.executed import Executed
+from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
 
 Choices = Mapping[str, tuple[str, ...]]
 """Option name -> the values it takes, the default first."""
@@ -110,6 +113,37 @@ class FrameworkBackend(ABC):
                 name: rows[:count] if len(rows) == size else rows for name, rows in outputs.items()
             }
         return outputs[:count] if len(outputs) == size else outputs
+
+
+class TwinProfiler(ABC):
+    """Calls of the same model loaded once more, set to be looked into: twice the memory of one instance.
+
+    A subclass says what is looked at (harness/executed.py, Profiler).
+    """
+
+    def __init__(self, twin: Backend) -> None:
+        self._twin = twin
+
+    def __enter__(self) -> Self:
+        self._twin.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._twin.__exit__(kind, error, trace)
+
+    def infer(self, batch: Batch) -> Outputs:
+        return self._twin.infer(batch)
+
+    @abstractmethod
+    def recording(self) -> AbstractContextManager[object]: ...
+
+    @abstractmethod
+    def executed(self, calls: int) -> Executed: ...
 
 
 def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:

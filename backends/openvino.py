@@ -8,7 +8,9 @@ import numpy as np
 import openvino
 
 from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.backends.openvino_kernels import OpenVinoProfiler
 from harness.errors import ConfigError
+from harness.executed import Profiler
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 
@@ -26,6 +28,8 @@ class OpenVinoBackend(FrameworkBackend):
         "hint": ("latency", "throughput"),
     }
     tunable: ClassVar[Choices] = {"hint": ("throughput",)}
+    _counts = False
+    """Whether the time of each kernel is counted, which slows them down."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         core = openvino.Core()
@@ -43,11 +47,18 @@ class OpenVinoBackend(FrameworkBackend):
                 "INFERENCE_NUM_THREADS": self._setup.threads,
                 "NUM_STREAMS": 1,
                 "ENABLE_CPU_PINNING": False,  # every instance would be pinned to the same cores
+                "PERF_COUNT": self._counts,
             },
         )
         self._check_precision()
         self._request = self._compiled.create_infer_request()
         return inputs, tuple(port.get_any_name() for port in self._compiled.outputs)
+
+    def profiler(self) -> Profiler:
+        twin = OpenVinoBackend(self._setup)
+        twin._counts = True
+        batch = self._setup.max_batch
+        return OpenVinoProfiler(twin, lambda: twin._request, _readable(self._path), batch)
 
     def _precision(self) -> str:
         return str(self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())

@@ -26,7 +26,6 @@ from harness.search_options import ProfileOptions
 from harness.types import Reason
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
-LAYER_BACKENDS = ("ort",)
 EVENTS = "ort_events.json"
 _BATCHES = (1, 2, 4, 8)
 
@@ -230,20 +229,23 @@ class _ProfileJob:
                 self._save()
 
     def _layer_level(self, subject: Any, batch: int) -> None:
+        from harness.analysis import profile_layers as pl
         from harness.analysis import profile_measure as pm
 
-        if self._config.backend not in LAYER_BACKENDS:
-            why = f"backend {self._config.backend!r} has no layer profile: choose from ort"
-            self._content["missing"]["layer"] = why
-            say(f"layer: {why}")
-            return
-        self._say("layer: calls without and with ONNX Runtime's profiler, in turn")
+        self._say("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
-        layer, graph = pm.layer_level(subject, batch, self._options.runs, events)
+        try:
+            layer, graph = pl.layer_level(subject, batch, self._options.runs, events)
+        except pl.Unprofiled as e:
+            self._content["missing"]["layer"] = str(e)
+            say(f"layer: {e}")
+            return
         self._content["layer"] = layer
         self._save()
         self._say("layer: memory from shapes, peaks of this machine")
-        self._content["memory"] = pm.memory_of(subject, graph, batch)
+        self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
+        if "missing" in memory:
+            self._content["missing"]["memory"] = layer["no_costs"] or memory["missing"]
         try:
             self._content["peaks"] = pm.peaks(subject.spec.threads)
         except HarnessError:

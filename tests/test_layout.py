@@ -37,6 +37,7 @@ NOUNS = {
         "plan",
         "protobuf",
         "scenario",
+        "executed",
     )
 }
 FRAMEWORKS = {

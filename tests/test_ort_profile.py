@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from harness.analysis.fused import map_kernels
-from harness.analysis.kernels import NS_PER_US, OrtProfile, SessionSetup, read_events
+from harness.analysis.kernels import LayerProfile, SessionSetup
+from harness.analysis.ort_events import NS_PER_US, read_events
 from harness.analysis.ort_profile import interleaved, profile
-from harness.analysis.wiring import WiredNode, Wiring, read_wiring
+from harness.analysis.wiring import read_wiring
 from harness.errors import ConfigError
+from harness.executed import WiredNode, Wiring
 from harness.light import LIGHT, make
 
 DIGITS = Path(__file__).parent.parent / "harness/models/digits.onnx"
@@ -129,7 +131,7 @@ def test_what_no_kernel_computes_is_eliminated_with_its_reason() -> None:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[OrtProfile, Path]:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[LayerProfile, Path]:
     pytest.importorskip("onnxruntime")
     events = tmp_path_factory.mktemp("events") / "events.json"
     feeds = {"image": np.zeros((2, 1, 8, 8), np.float32)}
@@ -137,7 +139,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[OrtProfile, Path]:
 
 
 def test_every_kernel_and_every_node_of_the_digits_model_is_accounted_for(
-    digits: tuple[OrtProfile, Path],
+    digits: tuple[LayerProfile, Path],
 ) -> None:
     found, _ = digits
     assert all(kernel.nodes for kernel in found.kernels)
@@ -149,7 +151,7 @@ def test_every_kernel_and_every_node_of_the_digits_model_is_accounted_for(
 
 
 def test_kernels_lie_inside_their_run_and_the_run_inside_the_call(
-    digits: tuple[OrtProfile, Path],
+    digits: tuple[LayerProfile, Path],
 ) -> None:
     found, _ = digits
     for run, (inside, call) in enumerate(
@@ -159,12 +161,12 @@ def test_kernels_lie_inside_their_run_and_the_run_inside_the_call(
         assert inside <= call + 2 * NS_PER_US
 
 
-def test_a_profile_is_the_same_after_it_was_stored(digits: tuple[OrtProfile, Path]) -> None:
+def test_a_profile_is_the_same_after_it_was_stored(digits: tuple[LayerProfile, Path]) -> None:
     found, _ = digits
-    assert OrtProfile.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert LayerProfile.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_one_event_a_kernel_and_run(digits: tuple[OrtProfile, Path]) -> None:
+def test_one_event_a_kernel_and_run(digits: tuple[LayerProfile, Path]) -> None:
     found, file = digits
     names = [e["name"] for e in read_events(file) if e["cat"] == "Node"]
     assert len(names) == (4 + 1) * len(found.kernels)

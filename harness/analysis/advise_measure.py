@@ -12,7 +12,7 @@ from harness.analysis.advise_job import Job
 from harness.analysis.advise_predict import combination
 from harness.analysis.advise_record import SCHEMA_VERSION, Record
 from harness.analysis.advise_time import Timing, against, open_session, timed
-from harness.analysis.kernels import OrtProfile, SessionSetup
+from harness.analysis.kernels import LayerProfile, SessionSetup
 from harness.analysis.layer_db import LayerDatabase, machine_key
 from harness.analysis.layer_units import Unit, units
 from harness.analysis.settings import FILE, GRAPH_LEVELS, INT8, Setting, candidates
@@ -58,7 +58,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 def _about(
     job: Job,
-    profiles: Mapping[str, OrtProfile],
+    profiles: Mapping[str, LayerProfile],
     failed: Mapping[str, str],
     made: Sequence[Unit],
     runtime: str,
@@ -92,7 +92,7 @@ def _about(
     }
 
 
-def _profiles(job: Job) -> tuple[dict[str, OrtProfile], dict[str, str]]:
+def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     """By graph level; and why there is none of some."""
     found, failed = {}, {}
     for level in GRAPH_LEVELS:
@@ -112,13 +112,13 @@ def _file_nodes(job: Job) -> dict[int, int]:
     return {i: node.index for i, node in pairs if node is not None}
 
 
-def _fused(job: Job, profile: OrtProfile) -> list[list[int]]:
+def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
     known = _file_nodes(job)
     kernels = (kernel for kernel in profile.kernels if not kernel.inserted)
     return [[known[i] for i in kernel.nodes if i in known] for kernel in kernels]
 
 
-def _nodes(job: Job, profile: OrtProfile) -> list[dict[str, Any]]:
+def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
     """One for each of the graph's, with what it computes and moves."""
     known = _file_nodes(job)
     eliminated = {known[i]: why for i, why in profile.eliminated.items() if i in known}
@@ -136,7 +136,7 @@ def _nodes(job: Job, profile: OrtProfile) -> list[dict[str, Any]]:
     ]
 
 
-def _profile(job: Job, profile: OrtProfile) -> dict[str, Any]:
+def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
     known = _file_nodes(job)
     return {
         "run_ns": list(profile.session.run_ns),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.analysis.wiring import NO_OPS, WiredNode, Wiring
+from harness.executed import NO_OPS, WiredNode, Wiring
 
 # ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
 # turns into a convolution say what they were.

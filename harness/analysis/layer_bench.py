@@ -14,12 +14,12 @@ import numpy as np
 
 from harness.analysis.graph import Graph
 from harness.analysis.int8 import quantise_file
-from harness.analysis.kernels import NS_PER_US, Event, read_events
 from harness.analysis.layer_db import LayerDatabase, Timed
 from harness.analysis.layer_units import Unit, cut, inputs_of, noise
+from harness.analysis.ort_events import NS_PER_US, Event, read_events
 from harness.analysis.settings import FILE, INT8, Setting, session_options
-from harness.analysis.wiring import CONTROL_FLOW
 from harness.errors import ConfigError, one_line
+from harness.executed import CONTROL_FLOW
 from harness.types import Array
 from harness.units import NS_PER_MS
 

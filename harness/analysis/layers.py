@@ -1,7 +1,8 @@
 """What the kernels of a profile say together: shares, thirds, the roofline, the time between them.
 
 Pure. Every mean is over the same runs: those left when the fastest and the slowest fifth, by the
-time of the whole call, are dropped; so parts add up to the whole exactly.
+time of the whole call, are dropped; so parts add up to the whole exactly. Of a framework that tells
+only the mean of all runs, it is over all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.analysis.kernels import Kernel, OrtProfile
+from harness.analysis.kernels import Kernel, LayerProfile, Session
 from harness.types import Array
 
 TRIMMED = 0.2
@@ -38,7 +39,8 @@ class NodeCost(NamedTuple):
 class Layer:
     """A kernel and what it stands for. ops: of the file's nodes, joined by +.
 
-    latency_ns: the trimmed mean; spread_ns: the standard deviation over all runs.
+    latency_ns: the trimmed mean; spread_ns: the standard deviation over all runs, None where only
+    their mean is known.
     flops: of the file's nodes, without normalisation that was folded into the weights; None where
     a node has no rule. read, write: bytes of its operands, each once.
     """
@@ -49,7 +51,7 @@ class Layer:
     ops: str
     shape: str
     latency_ns: float
-    spread_ns: float
+    spread_ns: float | None
     allocated_bytes: int | None
     macs: int | None
     flops: int | None
@@ -57,6 +59,7 @@ class Layer:
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
+    implementation: str
 
     @property
     def intensity(self) -> float | None:
@@ -91,13 +94,11 @@ class Peaks(NamedTuple):
 class Overhead(NamedTuple):
     """One profiled call, in parts that add up to it; ns. plain: the same call unprofiled.
 
-    kernels + executor + session + binding = call.
+    named_ns: what is not kernels, by name, from the inside out; kernels + all of these = call.
     """
 
     kernels_ns: float
-    executor_ns: float
-    session_ns: float
-    binding_ns: float
+    named_ns: Mapping[str, float]
     call_ns: float
     plain_ns: float
     call_cpu_ns: float
@@ -134,25 +135,35 @@ def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
     return float(np.asarray(values, float)[kept(values, trimmed)].mean())  # type: ignore[arg-type]
 
 
-def layers_of(profile: OrtProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
+def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
     """nodes: of the file, by index; None where the graph has no such node (a constant)."""
-    chosen = kept(profile.profiled.wall_ns)
+    chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     return [_layer(i, kernel, nodes, chosen) for i, kernel in enumerate(profile.kernels)]
+
+
+def _trimmed(profile: LayerProfile) -> float:
+    return TRIMMED if profile.is_by_call else 0.0
+
+
+def _mean(values: Sequence[int], chosen: Array) -> float:
+    """Of the runs chosen; the one value that there is where that is the mean of all."""
+    found = np.asarray(values, float)
+    return float(found[0] if len(found) == 1 else found[chosen].mean())
 
 
 def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen: Array) -> Layer:
     known = [nodes[i] for i in kernel.nodes if i < len(nodes)]
     costs = [cost for cost in known if cost is not None]
     own = [] if kernel.inserted else _computed(costs)
-    durations = np.asarray(kernel.duration_ns, float)
+    durations = kernel.duration_ns
     return Layer(
         index=index,
         name=kernel.name,
         op_type=kernel.op_type,
         ops=kernel.op_type if kernel.inserted else "+".join(cost.op_type for cost in costs),
         shape=" ".join("x".join(map(str, t.shape)) or "scalar" for t in kernel.outputs),
-        latency_ns=float(durations[chosen].mean()),
-        spread_ns=float(durations.std()),
+        latency_ns=_mean(durations, chosen),
+        spread_ns=float(np.std(durations)) if len(durations) > 1 else None,
         allocated_bytes=kernel.allocated_bytes,
         macs=_sum(cost.macs for cost in own),
         flops=_sum(cost.flops for cost in own),
@@ -162,6 +173,7 @@ def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen:
         write_bytes=kernel.output_bytes,
         nodes=kernel.nodes,
         inserted=kernel.inserted,
+        implementation=kernel.implementation,
     )
 
 
@@ -181,27 +193,34 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return total
 
 
-def overhead(profile: OrtProfile) -> Overhead:
-    chosen = kept(profile.profiled.wall_ns)
-
-    def mean(values: Sequence[int]) -> float:
-        return float(np.asarray(values, float)[chosen].mean())
-
-    kernels = sum(mean(kernel.duration_ns) for kernel in profile.kernels)
-    run, call = mean(profile.session.run_ns), mean(profile.profiled.wall_ns)
-    execute = mean(profile.session.execute_ns) or run  # of an executor that writes no such span
+def overhead(profile: LayerProfile) -> Overhead:
+    trimmed = _trimmed(profile)
+    chosen = kept(profile.profiled.wall_ns, trimmed)
+    kernels = sum(_mean(kernel.duration_ns, chosen) for kernel in profile.kernels)
+    call = _mean(profile.profiled.wall_ns, chosen)
     return Overhead(
         kernels_ns=kernels,
-        executor_ns=execute - kernels,
-        session_ns=run - execute,
-        binding_ns=call - run,
+        named_ns=_named(profile.session, kernels, call, chosen),
         call_ns=call,
-        plain_ns=trimmed_mean(profile.plain.wall_ns),
-        call_cpu_ns=trimmed_mean(profile.profiled.cpu_ns),
-        plain_cpu_ns=trimmed_mean(profile.plain.cpu_ns),
+        plain_ns=trimmed_mean(profile.plain.wall_ns, trimmed),
+        call_cpu_ns=trimmed_mean(profile.profiled.cpu_ns, trimmed),
+        plain_cpu_ns=trimmed_mean(profile.plain.cpu_ns, trimmed),
         least_call_ns=min(profile.profiled.wall_ns),
         least_plain_ns=min(profile.plain.wall_ns),
     )
+
+
+def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -> dict[str, float]:
+    """What is not kernels. Only ONNX Runtime tells its executor from what is around it."""
+    run = _mean(session.run_ns, chosen)
+    if not session.execute_ns:
+        return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
+    execute = _mean(session.execute_ns, chosen) or run  # of an executor that writes no such span
+    return {
+        "executor, between kernels": execute - kernels_ns,
+        "session, around the executor": run - execute,
+        "call from Python": call_ns - run,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +230,7 @@ class Group:
     name: str
     count: int
     latency_ns: float
-    allocated_bytes: int
+    allocated_bytes: int | None
     flops: int | None
     read_bytes: int
     write_bytes: int
@@ -225,12 +244,15 @@ def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """What was taken, not what was given back; no flops where those of one layer are not known."""
+    """What was taken, not what was given back, where that is told; no flops where those of one layer
+    are not known.
+    """
+    told = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
         len(layers),
         sum(layer.latency_ns for layer in layers),
-        sum(max(layer.allocated_bytes or 0, 0) for layer in layers),
+        sum(max(taken, 0) for taken in told) if told else None,
         _sum(layer.flops for layer in layers),
         sum(layer.read_bytes for layer in layers),
         sum(layer.write_bytes for layer in layers),

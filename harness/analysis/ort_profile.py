@@ -7,11 +7,13 @@ profiler adds is known and no latency is ever quoted from a profiled run.
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.kernels import OrtProfile, SessionSetup, Times, from_events, read_events
+from harness.analysis.kernels import LayerProfile, SessionSetup, Times
+from harness.analysis.ort_events import from_events, read_events
 from harness.analysis.wiring import read_wiring
 from harness.errors import ConfigError
 from harness.types import Array
@@ -28,7 +30,7 @@ def profile(
     warm_up: int = 3,
     setup: SessionSetup | None = None,
     keep_events: Path | None = None,
-) -> OrtProfile:
+) -> LayerProfile:
     """Runs the model `runs` times without and `runs` times with the profiler, in turn (ABBA).
 
     feeds: input name -> array. keep_events: a file for the profiler's own JSON.
@@ -69,16 +71,25 @@ def profile(
     )
 
 
-def interleaved(calls: Sequence[Callable[[], object]], runs: int) -> tuple[Times, ...]:
-    """Each call `runs` times, the order turned round every time, so that drift hits all alike."""
+def interleaved(
+    calls: Sequence[Callable[[], object]],
+    runs: int,
+    around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
+) -> tuple[Times, ...]:
+    """Each call `runs` times, the order turned round every time, so that drift hits all alike.
+
+    around: for each call what is entered before and left after it, outside of its time.
+    """
+    around = around or [nullcontext] * len(calls)
     rows: list[list[tuple[int, int, int]]] = [[] for _ in calls]
     order = list(range(len(calls)))
     for _ in range(runs):
         for i in order:
-            cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
-            calls[i]()
-            wall_ns = time.perf_counter_ns() - begin_ns
-            rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
+            with around[i]():
+                cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
+                calls[i]()
+                wall_ns = time.perf_counter_ns() - begin_ns
+                rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
         order.reverse()
     return tuple(
         Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)

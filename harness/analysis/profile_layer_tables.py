@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.analysis import layers as ly
-from harness.analysis.kernels import OrtProfile
+from harness.analysis.kernels import LayerProfile
 from harness.analysis.layers import Group, Layer, NodeCost, Peaks
 from harness.analysis.tables import Cell, Column, Table
 
@@ -15,9 +15,9 @@ _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")
 
 
-def profile_of(content: Content) -> OrtProfile | None:
+def profile_of(content: Content) -> LayerProfile | None:
     layer = content.get("layer")
-    return OrtProfile.from_json(layer["profile"]) if layer else None
+    return LayerProfile.from_json(layer["profile"]) if layer else None
 
 
 def layer_tables(content: Content) -> Iterator[Table]:
@@ -27,8 +27,8 @@ def layer_tables(content: Content) -> Iterator[Table]:
     nodes = [NodeCost(**cost) for cost in layer["nodes"]]
     found = ly.layers_of(profile, nodes)
     peaks = peaks_of(content)
-    yield _layers(found)
-    yield _kernels(found, peaks)
+    yield _layers(found, profile.absent)
+    yield _kernels(found, peaks, (content.get("peaks") or {}).get("missing"))
     yield _types(found)
     yield _kinds(found)
     yield _accounted(ly.overhead(profile), found)
@@ -42,25 +42,42 @@ def peaks_of(content: Content) -> Peaks | None:
     return Peaks(**found) if "flops_per_s" in found else None
 
 
-def _layers(found: Sequence[Layer]) -> Table:
+def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
     total = sum(layer.latency_ns for layer in found) or 1.0
     rows: list[list[Cell]] = [
         [
-            *(layer.index, layer.name, layer.op_type, layer.ops, layer.shape, layer.latency_ns),
-            *(layer.spread_ns, layer.latency_ns / total, layer.allocated_bytes),
+            *(layer.index, layer.name, layer.op_type, layer.implementation or None, layer.ops),
+            *(layer.shape, layer.latency_ns, layer.spread_ns, layer.latency_ns / total),
+            layer.allocated_bytes,
         ]
         for layer in sorted(found, key=lambda one: -one.latency_ns)
     ]
     columns = (
-        *(Column("index", "count"), Column("kernel"), Column("type"), Column("nodes of the file")),
-        *(Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE, Column("allocated", "bytes")),
+        *(Column("index", "count"), Column("kernel"), Column("type"), Column("implementation")),
+        *(Column("nodes of the file"), Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE),
+        Column("allocated", "bytes"),
     )
     about = "A2-A4: every executed kernel, the slowest first"
-    notes = ["allocated: taken from ONNX Runtime's allocator less what was given back"]
-    return Table("layers", "Layers", about, columns, rows, notes)
+    notes = [f"no {what}: {why}" for what, why in absent.items()]
+    if "allocated" not in absent:
+        notes.insert(0, "allocated: taken from the runtime's allocator less what was given back")
+    told = _told(columns, rows, ("implementation", "spread", "allocated"))
+    return Table("layers", "Layers", about, *told, notes)
 
 
-def _kernels(found: Sequence[Layer], peaks: Peaks | None) -> Table:
+def _told(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Without those optional columns that no row has anything in."""
+    kept = [
+        i
+        for i, column in enumerate(columns)
+        if column.name not in optional or any(row[i] is not None for row in rows)
+    ]
+    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _kernels(found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None) -> Table:
     rows: list[list[Cell]] = [
         [
             *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
@@ -83,6 +100,8 @@ def _kernels(found: Sequence[Layer], peaks: Peaks | None) -> Table:
             f"measured peaks {peaks.flops_per_s / 1e9:.1f} GFLOP/s and "
             f"{peaks.bytes_per_s / 1e9:.1f} GB/s: ridge {peaks.ridge:.2f} FLOP/byte"
         )
+    elif no_peaks:
+        notes.append(f"no roofline: {no_peaks}")
     about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
     return Table("kernels", "Kernels", about, columns, rows, notes)
 
@@ -98,11 +117,12 @@ def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
 def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
     latency = sum(g.latency_ns for g in groups) or 1.0
     count = sum(g.count for g in groups) or 1
-    allocated = sum(g.allocated_bytes for g in groups) or 1
+    allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
     return [
         [
             *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
-            *(g.allocated_bytes, g.allocated_bytes / allocated),
+            g.allocated_bytes,
+            None if g.allocated_bytes is None else g.allocated_bytes / allocated,
             *(g.flops, _rate_per_s(g)),
         ]
         for g in groups
@@ -120,19 +140,21 @@ _GROUP_COLUMNS = (
     *(Column("allocated", "bytes"), Column("of memory", "share")),
     *(Column("flops", "FLOP"), Column("rate", "FLOP/s")),
 )
+_MEMORY = ("allocated", "of memory")
 
 
 def _types(found: Sequence[Layer]) -> Table:
     rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
     about = "A5-A7: kernels by type: how many, how long, how much memory"
-    return Table("types", "Types", about, (Column("type"), *_GROUP_COLUMNS), rows)
+    return Table("types", "Types", about, *_told((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY))
 
 
 def _kinds(found: Sequence[Layer]) -> Table:
     """By what was fused."""
     rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
     about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
-    return Table("kinds", "Kinds of kernels", about, (Column("kernel"), *_GROUP_COLUMNS), rows)
+    told = _told((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
+    return Table("kinds", "Kinds of kernels", about, *told)
 
 
 def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
@@ -140,9 +162,7 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
     by_type = ly.grouped(found, lambda layer: layer.op_type)
     rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
     rows += [
-        ["executor, between kernels", parts.executor_ns],
-        ["session, around the executor", parts.session_ns],
-        ["call from Python", parts.binding_ns],
+        *(list[Cell](part) for part in parts.named_ns.items()),
         ["= the profiled call", parts.call_ns],
         ["less the profiler", parts.plain_ns - parts.call_ns],
         ["= the call without profiler", parts.plain_ns],
@@ -153,8 +173,9 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
         f"{parts.profiler_cpu_share:+.1%} to their CPU time, "
         f"{parts.profiler_least_share:+.1%} to the fastest"
     )
+    named_ns = parts.kernels_ns + sum(parts.named_ns.values())
     notes = [
-        f"kernels and named overhead are {_named(parts) / parts.call_ns:.2%} of the profiled call",
+        f"kernels and named overhead are {named_ns / parts.call_ns:.2%} of the profiled call",
         f"kernels alone are {parts.kernels_ns / parts.call_ns:.2%} of it",
         added,
     ]
@@ -163,15 +184,13 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
     return Table("accounted", "Accounted", about, columns, total, notes)
 
 
-def _named(parts: ly.Overhead) -> float:
-    return parts.kernels_ns + parts.executor_ns + parts.session_ns + parts.binding_ns
-
-
 def _thirds(found: Sequence[Layer]) -> Table:
     flops = [float(layer.flops or 0) for layer in found]
+    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in found]
+    is_told = any(layer.allocated_bytes is not None for layer in found)
     measures = {
         "latency": [layer.latency_ns for layer in found],
-        "allocated": [float(max(layer.allocated_bytes or 0, 0)) for layer in found],
+        **({"allocated": taken} if is_told else {}),
         **({"flops": flops} if any(flops) else {}),
         "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
     }
@@ -217,14 +236,14 @@ def _whole(
             rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}"])
     notes = [f"no rule for the FLOPs of: {', '.join(unknown)}"] if unknown else []
     if content["layer"]["no_costs"]:
-        notes.append(f"no FLOPs: {content['layer']['no_costs']}")
+        notes = [f"no FLOPs: {content['layer']['no_costs']}"]
     columns = (Column("of the model"), Column("value"))
     return Table(
         "whole", "Whole model", "A15: one call at the profile's batch", columns, rows, notes
     )
 
 
-def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: OrtProfile) -> Table:
+def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
     """Each node of the file, and the kernels that compute it, or why none does."""
     kernels: dict[int, list[str]] = {}
     for layer in found:

@@ -1,4 +1,4 @@
-"""Measures what `profile` tells of a model below the harness: bare calls, kernels, peaks, counters."""
+"""Measures what `profile` tells of a model below the harness: bare calls, peaks, counters."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from harness import loading
-from harness.analysis import graph_file, memory_growth, peak_rates
+from harness.analysis import memory_growth, peak_rates
 from harness.analysis.counters import Counters
-from harness.analysis.flops import graph_costs
 from harness.analysis.graph import Graph
-from harness.analysis.kernels import SessionSetup, Times
-from harness.analysis.layers import NodeCost
-from harness.analysis.ort_profile import interleaved, profile
-from harness.analysis.wiring import Wiring, read_wiring
+from harness.analysis.kernels import Times
+from harness.analysis.ort_profile import interleaved
 from harness.config import RunConfig
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.errors import ConfigError, HarnessError, one_line
 from harness.layout import Instances
 from harness.manifest import Model
 from harness.types import Array, Backend, Batch, Dataset
@@ -89,64 +86,6 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
     return {"batches": measured, "skipped": skipped, "about": dict(subject.backend.describe())}
 
 
-def layer_level(
-    subject: Subject, batch: int, runs: int, events: Path
-) -> tuple[dict[str, Any], Graph | None]:
-    """ONNX Runtime's kernels, and the costs of the file's nodes where its graph can be read."""
-    assert subject.path is not None
-    feeds = dict(subject.batch(batch).inputs)
-    setup = session_setup(subject)
-    found = profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
-    content: dict[str, Any] = {"profile": found.to_json(), "no_costs": None}
-    graph = None
-    try:
-        shapes = {name: tuple(rows.shape) for name, rows in feeds.items()}
-        graph = graph_file.read(subject.path, batch, shapes=shapes)
-    except (ConfigError, PluginUnavailable) as e:
-        content["no_costs"] = one_line(e)
-    wiring = read_wiring(subject.path)
-    content["nodes"] = [cost._asdict() for cost in node_costs(wiring, graph)]
-    return content, graph
-
-
-def session_setup(subject: Subject) -> SessionSetup:
-    """As the backend `ort` makes its session from the same options."""
-    options = dict(subject.config.backend_option)
-    return SessionSetup(
-        threads=subject.spec.threads,
-        graph=options.get("graph", "all"),
-        arena=options.get("arena", "on") == "on",
-        provider=subject.config.provider or "CPUExecutionProvider",
-        config={
-            "session.intra_op.allow_spinning": str(int(options.get("spinning", "off") == "on"))
-        },
-    )
-
-
-def node_costs(wiring: Wiring, graph: Graph | None) -> list[NodeCost]:
-    """One for each node of the file; nothing is known of the cost where the graph has it not."""
-    costs = (
-        dict(zip((n.index for n in graph.nodes), graph_costs(graph), strict=True)) if graph else {}
-    )
-    found = []
-    for node in wiring.nodes:
-        made = next((t for t in node.outputs if t), "")
-        same = graph.producer.get(made) if graph else None
-        tensor = graph.tensors.get(made) if graph else None
-        cost = costs[same.index] if same is not None else None
-        found.append(
-            NodeCost(
-                node.name or made,
-                node.op_type,
-                str(tensor) if tensor else "",
-                cost.macs if cost else None,
-                cost.flops if cost else None,
-                cost.weight_bytes if cost else 0,
-            )
-        )
-    return found
-
-
 def peaks(threads: int) -> dict[str, Any]:
     """Or why there are none."""
     try:
@@ -179,7 +118,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
 
 def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, Any]:
     if graph is None:
-        return {"missing": "the graph could not be read: see the layer level"}
+        return {"missing": "the model's graph could not be read"}
     shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
     return memory_growth.measure(graph, shapes)
 

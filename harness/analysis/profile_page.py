@@ -139,12 +139,9 @@ def _flame_of_call(
     if not parent:
         yield "call", "call", "", whole
         parent = "call"
-    yield "binding", "call from Python", parent, max(parts.binding_ns, 0) * scale
-    yield "session", "session", parent, max(parts.session_ns, 0) * scale
-    yield "executor", "between kernels", parent, max(parts.executor_ns, 0) * scale
-    rest = parts.call_ns - sum(
-        max(ns, 0) for ns in (parts.binding_ns, parts.session_ns, parts.executor_ns)
-    )
+    for name, ns in reversed(list(parts.named_ns.items())):
+        yield name, name, parent, max(ns, 0) * scale
+    rest = parts.call_ns - sum(max(ns, 0) for ns in parts.named_ns.values())
     fit = rest / parts.kernels_ns if parts.kernels_ns else 0.0
     yield "kernels", "kernels", parent, rest * scale
     for group in ly.grouped(layers, lambda layer: layer.op_type):
@@ -156,14 +153,11 @@ def _flame_of_call(
 
 def _over_index(layers: Sequence[Layer]) -> Figure:
     index = [layer.index for layer in layers]
-    bars = [
-        ("latency, ms", [layer.latency_ns / NS_PER_MS for layer in layers], "#2a78b5"),
-        (
-            "allocated, MB",
-            [max(layer.allocated_bytes or 0, 0) / 1e6 for layer in layers],
-            "#7b5ea7",
-        ),
-    ]
+    bars = [("latency, ms", [layer.latency_ns / NS_PER_MS for layer in layers], "#2a78b5")]
+    if _tells_memory(layers):
+        taken = [max(layer.allocated_bytes or 0, 0) / 1e6 for layer in layers]
+        bars.append(("allocated, MB", taken, "#7b5ea7"))
+    both = len(bars) > 1
     data = [
         {
             "type": "bar",
@@ -179,16 +173,20 @@ def _over_index(layers: Sequence[Layer]) -> Figure:
         for i, (name, values, colour) in enumerate(bars)
     ]
     return Figure(
-        "Layers in order (A3, A4)",
-        "Latency and memory taken by each executed kernel.",
+        "Layers in order (A3, A4)" if both else "Layers in order (A3)",
+        f"Latency{' and memory taken' if both else ''} of each executed kernel.",
         data,
         {
-            "xaxis": {"title": "index of the kernel", "anchor": "y2"},
-            "yaxis": {"title": "latency, ms", "domain": [0.55, 1]},
-            "yaxis2": {"title": "allocated, MB", "domain": [0, 0.45]},
+            "xaxis": {"title": "index of the kernel", "anchor": "y2" if both else "y"},
+            "yaxis": {"title": "latency, ms", "domain": [0.55 if both else 0, 1]},
+            **({"yaxis2": {"title": "allocated, MB", "domain": [0, 0.45]}} if both else {}),
             "showlegend": False,
         },
     )
+
+
+def _tells_memory(layers: Sequence[Layer]) -> bool:
+    return any(layer.allocated_bytes is not None for layer in layers)
 
 
 def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
@@ -233,11 +231,13 @@ def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
 def _by_type(layers: Sequence[Layer]) -> Figure:
     groups = ly.grouped(layers, lambda layer: layer.op_type)[::-1]
     data = []
-    for name, values in (
-        ("kernels", [float(g.count) for g in groups]),
-        ("latency", [g.latency_ns for g in groups]),
-        ("allocated", [float(g.allocated_bytes) for g in groups]),
-    ):
+    measures = {
+        "kernels": [float(g.count) for g in groups],
+        "latency": [g.latency_ns for g in groups],
+    }
+    if _tells_memory(layers):
+        measures["allocated"] = [float(g.allocated_bytes or 0) for g in groups]
+    for name, values in measures.items():
         total = sum(values) or 1.0
         data.append(
             {
@@ -250,7 +250,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         )
     return Figure(
         "By type (A5-A7)",
-        "Shares of the number of kernels, of their time and of the memory they took.",
+        "Shares of the number of kernels, of their time and, where it is told, of the memory they took.",
         data,
         {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
     )

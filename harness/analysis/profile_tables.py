@@ -212,7 +212,9 @@ def _memory(content: Content) -> Iterator[Table]:
         ["activations", own["activations"], "most alive at once, from the file's shapes"],
     ]
     if profile is not None and profile.peak_bytes is not None:
-        rows.append(["allocator", profile.peak_bytes, "most in use, measured by ONNX Runtime"])
+        rows.append(["allocator", profile.peak_bytes, "most in use, measured by the runtime"])
+    elif profile is not None and "allocated" in profile.absent:
+        rows.append(["allocator", None, profile.absent["allocated"]])
     columns = (Column("memory"), Column("bytes", "bytes"), Column("what"))
     notes = [f"{own['unknown']} tensors depend on data: not counted"] if own["unknown"] else []
     yield Table("memory", "Memory", "of the model and one call", columns, rows, notes)

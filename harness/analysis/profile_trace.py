@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from harness.analysis.kernels import OrtProfile
+from harness.analysis.kernels import Kernel, LayerProfile
+from harness.analysis.layers import layers_of, overhead
 from harness.analysis.profile_layer_tables import profile_of
 from harness.analysis.spans import Span, joined, lanes, with_parents
 from harness.stages import STAGE_EDGES, Completions
@@ -128,9 +129,14 @@ def _calls(times: Mapping[str, Sequence[int]], group: str, ids: Iterator[int]) -
         )
 
 
-def _kernel_spans(profile: OrtProfile, ids: Iterator[int]) -> Iterator[Span]:
-    """The profiler's clock is set to Python's such that every run lies within its call."""
+def _kernel_spans(profile: LayerProfile, ids: Iterator[int]) -> Iterator[Span]:
+    """The profiler's clock is set to Python's such that every run lies within its call. Where it
+    does not tell when a kernel began, one mean call is drawn, its kernels from its start on.
+    """
     calls, session = profile.profiled, profile.session
+    if not all(kernel.start_ns for kernel in profile.kernels):
+        yield from _mean_call(profile, ids)
+        return
     pairs = list(zip(calls.start_ns, session.run_start_ns, strict=True))
     earliest = max(call - run for call, run in pairs)
     latest = min(
@@ -143,13 +149,29 @@ def _kernel_spans(profile: OrtProfile, ids: Iterator[int]) -> Iterator[Span]:
         for run, start, took in zip(
             session.run_start_ns, kernel.start_ns, kernel.duration_ns, strict=True
         ):
-            yield Span(
-                id=next(ids),
-                name=kernel.name,
-                level="layer",
-                start_ns=run + start + offset,
-                end_ns=run + start + took + offset,
-                group="profiled calls",
-                lane="calls",
-                tags={"op": kernel.op_type, "nodes": list(kernel.nodes)},
-            )
+            yield _kernel_span(kernel, run + start + offset, took, next(ids))
+
+
+def _mean_call(profile: LayerProfile, ids: Iterator[int]) -> Iterator[Span]:
+    mean_ns = round(overhead(profile).call_ns)
+    (call,) = _calls({"start_ns": [0], "wall_ns": [mean_ns]}, "profiled calls", ids)
+    yield replace(call, name="predict, mean of the profiled calls")
+    start_ns = 0
+    for layer, kernel in zip(layers_of(profile, ()), profile.kernels, strict=True):
+        took_ns = round(layer.latency_ns)
+        span = _kernel_span(kernel, start_ns, took_ns, next(ids))
+        yield replace(span, tags={**span.tags, "start": "not told: in order of execution"})
+        start_ns += took_ns
+
+
+def _kernel_span(kernel: Kernel, start_ns: int, took_ns: int, number: int) -> Span:
+    return Span(
+        id=number,
+        name=kernel.name,
+        level="layer",
+        start_ns=start_ns,
+        end_ns=start_ns + took_ns,
+        group="profiled calls",
+        lane="calls",
+        tags={"op": kernel.op_type, "nodes": list(kernel.nodes)},
+    )

@@ -1,22 +1,16 @@
-"""How the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
+"""Reads how the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
 
 Read with the project's own protobuf reader over a mapped file: no package is needed for it, and a
 file of half a GB costs no memory.
 """
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from harness import protobuf
 from harness.errors import ConfigError
-
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
-NO_OPS = frozenset({"Identity", "Dropout"})
-"""Give at inference what they get."""
+from harness.executed import WiredNode, Wiring
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH = 7
@@ -27,58 +21,6 @@ _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOM
 )
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
-
-
-class WiredNode(NamedTuple):
-    """inputs: of a node with subgraphs also the tensors that those take from outside. `` is none."""
-
-    name: str
-    op_type: str
-    domain: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """nodes: in the file's order, which is topological. inputs: without those that are weights."""
-
-    nodes: Sequence[WiredNode]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    initializers: frozenset[str]
-
-    @cached_property
-    def producers(self) -> Mapping[str, int]:
-        """tensor -> the index of the node that makes it."""
-        return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
-
-    @cached_property
-    def consumers(self) -> Mapping[str, Sequence[int]]:
-        """tensor -> the indices of the nodes that take it, ascending."""
-        found: dict[str, list[int]] = {}
-        for i, node in enumerate(self.nodes):
-            for tensor in dict.fromkeys(node.inputs):
-                found.setdefault(tensor, []).append(i)
-        return found
-
-    @cached_property
-    def constants(self) -> frozenset[str]:
-        """Every tensor that depends on no input of the model."""
-        found = set(self.initializers)
-        for node in self.nodes:
-            if all(not t or t in found for t in node.inputs):
-                found.update(node.outputs)
-        return frozenset(found)
-
-    @cached_property
-    def originals(self) -> Mapping[str, str]:
-        """tensor -> the one it equals, before every node that does nothing; itself otherwise."""
-        same: dict[str, str] = {}
-        for node in self.nodes:
-            if node.op_type in NO_OPS and node.inputs and node.outputs:
-                same[node.outputs[0]] = same.get(node.inputs[0], node.inputs[0])
-        return same
 
 
 def read_wiring(path: Path) -> Wiring:

@@ -1,0 +1,154 @@
+"""What a framework executed for a model: its kernels, their times, and the graph they stand in.
+
+A backend tells it in these words (`Profiler`); harness/analysis finds out which nodes of the model's
+file each kernel stands for.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self, runtime_checkable
+
+from harness.types import Batch, Outputs
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+NO_OPS = frozenset({"Identity", "Dropout"})
+"""Give at inference what they get."""
+
+
+class WiredNode(NamedTuple):
+    """inputs: of a node with subgraphs also the tensors that those take from outside. `` is none."""
+
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """How the nodes of a graph are wired: names and tensors, no weights, no shapes.
+
+    nodes: in the file's order, which is topological. inputs: without those that are weights.
+    """
+
+    nodes: Sequence[WiredNode]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    initializers: frozenset[str]
+
+    @cached_property
+    def producers(self) -> Mapping[str, int]:
+        """tensor -> the index of the node that makes it."""
+        return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, Sequence[int]]:
+        """tensor -> the indices of the nodes that take it, ascending."""
+        found: dict[str, list[int]] = {}
+        for i, node in enumerate(self.nodes):
+            for tensor in dict.fromkeys(node.inputs):
+                found.setdefault(tensor, []).append(i)
+        return found
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Every tensor that depends on no input of the model."""
+        found = set(self.initializers)
+        for node in self.nodes:
+            if all(not t or t in found for t in node.inputs):
+                found.update(node.outputs)
+        return frozenset(found)
+
+    @cached_property
+    def originals(self) -> Mapping[str, str]:
+        """tensor -> the one it equals, before every node that does nothing; itself otherwise."""
+        same: dict[str, str] = {}
+        for node in self.nodes:
+            if node.op_type in NO_OPS and node.inputs and node.outputs:
+                same[node.outputs[0]] = same.get(node.inputs[0], node.inputs[0])
+        return same
+
+
+class Tensor(NamedTuple):
+    """dtype: in the framework's words, e.g. float, float32, int64."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedKernel:
+    """One node of the graph that a framework executes.
+
+    node: of that graph; a tensor that is also one of the model's file has the file's name for it.
+    implementation: which of its codes the framework chose, where it tells. inserted: the file has
+    nothing of it, it only changes a layout. start_ns, duration_ns: one entry a call; start_ns empty
+    where the framework tells none, on the clock of `Executed.run_start_ns` otherwise. duration_ns:
+    empty where no time was counted; one entry where the framework tells only the mean of all calls.
+    allocated_bytes: beyond what was given back, None where that is not told.
+    """
+
+    node: WiredNode
+    implementation: str = ""
+    inserted: bool = False
+    start_ns: tuple[int, ...] = ()
+    duration_ns: tuple[int, ...] = ()
+    allocated_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """Of the recorded calls. kernels: in order of execution.
+
+    runtime: the framework and its version. inputs, outputs: of the model. constants: tensors known
+    when the model is loaded. tensors: type and shape of each tensor, where they are known. file:
+    the graph of the model's own file; None where that is an ONNX file. run_start_ns, run_ns: when
+    each call was inside the framework, and how long. without_time: why kernels have none.
+    absent: `spread`, `start` or `allocated` -> why the framework does not tell it.
+    """
+
+    runtime: str
+    kernels: Sequence[ExecutedKernel]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: frozenset[str]
+    tensors: Mapping[str, Tensor]
+    file: Wiring | None
+    run_start_ns: tuple[int, ...]
+    run_ns: tuple[int, ...]
+    without_time: str
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+class Profiler(Protocol):
+    """The same model on the same framework, its calls under the framework's own profiler."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def infer(self, batch: Batch, /) -> Outputs: ...
+
+    def recording(self) -> AbstractContextManager[object]:
+        """Around each call; what it takes to begin and to end is no part of the call."""
+
+    def executed(self, calls: int, /) -> Executed:
+        """By the last so many of the recorded calls; those before warmed up."""
+
+
+@runtime_checkable
+class HasProfiler(Protocol):
+    """A backend that can tell which kernels it executes."""
+
+    def profiler(self) -> Profiler:
+        """Not entered. A ConfigError says why these options cannot be profiled."""

@@ -1,0 +1,208 @@
+"""The layer level by a backend's own profiler: kernels, nodes, named overhead, and what is not told."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.analysis import kernel_profile
+from harness.analysis import layers as ly
+from harness.analysis.kernels import LayerProfile, Times
+from harness.analysis.profile_layer_tables import layer_tables
+from harness.analysis.profile_trace import spans_of
+from harness.executed import Executed, ExecutedKernel, HasProfiler, Tensor, WiredNode, Wiring
+from harness.light import LIGHT, make
+from harness.types import BackendSetup, Batch
+
+ROOT = Path(__file__).parent.parent
+
+
+def node(name: str, op: str, takes: str, makes: str) -> WiredNode:
+    return WiredNode(name, op, "", tuple(takes.split()), (makes,))
+
+
+FILE = Wiring(
+    [
+        node("c", "Conv", "x w", "a"),
+        node("r", "Relu", "a", "b"),
+        node("f", "Flatten", "b", "d"),
+        node("s", "Softmax", "d", "y"),
+    ],
+    ("x",),
+    ("y",),
+    frozenset({"w"}),
+)
+MEANS = Executed(
+    runtime="some 1.0",
+    kernels=[
+        ExecutedKernel(node=node("conv", "Convolution", "x w", "b"), duration_ns=(600,)),
+        ExecutedKernel(node=node("order", "Reorder", "b", "b#"), inserted=True, duration_ns=(100,)),
+        ExecutedKernel(node=node("flat", "Reshape", "b#", "d")),
+        ExecutedKernel(node=node("soft", "Softmax", "d", "y"), duration_ns=(200,)),
+    ],
+    inputs=("x",),
+    outputs=("y",),
+    constants=frozenset({"w"}),
+    tensors={"x": Tensor("float32", (2, 4)), "w": Tensor("bfloat16", (4, 4))},
+    file=FILE,
+    run_start_ns=(),
+    run_ns=(950, 950, 950, 950, 1450),
+    without_time="nothing was counted",
+    absent={"start": "it is not told", "allocated": "nor is that", "spread": "means only"},
+)
+PLAIN = Times(start_ns=(0,) * 5, wall_ns=(900,) * 5, cpu_ns=(900,) * 5)
+PROFILED = replace(PLAIN, wall_ns=(1000, 1000, 1000, 1000, 1500))
+BY_CALL = replace(
+    MEANS,
+    kernels=[
+        replace(
+            kernel,
+            start_ns=tuple(10_000 * call + 100 * i for call in range(5)),
+            duration_ns=kernel.duration_ns * 4 + (9_999,),
+            allocated_bytes=8,
+        )
+        for i, kernel in enumerate(k for k in MEANS.kernels if k.duration_ns)
+    ],
+    run_start_ns=tuple(10_000 * call for call in range(5)),
+    run_ns=(950, 950, 950, 950, 40_000),
+    absent={},
+)
+
+
+def found(executed: Executed) -> LayerProfile:
+    profile = kernel_profile.of_executed(executed, FILE, (PLAIN, PROFILED))
+    stored = json.loads(json.dumps(profile.to_json()))
+    assert LayerProfile.from_json(stored) == profile
+    return profile
+
+
+def content(profile: LayerProfile) -> dict[str, Any]:
+    nodes = [ly.NodeCost(n.name, n.op_type, "", None, None, 0)._asdict() for n in FILE.nodes]
+    layer = {"profile": profile.to_json(), "nodes": nodes, "no_costs": "it is no ONNX file"}
+    return {"batch": 2, "layer": layer, "peaks": {"missing": "no module"}}
+
+
+def rows(made: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = made[key].to_json()["rows"]
+    return listed
+
+
+def test_kernels_without_time_are_none_and_their_nodes_say_why() -> None:
+    profile = found(MEANS)
+    assert [(k.name, k.nodes, k.inserted) for k in profile.kernels] == [
+        ("conv", (0, 1), False),
+        ("order", (2,), True),
+        ("soft", (3,), False),
+    ]
+    assert profile.eliminated == {}
+    assert (profile.kernels[0].activation_bytes, profile.kernels[0].parameter_bytes) == (32, 32)
+    without = replace(MEANS, kernels=[k for k in MEANS.kernels if not k.inserted])
+    without.kernels[1:2] = [ExecutedKernel(node=node("flat", "Reshape", "b", "d"))]  # type: ignore[index]
+    assert found(without).eliminated == {2: "nothing was counted"}
+
+
+def test_means_are_not_trimmed_and_add_up_to_the_mean_call() -> None:
+    parts = ly.overhead(found(MEANS))
+    assert parts.call_ns == 1100
+    assert parts.kernels_ns == 900
+    assert parts.named_ns == {"runtime, between kernels": 150, "call from Python": 50}
+    assert [layer.spread_ns for layer in ly.layers_of(found(MEANS), ())] == [None] * 3
+
+
+def test_what_is_told_call_by_call_is_trimmed_by_the_whole_call() -> None:
+    profile = found(BY_CALL)
+    parts = ly.overhead(profile)
+    assert (parts.call_ns, parts.kernels_ns) == (1000, 900)
+    assert profile.kernels[1].start_ns == (100,) * 5
+
+
+def test_what_a_framework_does_not_tell_is_absent_with_its_reason() -> None:
+    made = {table.key: table for table in layer_tables(content(found(MEANS)))}
+    for key, gone in (("layers", "spread_ns"), ("types", "of_memory_share")):
+        assert gone not in rows(made, key)[0]
+        assert gone in rows({t.key: t for t in layer_tables(content(found(BY_CALL)))}, key)[0]
+    assert "no allocated: nor is that" in made["layers"].notes
+    assert "no roofline: no module" in made["kernels"].notes
+    assert made["whole"].notes == ["no FLOPs: it is no ONNX file"]
+    assert [row["of"] for row in rows(made, "thirds")] == ["latency", "traffic"]
+
+
+def test_where_no_start_is_told_one_mean_call_is_drawn() -> None:
+    call, *kernels = spans_of(content(found(MEANS)), None)
+    assert (call.level, call.duration_ns) == ("model", 1100)
+    assert {span.parent for span in kernels} == {call.id}
+    assert [span.start_ns for span in kernels] == [0, 600, 700]
+    drawn = spans_of(content(found(BY_CALL)), None)
+    assert [span.level for span in drawn].count("layer") == 3 * 5
+
+
+def profiled(backend: str, out: Path, *options: str) -> Path:
+    """The digits' layer level, in a process of its own: frameworks keep what is set once."""
+    command = [sys.executable, "-m", "harness", "profile", "--backend", backend, "--quiet"]
+    command += ["--levels", "layer", "--runs", "5", "--threads", "1", "--no-report"]
+    for option in options:
+        command += ["--backend-option", option]
+    command += ["--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def tables(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    stored = json.loads((folder / "tables.json").read_text())
+    return {key: table["rows"] for key, table in stored.items()}
+
+
+def is_accounted(made: dict[str, list[dict[str, Any]]]) -> bool:
+    """Every node has a kernel or a reason; kernels and named overhead are the call; none is negative."""
+    parts = {row["part"]: row["time_ns"] for row in made["accounted"]}
+    own = [ns for part, ns in parts.items() if part[0] != "=" and part != "less the profiler"]
+    return (
+        all(row["kernels"] or row["eliminated"] for row in made["nodes"])
+        and all(row["latency_ns"] > 0 for row in made["layers"])
+        and min(own) >= 0
+        and sum(own) == pytest.approx(parts["= the profiled call"])
+    )
+
+
+def needs(module: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed")
+
+
+@pytest.mark.slow
+@needs("openvino")
+def test_openvinos_kernels_of_the_digits(tmp_path: Path) -> None:
+    of_onnx = tables(profiled("openvino", tmp_path / "onnx", "format=onnx"))
+    of_ir = tables(profiled("openvino", tmp_path / "ir"))
+    assert is_accounted(of_onnx)
+    assert is_accounted(of_ir)
+    assert {row["type"] for row in of_onnx["layers"]} >= {"Convolution", "FullyConnected"}
+    assert [row["type"] for row in of_onnx["nodes"]][:2] == ["Conv", "Relu"]
+    assert [row["type"] for row in of_ir["nodes"]][:3] == ["Convolution", "Add", "Relu"]
+    assert all(row["implementation"] for row in of_onnx["layers"])
+
+
+@pytest.mark.slow
+@needs("openvino")
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "densenet121"])
+def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -> None:
+    from harness.backends.openvino import OpenVinoBackend
+
+    path = make(name)
+    batch = Batch([0], {LIGHT[name].input: np.zeros((1, 3, 224, 224), np.float32)})
+    with OpenVinoBackend(BackendSetup(model=path, model_name=name)) as backend:
+        assert isinstance(backend, HasProfiler)
+        made = kernel_profile.profile(backend, backend.profiler(), batch, path, runs=2, warm_up=1)
+    own = [i for kernel in made.profile.kernels if not kernel.inserted for i in kernel.nodes]
+    assert len(own) == len(set(own)), "no node has two kernels that compute"
+    assert all(kernel.nodes for kernel in made.profile.kernels)
+    mapped = {i for kernel in made.profile.kernels for i in kernel.nodes}
+    assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
+    parts = ly.overhead(made.profile)
+    assert 0 <= parts.named_ns["runtime, between kernels"] <= 0.1 * parts.kernels_ns
