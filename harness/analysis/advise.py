@@ -11,7 +11,7 @@ from typing import Any
 from harness import results
 from harness.analysis import advise_page, advise_report
 from harness.analysis.advise_answers import answers
-from harness.analysis.advise_job import Request, open_job
+from harness.analysis.advise_job import Job, Request, open_job
 from harness.analysis.advise_measure import measure as measure_model
 from harness.analysis.advise_parts import PARTS
 from harness.analysis.advise_parts import measure as measure_parts
@@ -149,11 +149,11 @@ def _measured(options: argparse.Namespace) -> Path:
     folder = results.new_folder(out, "advise", "ort", subject.model.name)
     try:
         with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
-            job = open_job(request, subject, Path(temporary), tell)
-            content = measure_model(job)
-            results.write_json(folder.path / FILE, content)
-            content["parts"] = measure_parts(job, frozenset(options.skip))
-            results.write_json(folder.path / FILE, content)
+            _measure(
+                open_job(request, subject, Path(temporary), tell),
+                frozenset(options.skip),
+                folder.path,
+            )
     except OSError as e:
         where = e.filename or folder.path
         raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
@@ -161,6 +161,24 @@ def _measured(options: argparse.Namespace) -> Path:
         with suppress(OSError):  # it holds what was measured
             folder.path.rmdir()
     return folder.finish(newest=False)
+
+
+def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
+    """Writes measured.json. After Ctrl-C as far as it had come, with its tables."""
+    content: dict[str, Any] = {}
+    try:
+        measure_model(job, content)
+        results.write_json(folder / FILE, content)
+        content["parts"] = {}
+        measure_parts(job, skipped, content["parts"])
+        results.write_json(folder / FILE, content)
+    except KeyboardInterrupt:
+        if (content.get("now_runs") or {}).get("wall_ns"):
+            results.write_json(folder / FILE, {**content, "stopped": True})
+            derive(folder)
+            say(f"stopped: the tables until then: advise --from {folder}")
+        say("the same command measures only the layers that are missing")
+        raise
 
 
 def _values(options: argparse.Namespace) -> Mapping[str, Any]:
