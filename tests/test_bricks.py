@@ -405,10 +405,17 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     ("words", "told"),
     [
         ((), "bricks needs models"),
-        (("-G", "0", "digits", "--rounds", "0"), "--most-layers 0: it must be at least 1"),
+        (
+            ("-G", "0", "digits", "--rounds", "0"),
+            "--most-layers: 0 must lie between 1 and 1,000,000",
+        ),
+        (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
+        (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
+        (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
+        (("digits", "--synthetic-layers", "4"), "--synthetic-layers is for --synthetic"),
         (("light/nothing",), "no model named 'light/nothing'"),
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
-        (("digits", "--size", "wide"), "--size wide: write NAME=N"),
+        (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere/bricks.json cannot be read"),
         (("--from", "nowhere", "digits"), "name no models beside it"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name one"),
@@ -419,6 +426,18 @@ def test_a_mistake_is_a_line_and_nothing_is_run(
 ) -> None:
     assert main(["bricks", *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "light/nothing -G 0 --threads x --size wide --sizes 2 --publish-order"
+    assert main(["bricks", *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: unknown option --sizes: did you mean --size?",
+        "harness: --most-layers: 0 must lie between 1 and 1,000,000",
+        "harness: --size: 'wide': write NAME=N, e.g. sequence=128",
+        "harness: --threads: 'x' is not a whole number",
+        "harness: --publish-order is for --publish: add it, or drop this",
+    ]
 
 
 def test_a_file_that_is_no_database_is_a_line(
