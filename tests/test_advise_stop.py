@@ -72,6 +72,23 @@ def test_layers_measured_before_are_not_measured_again(
     assert not json.loads((tmp_path / "two/advise.json").read_text())["stopped"]
 
 
+def test_every_table_repeats_from_stored_files_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = _words(tmp_path, "one", "--quiet")
+    del words[-9:-1]  # with all parts
+    assert main([*words, "--skip", "storage"]) == 0
+    told, out = capsys.readouterr().out, tmp_path / "one"
+    made = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
+    for name in made:
+        (out / name).unlink()
+    assert main(["advise", "--from", str(out)]) == 0
+    assert capsys.readouterr().out == told
+    assert {name: (out / name).read_bytes() for name in made} == made
+    assert main(["advise", "--from", str(out), "--json"]) == 0
+    assert capsys.readouterr().out.encode() == made["advise.json"]
+
+
 @pytest.mark.parametrize("where", ["_pairs", "_profiles"])
 def test_a_stop_before_or_after_the_layers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str

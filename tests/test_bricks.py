@@ -320,11 +320,12 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     assert set(brick_tables.ratios(content, "cpu_ns")) == {str(one), str(two)}
     assert "construction" in told
     assert "Jaccard" in told
+    page = (tmp_path / "out/bricks.html").read_bytes()
     (tmp_path / "out/bricks.html").unlink()
     assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
     again = capsys.readouterr().out
     assert told == again + f"results     {tmp_path / 'out'}\n"
-    assert (tmp_path / "out/bricks.html").is_file()
+    assert (tmp_path / "out/bricks.html").read_bytes() == page
     assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     for name, model in numbers["models"].items():
