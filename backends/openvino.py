@@ -9,6 +9,7 @@ import openvino
 
 from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.errors import ConfigError
+from harness.protobuf import onnx_origin
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 
@@ -77,6 +78,7 @@ class OpenVinoBackend(FrameworkBackend):
             "streams": self._compiled.get_property("NUM_STREAMS"),
             "hint": str(self._compiled.get_property("PERFORMANCE_HINT")),
             "math_library": "oneDNN",
+            **onnx_origin(self._path),
         }
 
 
