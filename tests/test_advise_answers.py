@@ -163,6 +163,12 @@ def test_six_questions_are_always_answered() -> None:
     assert found[5]["answer"] == "no data: --vary has no precision"
 
 
+def test_measurements_of_another_machine_are_not_used_in_silence() -> None:
+    counted = {"ran": 18, "found": 0, "elsewhere": 1234}
+    told = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
+    assert "1,234 measurements of these layers from another machine or version: not used" in told
+
+
 def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
     found = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
     assert found["measured"]["contended"]

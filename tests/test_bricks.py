@@ -264,6 +264,25 @@ def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
     assert found["small", "large"] > found["small", "other"]
 
 
+@pytest.mark.slow
+def test_two_residual_networks_are_more_alike_than_one_and_another_kind(tmp_path: Path) -> None:
+    deeper = zoo.Builder("resnet101_v1")
+    zoo.resnet(deeper, stride_in_first=True, depths=(3, 4, 23, 3))
+    onnx.save(deeper.model, tmp_path / "resnet101.onnx")
+    paths = {
+        "resnet50": zoo.make("resnet50_v1"),
+        "resnet101": tmp_path / "resnet101.onnx",
+        "vgg16": zoo.make("vgg16"),
+    }
+    graphs = {name: read(path) for name, path in paths.items()}
+    assert len(graphs["resnet101"].layers) == 345  # Benanza, table I
+    found = brick_tables.jaccard(
+        {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
+    )
+    assert found["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
+    assert found["resnet50", "resnet101"] > found["resnet50", "vgg16"]
+
+
 def test_common_chains_and_blocks_are_found() -> None:
     op_types = ["Conv", "Relu", *["Conv", "Relu", "Conv", "Add", "Relu"] * 3]
     readers = [[1], *([] for _ in op_types[1:])]
