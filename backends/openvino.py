@@ -11,6 +11,7 @@ from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.backends.openvino_kernels import OpenVinoProfiler
 from harness.errors import ConfigError
 from harness.executed import Profiler
+from harness.protobuf import onnx_origin
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 
@@ -88,6 +89,7 @@ class OpenVinoBackend(FrameworkBackend):
             "streams": self._compiled.get_property("NUM_STREAMS"),
             "hint": str(self._compiled.get_property("PERFORMANCE_HINT")),
             "math_library": "oneDNN",
+            **onnx_origin(self._path),
         }
 
 

@@ -8,6 +8,7 @@ import onnxruntime as ort
 from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.backends.onnx_weights import SharedWeights, shared_weights
 from harness.errors import ConfigError
+from harness.protobuf import onnx_origin
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 _DTYPES = {
@@ -151,6 +152,7 @@ class OrtBackend(FrameworkBackend):
             "io_binding": self._binding is not None,
             "share_weights": self._weights is not None,
             "math_library": "MLAS",
+            **onnx_origin(self._path),
         }
 
 

@@ -13,14 +13,18 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.command import HERE, ROOT, environment
 from benchmarks.report import machine
-from harness.analysis import graph_file
+from harness.analysis import graph_file, self_checks
 from harness.analysis.flops import graph_costs, total
+from harness.analysis.settings import Setting
 from harness.manifest import load_model
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
@@ -29,6 +33,7 @@ MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
 
 RATIO = (0.75, 1.02)
 COVERED = 0.98
+OVERHEAD = 0.05
 _PARTS = ("weights", "storage", "operators", "checks")
 
 
@@ -38,6 +43,7 @@ def main() -> int:
     parser.add_argument("--pairs", default="15")
     options = parser.parse_args()
     rows = [_macs(model, *span) for model, span in MACS.items()]
+    rows.append(_overhead("zoo/resnet50_v1"))
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models.split(","):
             rows += _of(model, options.pairs, Path(folder))
@@ -56,6 +62,20 @@ def _macs(name: str, low: float, high: float) -> dict[str, Any]:
     macs = total(graph_costs(graph_file.read(path))).macs or 0
     found = f"{macs / 1e9:.3f} GMACs, published {low / 1e9:.2f} to {high / 1e9:.2f}"
     return _row(f"macs {name}", low * 0.99 <= macs <= high * 1.01, found)
+
+
+def _overhead(name: str) -> dict[str, Any]:
+    """Of the harness's backend over a bare session, in CPU time; a share of the call."""
+    model = load_model(name)
+    path = model.path(("onnx",))
+    assert path is not None
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
+    found = self_checks.overhead(path, name, {"image": image}, Setting())
+    bare = median(found["bare"]["cpu_ns"])
+    pairs = zip(found["harness"]["cpu_ns"], found["bare"]["cpu_ns"], strict=True)
+    share = median(ours - theirs for ours, theirs in pairs) / bare
+    told = f"{share:+.2%} of {bare / 1e6:.1f} ms, {len(found['bare']['cpu_ns'])} pairs"
+    return _row(f"overhead of the backend {name}", share < OVERHEAD, told)
 
 
 def _of(model: str, pairs: str, folder: Path) -> list[dict[str, Any]]:

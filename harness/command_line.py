@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -10,7 +9,14 @@ from typing import Any, TypeVar
 from harness import __version__
 from harness.config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.errors import ConfigError
-from harness.options import Parser, add_options, option_key, parse_values, visible_fields
+from harness.options import (
+    Parser,
+    add_options,
+    option_key,
+    parse_known,
+    parse_values,
+    visible_fields,
+)
 from harness.search_options import RepeatOptions
 
 T = TypeVar("T")
@@ -115,7 +121,7 @@ def run_parser(
 
 def given_options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[str, Any]:
     """What is on the command line, as text, and `problems`, what is unknown there."""
-    return vars(_parse_known(parser, _translated(arguments)))
+    return vars(parse_known(parser, _translated(arguments)))
 
 
 def configured(
@@ -145,27 +151,6 @@ def configured(
         problems += [*unknown_names(values), *sampler.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
     return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
-
-
-def _parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Like parse_args, but every unknown option becomes an entry of `problems`."""
-    options, unknown = parser.parse_known_args(arguments)
-    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
-    problems = []
-    after_unknown = False  # the word after an unknown option is most likely its value
-    for word in unknown:
-        name = word.partition("=")[0]
-        if not name.startswith("-"):
-            if not after_unknown:
-                problems.append(f"unexpected argument {word!r}: see --help")
-            after_unknown = False
-            continue
-        after_unknown = "=" not in word
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help"
-        problems.append(f"unknown option {name}: {hint}")
-    options.problems = problems
-    return options
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ YAML scalars go through the same parser, so both sources accept and refuse the s
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +21,40 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
+def parse_known(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Like parse_args, but every unknown option becomes an entry of `problems`."""
+    from difflib import get_close_matches
+
+    options, unknown = parser.parse_known_args(arguments)
+    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
+    problems = []
+    after_unknown = False  # the word after an unknown option is most likely its value
+    for word in unknown:
+        name = word.partition("=")[0]
+        if not name.startswith("-"):
+            if not after_unknown:
+                problems.append(f"unexpected argument {word!r}: see --help")
+            after_unknown = False
+            continue
+        after_unknown = "=" not in word
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see --help"
+        problems.append(f"unknown option {name}: {hint}")
+    options.problems = problems
+    return options
+
+
 def user_path(text: str | Path) -> Path:
     """With ~ and ~NAME as the shell reads them, which leaves them alone in --option=~/x."""
     try:
         return Path(text).expanduser()
     except RuntimeError as e:
         raise ConfigError(f"{text}: there is no such home folder") from e
+
+
+def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """With every path as `user_path` reads it."""
+    return {k: user_path(v) if isinstance(v, Path) else v for k, v in values.items()}
 
 
 def option(
@@ -133,3 +161,13 @@ def _did_you_mean(name: str, known: Mapping[str, object]) -> str:
 
 def visible_fields(schema: type) -> Iterator[dataclasses.Field[Any]]:
     return (f for f in dataclasses.fields(schema) if f.metadata.get("visible"))
+
+
+def ignored_beside(name: str, given: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
+    """The problem with options that --NAME, which reads a folder and runs nothing, would not look at.
+
+    given: keys of what is on the command line. shown: those that say how it is shown.
+    """
+    others = [flag_name(key) for key in given if key not in (name, *shown)]
+    if name in given and others:
+        yield f"--{name} reads a folder and runs nothing: drop {', '.join(others)}"

@@ -5,7 +5,15 @@ parsed; here only the keys and lengths of fields are looked at. Every function r
 bytes that are no message.
 """
 
+import mmap
 from collections.abc import Iterator
+from pathlib import Path
+
+_PRODUCER, _PRODUCER_VERSION, _OPSET = 2, 3, 8
+"""Fields of ONNX's ModelProto."""
+
+_DOMAIN, _VERSION = 1, 2
+"""Of its OperatorSetIdProto."""
 
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
@@ -40,6 +48,32 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 def messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
     """Those in the fields of that number."""
     return (v for n, v in fields(message) if n == wanted and isinstance(v, memoryview))
+
+
+def onnx_origin(path: Path) -> dict[str, str]:
+    """`producer`, what wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`; without what it does not
+    say, and empty where it is no such file.
+    """
+    try:
+        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+            model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        found = dict(fields(model))
+        opsets = ", ".join(_opset(message) for message in messages(model, _OPSET))
+    except (OSError, ValueError):
+        return {}
+    words = [_text(found[n]) for n in (_PRODUCER, _PRODUCER_VERSION) if n in found]
+    told = {"producer": " ".join(words).strip(), "opsets": opsets}
+    return {name: value for name, value in told.items() if value}
+
+
+def _opset(message: memoryview) -> str:
+    found = dict(fields(message))
+    return f"{_text(found.get(_DOMAIN)) or 'ai.onnx'} {found.get(_VERSION)}"
+
+
+def _text(value: object) -> str:
+    """What is no text is told as far as it is."""
+    return bytes(value).decode(errors="replace") if isinstance(value, bytes | memoryview) else ""
 
 
 def packed(numbers: memoryview) -> Iterator[int]:

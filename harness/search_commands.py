@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from harness.command_line import configured, given_options, run_parser
 from harness.errors import ConfigError
 from harness.grid_options import Grid, GridOptions, is_asked, take_lists
-from harness.options import flag_name, option_key, parse_values, visible_fields
+from harness.options import flag_name, ignored_beside, option_key, parse_values, visible_fields
 from harness.search_options import PeakOptions, ProfileOptions, SweepOptions, TuneOptions
 from harness.units import NS_PER_S
 
@@ -51,8 +51,13 @@ def profile(arguments: list[str]) -> int:
         "bare and profiled calls; tables, a trace and a page with flame view and roofline."
     )
     parser = run_parser((ProfileOptions,), "profile", about)
+    options = given_options(parser, arguments)
+    given = {key: value for key, value in options.items() if value not in (None, False)}
+    given.pop("problems")
+    shown = ("table", "out", "json", "quiet")
+    options["problems"] += ignored_beside("from", given, shown)
     return _searched(
-        *("profile", ProfileOptions, given_options(parser, arguments)),
+        *("profile", ProfileOptions, options),
         {"scenario": "single-stream", "duration_ns": 3 * NS_PER_S},
         (),
     )

@@ -163,6 +163,12 @@ def test_six_questions_are_always_answered() -> None:
     assert found[5]["answer"] == "no data: --vary has no precision"
 
 
+def test_measurements_of_another_machine_are_not_used_in_silence() -> None:
+    counted = {"ran": 18, "found": 0, "elsewhere": 1234}
+    told = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
+    assert "1,234 measurements of these layers from another machine or version: not used" in told
+
+
 def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
     found = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
     assert found["measured"]["contended"]
@@ -188,17 +194,23 @@ def test_tables_repeat_from_the_stored_file_alone(
     ("arguments", "message"),
     [
         ([], "advise needs --model (or --from, a folder it left)"),
-        (["--model", "digits", "--batch", "0"], "--batch 0: it must be at least 1"),
+        (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
         (
             ["--model", "digits", "--vary", "speed"],
-            "--vary 'speed': choose from graph, threads, execution, precision",
+            "--vary: 'speed': choose from graph, threads, execution, precision",
         ),
         (
             ["--model", "digits", "--skip", "all"],
-            "--skip 'all': choose from weights, storage, operators, checks",
+            "--skip: 'all': choose from weights, storage, operators, checks",
         ),
-        (["--from", "x", "--model", "digits"], "--from reads a folder: drop --model"),
-        (["--from", "x", "--out", "y"], "--from reads a folder: drop --out"),
+        (
+            ["--from", "x", "--model", "digits", "--threads", "2", "--json"],
+            "--from reads a folder and runs nothing: drop --model, --threads",
+        ),
+        (
+            ["--from", "x", "--out", "y"],
+            "--from reads a folder and runs nothing: drop --out",
+        ),
         (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
     ],
 )
@@ -206,6 +218,20 @@ def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as told:
         verb(arguments)
     assert str(told.value) == message or "--input-shape" in str(told.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    words = "--model digit --pairs x --passes 0 --graph some --tread 2 --data-dir /nowhere"
+    with pytest.raises(ConfigError) as told:
+        verb(words.split())
+    assert str(told.value).splitlines() == [
+        "unknown option --tread: did you mean --threads?",
+        "--graph: 'some' is not one of off, basic, extended, all",
+        "--pairs: 'x' is not a whole number",
+        "--passes: 0 must lie between 1 and 1,000,000",
+        "no model named 'digit': did you mean 'digits'?",
+        "--data-dir /nowhere: there is no such file or folder",
+    ]
 
 
 def test_a_batch_that_memory_does_not_hold_is_a_line() -> None:

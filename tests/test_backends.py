@@ -115,6 +115,7 @@ def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
         "io_binding": False,
         "share_weights": False,
         "math_library": "MLAS",
+        "opsets": "ai.onnx 17",
     }
     assert ort.signature() == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
 

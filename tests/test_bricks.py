@@ -264,6 +264,25 @@ def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
     assert found["small", "large"] > found["small", "other"]
 
 
+@pytest.mark.slow
+def test_two_residual_networks_are_more_alike_than_one_and_another_kind(tmp_path: Path) -> None:
+    deeper = zoo.Builder("resnet101_v1")
+    zoo.resnet(deeper, stride_in_first=True, depths=(3, 4, 23, 3))
+    onnx.save(deeper.model, tmp_path / "resnet101.onnx")
+    paths = {
+        "resnet50": zoo.make("resnet50_v1"),
+        "resnet101": tmp_path / "resnet101.onnx",
+        "vgg16": zoo.make("vgg16"),
+    }
+    graphs = {name: read(path) for name, path in paths.items()}
+    assert len(graphs["resnet101"].layers) == 345  # Benanza, table I
+    found = brick_tables.jaccard(
+        {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
+    )
+    assert found["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
+    assert found["resnet50", "resnet101"] > found["resnet50", "vgg16"]
+
+
 def test_common_chains_and_blocks_are_found() -> None:
     op_types = ["Conv", "Relu", *["Conv", "Relu", "Conv", "Add", "Relu"] * 3]
     readers = [[1], *([] for _ in op_types[1:])]
@@ -320,11 +339,12 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     assert set(brick_tables.ratios(content, "cpu_ns")) == {str(one), str(two)}
     assert "construction" in told
     assert "Jaccard" in told
+    page = (tmp_path / "out/bricks.html").read_bytes()
     (tmp_path / "out/bricks.html").unlink()
     assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
     again = capsys.readouterr().out
     assert told == again + f"results     {tmp_path / 'out'}\n"
-    assert (tmp_path / "out/bricks.html").is_file()
+    assert (tmp_path / "out/bricks.html").read_bytes() == page
     assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
     numbers = json.loads(capsys.readouterr().out)
     for name, model in numbers["models"].items():
@@ -405,10 +425,17 @@ def test_a_made_up_model_has_the_operators_of_its_model(
     ("words", "told"),
     [
         ((), "bricks needs models"),
-        (("-G", "0", "digits", "--rounds", "0"), "--most-layers 0: it must be at least 1"),
+        (
+            ("-G", "0", "digits", "--rounds", "0"),
+            "--most-layers: 0 must lie between 1 and 1,000,000",
+        ),
+        (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
+        (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
+        (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
+        (("digits", "--synthetic-layers", "4"), "--synthetic-layers is for --synthetic"),
         (("light/nothing",), "no model named 'light/nothing'"),
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
-        (("digits", "--size", "wide"), "--size wide: write NAME=N"),
+        (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere/bricks.json cannot be read"),
         (("--from", "nowhere", "digits"), "name no models beside it"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name one"),
@@ -419,6 +446,18 @@ def test_a_mistake_is_a_line_and_nothing_is_run(
 ) -> None:
     assert main(["bricks", *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "light/nothing -G 0 --threads x --size wide --sizes 2 --publish-order"
+    assert main(["bricks", *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: unknown option --sizes: did you mean --size?",
+        "harness: --most-layers: 0 must lie between 1 and 1,000,000",
+        "harness: --size: 'wide': write NAME=N, e.g. sequence=128",
+        "harness: --threads: 'x' is not a whole number",
+        "harness: --publish-order is for --publish: add it, or drop this",
+    ]
 
 
 def test_a_file_that_is_no_database_is_a_line(

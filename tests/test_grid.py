@@ -133,7 +133,8 @@ def test_every_table_again_from_stored_files_alone(
 ) -> None:
     swept(Runs(), *GRID, "--precision", "fp32,int8", "--data", "real,synthetic")
     first = capsys.readouterr().out
-    tables_then = {n: Path("grid", n).read_text() for n in ("grid.csv", "heatmaps.json")}
+    made = ("grid.csv", "heatmaps.json", "grid.html")
+    tables_then = {n: Path("grid", n).read_bytes() for n in made}
     for name in tables_then:
         Path("grid", name).unlink()
 
@@ -144,13 +145,16 @@ def test_every_table_again_from_stored_files_alone(
     monkeypatch.setattr("harness.grid_variants.call", refuse)
     assert main(["sweep", "--from", "grid"]) == 0
     assert capsys.readouterr().out == first
-    assert {n: Path("grid", n).read_text() for n in tables_then} == tables_then
+    assert {n: Path("grid", n).read_bytes() for n in tables_then} == tables_then
     assert main(["sweep", "--from", "grid", "--accuracy-floor", "99.1", "--price", "3.6/h"]) == 0
     out = capsys.readouterr().out
     # LV17: one sample at a time, at least that score; 3.60 an hour is 0.001 a second, 1,000/s
     assert "fastest with" not in out  # these runs have no journal, so no latency
     assert main(["sweep", "--from", "grid", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["cells"]) == 12
+    as_json = capsys.readouterr().out
+    assert len(json.loads(as_json)["cells"]) == 12
+    assert main(["sweep", "--from", "grid", "--json"]) == 0
+    assert capsys.readouterr().out == as_json
 
 
 def test_what_a_runtime_has_not_is_absent_with_its_reason(

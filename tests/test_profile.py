@@ -1,8 +1,10 @@
 """`profile`: spans of all levels, the fifteen analyses, and a folder that says the same again."""
 
 import csv
+import io
 import json
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -179,7 +181,9 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("profile") / "p"
     options = ["--queries", "64", "--runs", "5", "--batches", "1,2", "--threads", "1"]
     more = ["--no-metrics", "--quiet", "--out", str(folder)]
-    assert main(["profile", *options, *more]) == 0
+    with redirect_stdout(io.StringIO()) as told:
+        assert main(["profile", *options, *more]) == 0
+    folder.with_name("told.txt").write_text(told.getvalue())
     return folder
 
 
@@ -198,8 +202,16 @@ def test_every_table_repeats_from_stored_files_alone(
     assert main(["profile", "--from", str(profiled), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == stored(profiled)
     assert main(["profile", "--from", str(profiled), "--out", str(tmp_path / "again")]) == 0
-    for name in ("tables.txt", "tables.json", "trace.json"):
-        assert (tmp_path / "again" / name).read_text() == (profiled / name).read_text()
+    made = [p.relative_to(profiled) for p in profiled.rglob("*") if p.is_file()]
+    made = [p for p in made if p.parts[0] not in ("run", "profile.json", "ort_events.json")]
+    assert {p.name for p in made} >= {"tables.txt", "tables.json", "trace.json", "layers.csv"}
+    for path in made:
+        assert (tmp_path / "again" / path).read_bytes() == (profiled / path).read_bytes(), path
+    capsys.readouterr()
+    assert main(["profile", "--from", str(profiled)]) == 0
+    results = f"\n{'results':<12}{profiled}\n"
+    told = profiled.with_name("told.txt").read_text()
+    assert told.startswith(capsys.readouterr().out + results)
 
 
 def test_the_headline_is_the_unprofiled_runs(
@@ -340,6 +352,10 @@ def test_mistakes_are_one_line_each(
         (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
         (["--from", str(profiled), "--table", "x"], "--table x: "),
         (["--mode", "accuracy"], "profile measures speed: drop --mode"),
+        (
+            ["--from", str(profiled), "--threads", "2", "--batch", "4", "--json"],
+            "--from reads a folder and runs nothing: drop --threads, --batch",
+        ),
     ):
         assert main(["profile", *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -357,6 +373,7 @@ def test_a_resnet_50_is_as_published(tmp_path: Path) -> None:
     assert len(nodes) == 175
     assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
     assert all(row["kernels"] or row["eliminated"] for row in nodes)
+    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70  # fused: 175 nodes, 58 kernels in 1.31
     assert column(out, "types", "type")[0] == "Conv"
     parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}
     kernels = sum(ns for name, ns in parts.items() if name.startswith("kernels "))

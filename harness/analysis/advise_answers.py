@@ -35,6 +35,7 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
         "host": content["host"],
         "runtime": content["runtime"],
         "now": content["now"],
+        "stopped": bool(content.get("stopped")),
         "measured": _measured(record),
         "lower_bound": _lower_bound(record),
         "work": _work(record),

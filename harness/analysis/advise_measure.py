@@ -24,8 +24,11 @@ _NOW_CALLS = 20
 _PROFILED = 10
 
 
-def measure(job: Job) -> dict[str, Any]:
-    """The content of measured.json, without the parts that stand for themselves."""
+def measure(job: Job, content: dict[str, Any]) -> None:
+    """Fills in the content of measured.json, without the parts that stand for themselves.
+
+    Ctrl-C leaves in it what was measured until then.
+    """
     import onnxruntime as ort
 
     request, now = job.request, job.request.now
@@ -34,7 +37,7 @@ def measure(job: Job) -> dict[str, Any]:
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
     made = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
-    content = _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
+    content |= _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
     files = {FILE: job.path}
     content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
     wanted = candidates(now, request.axes, cores)
@@ -53,7 +56,6 @@ def measure(job: Job) -> dict[str, Any]:
         wanted.append(both)
         content["candidates"].append(str(both))
     _pairs(job, wanted, files, content)
-    return content
 
 
 def _about(
@@ -88,7 +90,7 @@ def _about(
         "now_runs": None,
         "candidates": [],
         "pairs": {},
-        "accuracy": None,
+        "accuracy": {"failed": "stopped before"} if "precision" in request.axes else None,
     }
 
 
@@ -191,11 +193,13 @@ def _layers(
     for key, times in found.items():
         kept = content["layers"].setdefault(key, {})
         kept |= {str(setting): timed.to_json() for setting, timed in times.items()}
-    for name, count in counted._asdict().items():
-        content["counted"][name] += count
+    for name in content["counted"]:
+        content["counted"][name] += getattr(counted, name)
     content["now_runs"] = {
         name: [ns for timing in runs for ns in getattr(timing, name)] for name in Timing._fields
     }
+    if counted.was_stopped:
+        raise KeyboardInterrupt
 
 
 def _now(job: Job) -> Timing:

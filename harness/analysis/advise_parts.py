@@ -17,9 +17,8 @@ from harness.types import Array
 _BATCH = 8
 
 
-def measure(job: Job, skipped: frozenset[str]) -> dict[str, Any]:
-    """Of PARTS, all but the skipped ones; each with why where it failed."""
-    found: dict[str, Any] = {}
+def measure(job: Job, skipped: frozenset[str], found: dict[str, Any]) -> None:
+    """Fills in, of PARTS, all but the skipped ones; each with why where it failed."""
     for name, part in PARTS.items():
         if name in skipped:
             found[name] = {"failed": "skipped: --skip"}
@@ -32,7 +31,6 @@ def measure(job: Job, skipped: frozenset[str]) -> dict[str, Any]:
             found[name] = {"failed": one_line(e)}
         except Exception as e:  # noqa: BLE001 - of frameworks; the rest is worth having
             found[name] = {"failed": f"{type(e).__name__}: {one_line(e)}"}
-    return found
 
 
 def _weights(job: Job, _folder: Path) -> Any:

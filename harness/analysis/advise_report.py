@@ -41,6 +41,8 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
         f"  measured    {show_ns(measured['wall_ns'])} at least, "
         f"{show_ns(measured['median_wall_ns'])} in the median{cpu}; batch {found['batch']}"
     )
+    if found["stopped"]:
+        yield "  doubt       stopped by Ctrl-C: what follows is of what had been measured by then"
     if measured["contended"]:
         yield (
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
@@ -76,7 +78,10 @@ def _advice(found: Mapping[str, Any]) -> Iterator[str]:
         if one["needs"]:
             yield f"      decide first: {one['needs']}"
     yield f"as predicted: the realised gain is within {WITHIN:.0%} of the predicted one"
-    yield f"* {_OUTCOMES[found['top']['verdict']]}" if found["top"] else _NOTHING
+    if found["top"]:
+        yield f"* {_OUTCOMES[found['top']['verdict']]}"
+    else:
+        yield _STOPPED if found["stopped"] else _NOTHING
 
 
 _OUTCOMES = {
@@ -85,6 +90,7 @@ _OUTCOMES = {
     "undecided": "the top advice by prediction: the pairs cannot tell whether it is: --pairs 21",
     "": "the top advice by prediction: it could not be measured",
 }
+_STOPPED = "stopped before a setting was found that is predicted to gain 2 %"
 _NOTHING = "no setting is predicted to gain 2 %: leave it as it is"
 
 

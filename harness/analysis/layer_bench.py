@@ -33,12 +33,13 @@ _BORDERS = frozenset(
 
 class Counted(NamedTuple):
     """What a call of `measure` did: measurements made, taken from the database, and there of another
-    machine or version, which are not used.
+    machine or version, which are not used. was_stopped: by Ctrl-C, before all were made.
     """
 
     ran: int
     found: int
     elsewhere: int
+    was_stopped: bool = False
 
 
 class _Pieces:
@@ -82,6 +83,7 @@ def measure(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, Timed]], Counted]:
     """-> key -> setting -> times. Only what the database lacks is run, and then added to it.
+    Ctrl-C ends it: there are the times until then.
 
     settings: of single kernels. passes: times that each is run, far apart, so that another load of
     the machine does not hit one alone. between: called before, between and after the passes.
@@ -89,29 +91,48 @@ def measure(
     """
     keys = list(dict.fromkeys(unit.key for unit in units))
     known = {(key, s): database.get(key, s) for key in keys for s in settings}
-    missing = [one for one, timed in known.items() if timed is None]
-    counted = Counted(
-        len(missing),
-        len(known) - len(missing),
-        database.elsewhere([key for key, _ in missing]) if missing else 0,
-    )
-    between()
+    missing = [one for one, timed in known.items() if timed is None or timed.passes < passes]
+    elsewhere = database.elsewhere([key for key, _ in missing]) if missing else 0
+    ran: set[tuple[str, Setting]] = set()
+    was_stopped = False
     with tempfile.TemporaryDirectory(prefix="harness-layers-") as name:
         pieces = _Pieces(graph, units, Path(name))
-        done = 0
-        for _ in range(passes if missing else 0):
-            for key, setting in missing:
-                timed, before = _timed(pieces, key, setting), known[key, setting]
-                known[key, setting] = timed = before.joined(timed) if before else timed
-                database.put(key, setting, "+".join(pieces.op_types(key)), timed)
-                done += 1
-                progress(done, passes * len(missing))
+        try:
             between()
+            for one, done, total in _in_turn(known, missing, passes):
+                if one is None:
+                    between()
+                    continue
+                timed, before = _timed(pieces, *one), known[one]
+                known[one] = timed = before.joined(timed) if before else timed
+                ran.add(one)
+                database.put(*one, "+".join(pieces.op_types(one[0])), timed)
+                progress(done, total)
+        except KeyboardInterrupt:
+            was_stopped = True
     found: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
     for (key, setting), timed_one in known.items():
-        assert timed_one is not None  # it was known, or has just been run
-        found[key][setting] = timed_one
-    return found, counted
+        if timed_one is not None:
+            found[key][setting] = timed_one
+    return found, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
+
+
+def _in_turn(
+    known: Mapping[tuple[str, Setting], Timed | None],
+    missing: Sequence[tuple[str, Setting]],
+    passes: int,
+) -> Iterator[tuple[tuple[str, Setting] | None, int, int]]:
+    """What is to be measured next, None after each pass; its number, and of how many. Those that were
+    stopped in an earlier start get the passes that they lack.
+    """
+    have = {one: timed.passes if (timed := known[one]) else 0 for one in missing}
+    total, done = sum(passes - count for count in have.values()), 0
+    for number in range(1, passes + 1 if missing else 1):
+        for one in missing:
+            if have[one] < number:
+                done += 1
+                yield one, done, total
+        yield None, done, total
 
 
 def _timed(pieces: _Pieces, key: str, setting: Setting) -> Timed:

@@ -35,7 +35,8 @@ class Timed(NamedTuple):
     kernel_ns: of the kernels that compute it. call_ns: of the whole call, and cpu_ns the time of it
     that the process was on a core. border_ns: of the kernels at its ends that only change a layout
     or a number's type, and that a whole model does not have between layers. kernels: operators
-    executed. failed: why there are no numbers, empty where there are.
+    executed. failed: why there are no numbers, empty where there are. passes: how many times, far
+    apart, it was measured.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -44,6 +45,7 @@ class Timed(NamedTuple):
     border_ns: tuple[int, ...] = ()
     kernels: tuple[str, ...] = ()
     failed: str = ""
+    passes: int = 1
 
     def least_ns(self, *, cpu: bool) -> float | None:
         """Of all runs. cpu: as much of the least time on a core as kernels are of a call (the median
@@ -58,9 +60,11 @@ class Timed(NamedTuple):
 
     def joined(self, later: "Timed") -> "Timed":
         """With the runs of another time."""
+        passes = self.passes + later.passes
         if later.failed or self.failed:
-            return later if self.failed else self
+            return (later if self.failed else self)._replace(passes=passes)
         return later._replace(
+            passes=passes,
             kernel_ns=self.kernel_ns + later.kernel_ns,
             call_ns=self.call_ns + later.call_ns,
             cpu_ns=self.cpu_ns + later.cpu_ns,
@@ -72,8 +76,8 @@ class Timed(NamedTuple):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Timed":
-        numbers = {name: tuple(content[name]) for name in cls._fields if name != "failed"}
-        return cls(**numbers, failed=str(content["failed"]))
+        numbers = {name: tuple(content[name]) for name in cls._fields[:5]}
+        return cls(**numbers, failed=str(content["failed"]), passes=int(content.get("passes", 1)))
 
 
 def machine_key(fingerprint: Mapping[str, Any]) -> str:

@@ -148,12 +148,13 @@ def _bottleneck(
     net.add("Relu")
 
 
-def _resnet50(net: Builder, *, stride_in_first: bool) -> None:
+def resnet(net: Builder, *, stride_in_first: bool, depths: tuple[int, ...] = (3, 4, 6, 3)) -> None:
+    """depths: bottlenecks of each stage; the default is ResNet-50's."""
     net.conv(64, 7, 2)
     net.norm()
     net.add("Relu")
     net.add("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    for stage, blocks in enumerate((3, 4, 6, 3)):
+    for stage, blocks in enumerate(depths):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
             _bottleneck(net, 64 << stage, stride, first=not block, stride_in_first=stride_in_first)
@@ -161,11 +162,11 @@ def _resnet50(net: Builder, *, stride_in_first: bool) -> None:
 
 
 def _resnet50_v1(net: Builder) -> None:
-    _resnet50(net, stride_in_first=True)
+    resnet(net, stride_in_first=True)
 
 
 def _resnet50_v1_5(net: Builder) -> None:
-    _resnet50(net, stride_in_first=False)
+    resnet(net, stride_in_first=False)
 
 
 def _normed(net: Builder, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
