@@ -5,8 +5,6 @@ are the beginning of a full-length run's. What is found is the full-length run t
 files become the folder's own, the probes' lie in `probes/`, and `peak.json` tells of all of them.
 """
 
-import json
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +15,20 @@ from typing import Any
 
 from harness import database, peak_report, registry, results, userconf
 from harness.config import SCHEMA_VERSION, RunConfig
-from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.console import say
+from harness.errors import HarnessError, RunInvalid
+from harness.jobs import conclude, kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
-from harness.peak_probe import AXES, Judge, Probe, axis_of, other_reason
+from harness.peak_probe import (
+    AXES,
+    INTERRUPTED,
+    Judge,
+    Probe,
+    answered,
+    axis_of,
+    other_reason,
+)
 from harness.peak_search import Found, Limits, search
 from harness.plan import LoadPlan
 from harness.scenario import Scenario
@@ -73,11 +80,7 @@ def find(
 ) -> int:
     """Searches, prints the table (or peak.json) and returns the exit status."""
     job = PeakJob(config, options, measure, quiet=quiet)
-    status = job.run()
-    content = job.content()
-    table = "\n".join(peak_report.lines(content, job.folder))
-    show(json.dumps(content, indent=2) if as_json else table)
-    return status
+    return conclude(job, peak_report.lines, as_json=as_json)
 
 
 class _Ended(Exception):
@@ -111,23 +114,17 @@ class PeakJob:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
-        self._best: tuple[Probe, Finished] | None = None
+        self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
         """Returns the exit status: 4 where no load passed, a run's own where that ended the search."""
-        try:
-            self._search()
-            self._save()
-            return self._publish()
-        except ConfigError:
-            if not self._probes:  # a user's mistake leaves nothing
-                shutil.rmtree(self._results.path, ignore_errors=True)
-            raise
-        except _Ended as e:
-            return e.status
-        except OSError as e:
-            why = f"{self.folder} cannot be written: {e.strerror}: pass --out elsewhere"
-            raise RunInvalid(why) from e
+        with kept(lambda: self.folder, lambda: bool(self._probes)):
+            try:
+                self._search()
+                self._save()
+                return self._publish()
+            except _Ended as e:
+                return e.status
 
     def _search(self) -> None:
         start, left = self._config.target_qps or self._config.concurrency, RUNS
@@ -168,8 +165,8 @@ class PeakJob:
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
         self._probes.append(probe)
-        if kind == "full" and probe.passed and (not self._best or probe.load > self._best[0].load):
-            self._best = probe, finished
+        if kind == "full" and probe.passed and (not self._best or load > self._best[0]):
+            self._best = load, probe, finished
         self._save()
         if not self._quiet:
             say(peak_report.progress(number, probe, self._axis.unit))
@@ -187,14 +184,16 @@ class PeakJob:
         """load: as asked for, None where the run chose it."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
-        asked = {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
-        late = self._judge.late(finished)
-        judged = allowed is not None
+        load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
+        late, ended = self._judge.late(finished), other_reason(result)
+        judged = allowed is not None and ended is None
+        planned = int(queries.get("planned") or 0)
         return Probe(
             kind=kind,
-            load=float(load or asked or 0),
+            load=None if load is None else float(load),
             passed=self._judge.passed(finished, kind, late, allowed or 0) if judged else None,
-            queries=int(queries.get("planned") or 0),
+            ended=ended.code if ended is not None else None,
+            queries=planned if ended is None else answered(queries),
             late=late,
             latency_ns=result["latency_ns"],
             completed_per_s=throughput.get("completed"),
@@ -211,7 +210,7 @@ class PeakJob:
         other = other_reason(finished.result)
         if other is None:
             return
-        if other.code != "interrupted":
+        if other.code != INTERRUPTED:
             say(
                 f"{finished.folder}: this run says nothing about its load, so the search ends: "
                 f"{other.code}: {other.text}"
@@ -222,7 +221,7 @@ class PeakJob:
         """The confirmed run's files become the folder's own; without one it stays `.partial`."""
         if self._best is None:
             return RunInvalid.exit_status
-        probe, finished = self._best
+        load, probe, finished = self._best
         self._results.adopt(finished.folder)
         self._probes[self._probes.index(probe)] = replace(probe, folder=".")
         (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
@@ -233,7 +232,7 @@ class PeakJob:
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
         if self._options.write_user_conf is not None:
-            self._write_user_conf(self._options.write_user_conf, probe)
+            self._write_user_conf(self._options.write_user_conf, load, probe.queries)
         if not self._config.no_report:
             self._write_page()
         return 0
@@ -247,13 +246,13 @@ class PeakJob:
         except HarnessError as e:
             say(f"no report: {e}")
 
-    def _write_user_conf(self, file: Path, probe: Probe) -> None:
+    def _write_user_conf(self, file: Path, load: float, queries: int) -> None:
         about = (
-            f"the highest rate found VALID under {self._slo}, by a run of {probe.queries:,} queries\n"
+            f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
         )
         try:
-            file.write_text(userconf.server_text(probe.load, self._slo, about), encoding="utf-8")
+            file.write_text(userconf.server_text(load, self._slo, about), encoding="utf-8")
         except OSError as e:
             say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
 
@@ -271,7 +270,7 @@ class PeakJob:
             "slo": str(self._slo),
             "unit": self._axis.unit,
             "finished": self._found is not None,
-            "peak": self._best[0].load if self._best else None,
+            "peak": self._best[0] if self._best else None,
             "failed_above": self._found.above if self._found else None,
             "probes": [probe.to_json() for probe in self._probes],
         }

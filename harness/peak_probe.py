@@ -19,6 +19,8 @@ from harness.units import NS_PER_S
 _OF_THE_LOAD = frozenset(("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"))
 """Reasons that say the load was too high, or a short probe too short."""
 
+INTERRUPTED = "interrupted"
+"""The reason of a run that was stopped by a signal."""
 
 PROBE_LATE = 2
 """With fewer queries a probe at a low rate says too little: it sees no burst."""
@@ -48,11 +50,16 @@ def axis_of(config: RunConfig) -> Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """kind: calibration, probe or full. passed: None of a calibration. folder: below the search's."""
+    """kind: calibration, probe or full. load: None of a calibration that did not come to one. passed:
+    None where the run says nothing about its load: a calibration, or one that ended the search.
+    ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
+    answered. folder: below the search's.
+    """
 
     kind: str
-    load: float
+    load: float | None
     passed: bool | None
+    ended: str | None
     queries: int
     late: int | None
     latency_ns: Mapping[str, Any] | None
@@ -122,6 +129,11 @@ class Judge:
             return None
         latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
         return int((latency_ns > self._slo.bound_ns).sum())
+
+
+def answered(queries: Mapping[str, Any]) -> int:
+    """So many. queries: of result.json, empty where the run did not come to them."""
+    return int(queries.get("samples_answered", 0)) // int(queries.get("samples_per_query", 1))
 
 
 def other_reason(result: Mapping[str, Any]) -> Reason | None:

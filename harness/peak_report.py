@@ -5,17 +5,25 @@ from pathlib import Path
 from typing import Any
 
 from harness.parse import parse_slo
-from harness.peak_probe import Probe
+from harness.peak_probe import INTERRUPTED, Probe
 from harness.stages import PERCENTILES
 from harness.units import show_ns, show_rate
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
     """One line: what a run of the search found."""
-    said = {None: probe.kind, True: "passed", False: "failed"}[probe.passed]
+    said = _said(probe.passed, probe.ended) or probe.kind
     what = "full-length run" if probe.kind == "full" else "run"
+    at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
     late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
-    return f"{what} {number} at {show_rate(probe.load)} {unit}: {said}{late}, {probe.seconds:.1f} s"
+    return f"{what} {number}{at}: {said}{late}, {probe.seconds:.1f} s"
+
+
+def _said(passed: bool | None, ended: str | None) -> str:
+    """In a word; '' of a calibration that went well."""
+    if ended is not None:
+        return "stopped" if ended == INTERRUPTED else ended
+    return {None: "", True: "passed", False: "failed"}[passed]
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -51,11 +59,12 @@ def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
     )
     late = f"{probe['late']:,}" if probe["late"] is not None else "-"
     batch = f"{probe['mean_batch']:.1f}" if probe["mean_batch"] is not None else "-"
-    passed = {None: "", True: "passed", False: "failed"}[probe["passed"]]
+    said = _said(probe["passed"], probe["ended"])
+    load = "-" if probe["load"] is None else show_rate(probe["load"])
     doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
     return (
-        f"{number:>4}  {probe['kind']:<12}{show_rate(probe['load']):>14}{probe['queries']:>10,}"
-        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {passed:<6}{doubts}"
+        f"{number:>4}  {probe['kind']:<12}{load:>14}{probe['queries']:>10,}"
+        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {said:<6}{doubts}"
     )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,11 +17,13 @@ from harness.analysis.spans import LEVELS
 from harness.config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.jobs import kept
 from harness.keeping import Measure
 from harness.loading import default_dataset
 from harness.manifest import load_model
 from harness.preflight import obtain_model
 from harness.search_options import ProfileOptions
+from harness.signals import Stopped, Stopping, stoppable
 from harness.types import Reason
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
@@ -61,11 +62,14 @@ def profile(
         return _again(options, config.out, as_json=as_json)
     job = _ProfileJob(config, options, measure, quiet=quiet)
     try:
-        status = job.run()
-        folder = job.finish()
-    except OSError as e:
-        why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
-        raise RunInvalid(why) from e
+        with stoppable() as stopping, kept(lambda: job.folder, lambda: job.has_measured):
+            with stopping.allowed():
+                status = job.run(stopping)
+            folder = job.finish()
+    except Stopped as e:
+        if job.folder.exists():
+            say(f"stopped: profile --from {job.folder} shows what was measured until then")
+        return e.exit_status
     found = files.read(folder)
     _show(found, folder, options, as_json=as_json)
     if not as_json:
@@ -153,17 +157,16 @@ class _ProfileJob:
             "missing": {},
         }
 
-    def run(self) -> int:
+    @property
+    def has_measured(self) -> bool:
+        return (self.folder / files.PROFILE).exists()
+
+    def run(self, stopping: Stopping) -> int:
         """What was measured stays, whatever fails later. -> 0, or the status of the harness run."""
         load = os.getloadavg()
-        try:
-            status = self._harness_run() if self._levels & RUN_LEVELS else 0
-            if self._levels - RUN_LEVELS:
-                self._below_the_harness()
-        except ConfigError:
-            if not any(self.folder.glob("run*")):  # a user's mistake leaves nothing
-                shutil.rmtree(self.folder, ignore_errors=True)
-            raise
+        status = self._harness_run(stopping) if self._levels & RUN_LEVELS else 0
+        if self._levels - RUN_LEVELS:
+            self._below_the_harness()
         self._content["environment"] = host.fingerprint()
         self._content["load_average"] = {"before": load[0], "after": os.getloadavg()[0]}
         self._save()
@@ -185,14 +188,16 @@ class _ProfileJob:
         if not self._quiet:
             say(what)
 
-    def _harness_run(self) -> int:
+    def _harness_run(self, stopping: Stopping) -> int:
         self._say("query, batch, stage: a run of the harness")
         out = self.folder / files.RUN
-        finished = self._measure(replace(self._config, out=out, no_report=True), quiet=self._quiet)
-        for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
-            (self.folder / left).unlink(missing_ok=True)
-        self._content["run"] = files.about_run(finished.result)
-        self._save()
+        config = replace(self._config, out=out, no_report=True)
+        with stopping.allowed(False):  # the run stops itself, and is kept
+            finished = self._measure(config, quiet=self._quiet)
+            for left in ("latest", "runs.sqlite"):  # of a folder of runs, which this is not
+                (self.folder / left).unlink(missing_ok=True)
+            self._content["run"] = files.about_run(finished.result)
+            self._save()
         if finished.folder != out:
             reasons = [Reason(**reason).text for reason in finished.result["reasons"]]
             raise RunInvalid(f"{finished.folder}: the harness run did not finish: {reasons[0]}")

@@ -6,7 +6,6 @@ Everything else is the same, sample order included. Each is a result folder of i
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +15,11 @@ from harness import results
 from harness.analysis import spread
 from harness.config import MAX_SEED, SCHEMA_VERSION, RunConfig
 from harness.console import say, show
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import RunInvalid
+from harness.jobs import kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
+from harness.signals import stoppable
 from harness.sizing import seeds_of
 from harness.stages import PERCENTILES
 from harness.units import show_ns, show_rate
@@ -45,7 +46,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
     reserved = results.new_folder(config.out, *names)
     first_seed = seeds_of(config).schedule
     made: list[Finished] = []
-    try:
+    with stoppable(), kept(lambda: reserved.path, lambda: bool(made)):
         for number in range(1, repeats + 1):
             seed = (first_seed + number - 1) & MAX_SEED
             out = reserved.path / f"run-{number}"
@@ -56,13 +57,6 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
             if made[-1].status not in (0, RunInvalid.exit_status):
                 break  # it was stopped, died or hung: so would the others
             config = _sized_as(config, made[0].result)
-    except ConfigError:
-        if not made:  # a user's mistake leaves nothing
-            shutil.rmtree(reserved.path, ignore_errors=True)
-        raise
-    except OSError as e:
-        why = f"{reserved.path} cannot be written: {e.strerror}: pass --out elsewhere"
-        raise RunInvalid(why) from e
     status = max(finished.status for finished in made)
     folder = reserved.path if len(made) < repeats else reserved.finish(newest=False)
     content = results.read_json(folder / REPEATS)

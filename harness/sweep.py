@@ -6,7 +6,6 @@ sweep.html. The same command with the same --out goes on where it was stopped, o
 
 import csv
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
@@ -17,10 +16,11 @@ from harness import results, sweep_report
 from harness.config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.jobs import conclude, kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
 from harness.peak import PeakJob
-from harness.peak_probe import other_reason
+from harness.peak_probe import INTERRUPTED, other_reason
 from harness.scenario import Scenario
 from harness.search_options import PeakOptions, SweepOptions
 from harness.sizing import slo_of
@@ -58,20 +58,8 @@ def sweep(
 ) -> int:
     """Runs what is missing, prints the table (or sweep.json) and returns the exit status."""
     job = _SweepJob(config, options, measure, quiet=quiet)
-    try:
-        status = job.run()
-    except ConfigError:
-        if not any(job.folder.glob("*/*")):  # a user's mistake leaves nothing
-            shutil.rmtree(job.folder, ignore_errors=True)
-        raise
-    except OSError as e:
-        why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
-        raise RunInvalid(why) from e
-    if as_json:
-        show(json.dumps(job.content(), indent=2))
-    else:
-        show("\n".join(sweep_report.lines(job.content(), job.folder)))
-    return status
+    with kept(lambda: job.folder, lambda: any(job.folder.glob("*/*"))):
+        return conclude(job, sweep_report.lines, as_json=as_json)
 
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
@@ -149,8 +137,9 @@ class _SweepJob:
             config = replace(self._config, out=out)
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.run()
-            if status:
+            if status == RunInvalid.exit_status:
                 say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs none")
+            if status:
                 return status
             folder = job.folder
         self._peak = float(results.read_json(folder / results.PEAK)["peak"])
@@ -169,7 +158,7 @@ class _SweepJob:
         other = other_reason(finished.result)
         if other is None:
             return 0
-        if other.code != "interrupted":
+        if other.code != INTERRUPTED:
             say(f"{finished.folder}: the sweep ends here: {other.code}: {other.text}")
         return finished.status or RunInvalid.exit_status
 

@@ -55,15 +55,19 @@ def point_of(
     )
 
 
+LEAST_FOR_KNEE = 3
+
+
 def knee(points: Sequence[Point]) -> float | None:
     """The offered rate beyond which latency grows faster than throughput: where completed queries/s
-    divided by mean latency is largest.
+    divided by mean latency is largest. Of VALID points only, for what another one says of its rate
+    must not be quoted; None with fewer than LEAST_FOR_KNEE of them.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
     largest where a line from the origin touches the curve of latency over throughput.
     """
-    known = [p for p in points if p.completed_per_s and p.mean_ns]
-    if len(known) < 3:
+    known = [p for p in points if p.verdict == "VALID" and p.completed_per_s and p.mean_ns]
+    if len(known) < LEAST_FOR_KNEE:
         return None
     best = max(known, key=lambda p: (p.completed_per_s or 0.0) / (p.mean_ns or 1.0))
     return best.rate_per_s

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.sweep_points import LEAST_FOR_KNEE
 from harness.units import show_ns, show_rate
 
 
@@ -45,6 +46,9 @@ def _marks(content: Mapping[str, Any]) -> Iterator[str]:
     peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
     if knee is not None:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
+    elif content["points"]:
+        valid = sum(point["verdict"] == "VALID" for point in content["points"])
+        yield f"{'knee':<12}none: it takes {LEAST_FOR_KNEE} VALID points, there are {valid}"
     if peak is not None:
         yield f"{'peak':<12}{show_rate(peak)} queries/s: what 100 % is"
     if highest is not None:

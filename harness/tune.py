@@ -6,8 +6,6 @@ dispatcher that costs nothing (harness/tune_grid.py); LoadGen judges the few tha
 measured in tune.json, and a page.
 """
 
-import json
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +16,9 @@ from typing import Any
 from harness import cores, layout, preflight, registry, resolve, results, tune_report
 from harness.bare_loops import Bare, time_layout
 from harness.config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.console import say, show
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
+from harness.console import say
+from harness.errors import HarnessError, PluginUnavailable, RunInvalid
+from harness.jobs import conclude, kept
 from harness.keeping import Measure
 from harness.loading import default_dataset
 from harness.manifest import load_model
@@ -34,7 +33,6 @@ from harness.tune_rounds import Ended, Rounds
 
 TUNE = "tune.json"
 TUNED = "tuned.yaml"
-INTERRUPT_EXIT = 128
 _OF_ONE_RUN = ("mode", "duration", "queries")
 
 
@@ -62,11 +60,7 @@ def tune(
 ) -> int:
     """Tunes, prints the table (or tune.json) and returns the exit status."""
     job = TuneJob(config, options, measure, quiet=quiet)
-    status = job.run()
-    content = job.content()
-    table = "\n".join(tune_report.lines(content, job.folder))
-    show(json.dumps(content, indent=2) if as_json else table)
-    return status
+    return conclude(job, tune_report.lines, as_json=as_json)
 
 
 class TuneJob:
@@ -101,28 +95,23 @@ class TuneJob:
 
     def run(self) -> int:
         """Returns the exit status: 4 where no plan could be judged, 128 + signal where it was stopped."""
-        try:
-            with stoppable() as stopping, stopping.allowed():
-                preflight.obtain_model(self._config, self._model)
-                self._cut_down()
-                self._rounds.judge(self._finalists, self._options.rounds)
-                with stopping.allowed(False):
-                    return self._publish()
-        except Stopped as e:
-            self._save()
-            return INTERRUPT_EXIT + e.signum
-        except Ended as e:
-            self._save()
-            return e.status
-        except ConfigError:  # no layout could be measured: a user's mistake leaves nothing
-            shutil.rmtree(self._results.path, ignore_errors=True)
-            raise
-        except HarnessError:  # a plug-in's leaves its traceback
-            self._save()
-            raise
-        except OSError as e:
-            why = f"{self.folder} cannot be written: {e.strerror}: pass --out elsewhere"
-            raise RunInvalid(why) from e
+        with kept(lambda: self.folder, lambda: self._cut.has_measured):
+            try:
+                with stoppable() as stopping, stopping.allowed():
+                    preflight.obtain_model(self._config, self._model)
+                    self._cut_down()
+                    self._rounds.judge(self._finalists, self._options.rounds)
+                    with stopping.allowed(False):
+                        return self._publish()
+            except Stopped as e:
+                self._save()
+                return e.exit_status
+            except Ended as e:
+                self._save()
+                return e.status
+            except HarnessError:
+                self._save()
+                raise
 
     def _tell(self, text: str) -> None:
         if not self._quiet:

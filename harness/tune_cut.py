@@ -79,6 +79,10 @@ class Cut:
         self._tunable: Mapping[str, Sequence[str]] = {}
         self._errors: list[HarnessError] = []
 
+    @property
+    def has_measured(self) -> bool:
+        return any(one.parts for one in self.measured.values())
+
     def run(
         self, layouts: Sequence[Layout], sizes: Sequence[int], configured: Mapping[str, str]
     ) -> None:

@@ -10,7 +10,7 @@ from harness.config import MAX_SEED, RunConfig
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.keeping import Measure
 from harness.parse import Slo
-from harness.peak_probe import other_reason
+from harness.peak_probe import INTERRUPTED, other_reason
 from harness.peak_report import reported_percentile
 from harness.scenario import Scenario
 from harness.sizing import seeds_of
@@ -141,7 +141,7 @@ class Rounds:
         )
         if other is None:
             return result
-        if other.code == "interrupted":
+        if other.code == INTERRUPTED:
             raise Ended(finished.status or RunInvalid.exit_status)
         one.failed = f"{other.code}: {other.text}"
         return None

@@ -14,7 +14,7 @@ CAPACITY = 4000.0
 
 
 def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str, Any]:
-    """As result.json, in what a search reads of it."""
+    """As result.json, in what a search reads of it; 7 queries were answered, however many planned."""
     rate = config.target_qps or CAPACITY / 4
     latency = dict.fromkeys(("mean", "p50", "p90", "p95", "p97", "p99", "p99.9"), int(1e9 / rate))
     return {
@@ -29,7 +29,7 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
         "mode": config.mode,
         "latency_ns": latency,
         "throughput_per_s": {
-            "asked": rate if config.scenario == "server" else None,
+            "asked": rate if config.scenario == "server" and reasons != ["interrupted"] else None,
             "scheduled": rate,
             "completed": rate,
         },
@@ -38,6 +38,7 @@ def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str,
             "late": late,
             "mean_batch": 1.0,
             "samples_per_query": config.samples_per_query or 8,
+            "samples_answered": 7 * (config.samples_per_query or 8),
         },
         "calibration": {"rate_per_s": CAPACITY},
         "environment": {},

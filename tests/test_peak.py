@@ -3,6 +3,7 @@
 import heapq
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from benchmarks.peak import is_valid, latency_ns, true_peak
 from harness import registry
 from harness.cli import main
 from harness.config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
+from harness.keeping import Finished
 from harness.parse import parse_slo
 from harness.peak import RUNS
 from harness.peak_probe import Judge
 from harness.peak_search import Limits, search
 from harness.recheck import check
 from harness.schedule import server_schedule_ns
+from harness.signals import Stopped, stoppable
 from harness.units import NS_PER_S
 from harness.userconf import lint
 from tests.searching import CAPACITY, System, names
@@ -170,9 +173,13 @@ def test_a_run_that_fails_for_another_reason_ends_the_search(
     assert found == status
     assert len(system.configs) == 4
     assert not peak_json("found.partial")["finished"]
+    assert [(p["passed"], p["ended"]) for p in peak_json("found.partial")["probes"][-1:]] == [
+        (None, code)
+    ]
     told = capsys.readouterr()
     assert f"says nothing about its load, so the search ends: {code}: {code} it is" in told.err
     assert told.out.startswith("STOPPED")
+    assert re.search(rf"^ +4  .* s  {code}$", told.out, re.MULTILINE)
 
 
 def test_a_stopped_search_keeps_what_it_has(
@@ -180,14 +187,66 @@ def test_a_stopped_search_keeps_what_it_has(
 ) -> None:
     status, _ = searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)
     assert status == 130
-    assert len(peak_json("found.partial")["probes"]) == 3
-    assert capsys.readouterr().err == ""
+    last = peak_json("found.partial")["probes"][2]
+    assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert re.search(r"^ +3  probe +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+
+
+def test_a_calibration_that_is_stopped_came_to_no_rate(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0, {1: ("interrupted", 130)})
+    status, _ = searched(system, *(word for word in SERVER if word != "--quiet"))
+    assert status == 130
+    (only,) = peak_json("found.partial")["probes"]
+    assert (only["load"], only["passed"], only["ended"]) == (None, None, "interrupted")
+    told = capsys.readouterr()
+    assert re.search(r"^harness: run 1: stopped, 0 of 7 queries late, \d", told.err, re.MULTILINE)
+    assert re.search(r"^ +1  calibration +- +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+
+
+def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        with stoppable() as stopping:
+            try:
+                with stopping.allowed():
+                    pass
+            except Stopped as e:
+                return System(0, {1: ("interrupted", 128 + e.signum)})(config, **how)
+            if len(system.configs) == 2:  # saved by now, and nothing left to be stopped
+                signal.raise_signal(signal.SIGINT)
+            return system(config, **how)
+
+    status, _ = searched(measure, *SERVER)
+    assert status == 130
+    probes = peak_json("found.partial")["probes"]
+    assert [p["ended"] for p in probes] == [None, None, None, "interrupted"]
+    assert probes[2]["passed"] is not None
+    assert capsys.readouterr().out.startswith("STOPPED")
 
 
 def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
     status, _ = searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)
     assert status == 2
     assert names(Path()) == []
+
+
+def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
+    status, _ = searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)
+    assert status == 3
+    assert names(Path()) == []
+
+
+def test_a_plugin_that_raises_leaves_its_traceback(searched: Searched) -> None:
+    faulty = Path(__file__).parent / "faults/faulty.py"
+    assert main([*SERVER, "--backend", f"{faulty}:RaisesInLoad", "--out", "found"]) == 3
+    assert Path("found.partial/probes/01-calibration.partial/result.json").is_file()
 
 
 def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None:

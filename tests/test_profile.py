@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import signal
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from itertools import pairwise
@@ -22,8 +23,13 @@ from harness.analysis.profile_layer_tables import layer_tables
 from harness.analysis.spans import Span, chrome_trace, joined, lanes, with_parents
 from harness.analysis.tables import Column, Table
 from harness.cli import main
+from harness.config import RunConfig
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.keeping import Finished
+from harness.signals import stoppable
 from tests import otlp_collector
 from tests.chromium import needs_chromium, shown
+from tests.searching import System, names
 
 
 def span(number: int, level: str, start_ns: int, end_ns: int, **more: Any) -> Span:
@@ -340,6 +346,33 @@ def test_a_runs_folder_alone_gives_its_levels(
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["levels", "stages", "phases", "batches"]
     assert found["stages"] == stored(profiled)["stages"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ConfigError("too large"), 2), (PluginUnavailable("no module"), 3)]
+)
+def test_a_start_that_fails_leaves_nothing(
+    error: HarnessError, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.search_verbs.measure", System(1.0, {1: error}))
+    assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == status
+    assert names(tmp_path) == []
+
+
+def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(config: RunConfig, **_: object) -> Finished:
+        with stoppable():  # not where it may be stopped: it is over when the signal comes
+            signal.raise_signal(signal.SIGTERM)
+            return System(1.0)(config)
+
+    monkeypatch.setattr("harness.search_verbs.measure", stopped)
+    assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == 128 + signal.SIGTERM
+    assert names(tmp_path / "p.partial") == ["profile.json", "run"]
+    told = capsys.readouterr()
+    assert f"profile --from {tmp_path}/p.partial shows what was measured" in told.err
+    assert told.out == ""
 
 
 def test_mistakes_are_one_line_each(

@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis import spread
 from harness.cli import main
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import PINNED_VERSION, ROUNDS
 from tests.searching import System, names
 
@@ -93,6 +93,12 @@ def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
 def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(100.0, {1: ConfigError("no")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
+    assert names(Path()) == []
+
+
+def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(100.0, {1: PluginUnavailable("no module")})
+    assert repeated(monkeypatch, system, "--repeats", "3")[0] == 3
     assert names(Path()) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.sweep_page import figures
 from harness.cli import main
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.recheck import check
 from harness.search_options import Rates, parse_rates
 from harness.sweep_points import Point, knee
@@ -88,6 +88,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
     assert re.search(r"^ +300 +- +300 .* INVALID", out, re.MULTILINE)
+    assert "\nknee        none: it takes 3 VALID points, there are 2\n" in out
 
 
 def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
@@ -181,6 +182,13 @@ def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
     assert knee(points[:2]) is None
 
 
+def test_the_knee_is_of_valid_points_only() -> None:
+    points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
+    missed = [p._replace(verdict="INVALID") if p.rate_per_s >= 400 else p for p in points]
+    assert knee(missed) == 300
+    assert knee(missed[1:]) is None
+
+
 def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
@@ -191,8 +199,32 @@ def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
+    assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
     json.dumps([latency, achieved], allow_nan=False)
     assert list(figures({**content, "points": []})) == []
+
+
+def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
+    valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
+    points = [p._asdict() for p in (valid, missed)]
+    content = {"points": points, "slo": None, "peak": None, "highest_valid": 100, "knee": None}
+    for figure in figures(content):
+        drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
+        assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
+        assert (figure.data[-1]["name"], figure.data[-1]["marker"]["symbol"]) == (
+            *("INVALID", "circle-x-open"),
+        )
+        assert figure.about.endswith("Crossed: INVALID, left out of the knee.")
+
+
+def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept: Swept) -> None:
+    missing = System(900.0, {1: PluginUnavailable("no module")})
+    assert swept(missing, *SERVER, "--rate", "100,200")[0] == 3
+    assert names(Path()) == []
+    swept(System(900.0), *SERVER, "--rate", "100,200")
+    missing = System(900.0, {1: PluginUnavailable("no module")})
+    assert swept(missing, *SERVER, "--rate", "100,200,300")[0] == 3
+    assert names(Path("swept/points")) == ["100", "200"]
 
 
 def test_a_page_is_made_where_plotly_is_there(

@@ -215,6 +215,17 @@ def test_where_nothing_can_be_loaded_the_reason_is_said_and_nothing_left(tuned: 
     assert names(Path()) == []
 
 
+def test_a_plugin_that_raises_leaves_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    faulty = Path(__file__).parent / "faults/faulty.py"
+    fixed = ("--instances", "1", "--threads", "1", "--out", "t")
+    assert main([*OFFLINE[:3], "--backend", f"{faulty}:RaisesInLoad", "--quiet", *fixed]) == 3
+    (log,) = Path("t.partial/bare").iterdir()
+    assert "Traceback" in log.read_text()
+
+
 def test_a_plan_that_fails_under_loadgen_is_out(tuned: Tuned) -> None:
     status, content = tuned(Machine(by_batch, broken={1: ("batch-failed", 4)}), *OFFLINE)
     assert status == 0

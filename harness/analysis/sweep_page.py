@@ -1,6 +1,6 @@
 """sweep.html: a sweep as plots, for a person."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ PAGE = "sweep.html"
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37"}
 """name in sweep.json -> colour of its line."""
 
+_CROSSED = "circle-x-open"
+
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
     """The page's path. content: of sweep.json. A PluginUnavailable names the extra that is missing."""
@@ -29,20 +31,23 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     if not points:
         return
     offered = [point["rate_per_s"] for point in points]
+    valid = [point["verdict"] == "VALID" for point in points]
     shapes, notes = _marks(content)
     bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
     yield Figure(
         "Latency against offered load",
-        "Percentiles of each run; dashed: the SLO's bound.",
+        f"Percentiles of each run; dashed: the SLO's bound.{_told(valid)}",
         [
             {
                 "x": offered,
                 "y": [_ms(point[f"{name}_ns"]) for point in points],
                 "name": name,
                 "mode": "lines+markers",
+                "marker": _markers(valid),
             }
             for name in ("p50", "p90", "p99")
-        ],
+        ]
+        + _key(valid),
         {
             "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
             "yaxis": {"title": "latency, ms", "type": "log"},
@@ -53,7 +58,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     ends = [0, max(offered)]
     yield Figure(
         "Achieved rate and batch size",
-        "Dotted: as much achieved as offered.",
+        f"Dotted: as much achieved as offered.{_told(valid)}",
         [
             {"x": ends, "y": ends, "name": "offered", "mode": "lines", "line": {"dash": "dot"}},
             {
@@ -61,6 +66,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
                 "y": [point["completed_per_s"] for point in points],
                 "name": "achieved",
                 "mode": "lines+markers",
+                "marker": _markers(valid),
             },
             {
                 "x": offered,
@@ -68,7 +74,9 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
                 "name": "batch",
                 "yaxis": "y2",
                 "mode": "lines+markers",
+                "marker": _markers(valid),
             },
+            *_key(valid),
         ],
         {
             "xaxis": {"title": "offered, queries/s", "rangemode": "tozero", "anchor": "y2"},
@@ -78,6 +86,25 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
             "annotations": notes,
         },
     )
+
+
+def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
+    """What is INVALID looks so: hollow and crossed."""
+    return {
+        "symbol": ["circle" if one else _CROSSED for one in valid],
+        "size": [6 if one else 10 for one in valid],
+    }
+
+
+def _key(valid: Sequence[bool]) -> list[Mapping[str, Any]]:
+    """A name for the crossed ones in the legend, where there are any."""
+    marker = {"symbol": _CROSSED, "size": 10, "color": "#57606a"}
+    one = {"x": [None], "y": [None], "name": "INVALID", "mode": "markers", "marker": marker}
+    return [] if all(valid) else [one]
+
+
+def _told(valid: Sequence[bool]) -> str:
+    return "" if all(valid) else " Crossed: INVALID, left out of the knee."
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -106,7 +133,7 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     for name, about in (
         ("peak", "what 100 % is"),
         ("highest_valid", "the highest offered rate that was VALID"),
-        ("knee", "the knee: most throughput for its mean latency"),
+        ("knee", "the knee: most throughput for its mean latency, of the VALID ones"),
     ):
         if content[name] is not None:
             yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"
