@@ -21,7 +21,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from harness.datasets.cache import RowCache, Stamps
-from harness.datasets.sources import unreadable
+from harness.datasets.listing import twice
+from harness.datasets.sources import refuse, unreadable
 from harness.errors import ConfigError
 from harness.types import Array
 
@@ -59,7 +60,10 @@ def read_headers(path: Path) -> dict[str, Header]:
     """Array name -> its header, without reading the arrays."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [n for n in archive.namelist() if n.endswith(".npy")]
+            every = archive.namelist()
+            # numpy takes `x` for `x.npy`, where both are there
+            refuse(twice(f"{path} has an array", (n.removesuffix(".npy") for n in every)))
+            names = [n for n in every if n.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive, name) for name in names}
     except _BROKEN as e:
         raise unreadable(path, e) from e

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.datasets.decode import check_file
 from harness.datasets.images import frame
-from harness.datasets.listing import Sample, twice
+from harness.datasets.listing import Sample, plain, twice
 from harness.datasets.parallel import BadSample
 from harness.datasets.preprocessed import ImageDataset
 from harness.datasets.sources import given_folder, refuse
@@ -159,7 +159,8 @@ def _joined(path: Path, inside: str, content: Mapping[str, Any]) -> list[Sample]
 def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> Iterator[str]:
     for kind in ("images", "annotations", "categories"):
         yield from twice(f"{path}: {kind} has id", (one["id"] for one in content[kind]))
-    yield from twice(f"{path}: images has file", (one["file_name"] for one in content["images"]))
+    files = (plain(one["file_name"]) for one in content["images"])
+    yield from twice(f"{path}: images has file", files)
     images = {image["id"] for image in content["images"]}
     for one in content["annotations"]:
         named = f"{path}: annotation {one['id']}"

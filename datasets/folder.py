@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.datasets.listing import Sample, twice
+from harness.datasets.listing import Sample, plain, twice
 from harness.datasets.preprocessed import ImageDataset
 from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
@@ -89,7 +89,7 @@ def _from_csv(folder: Path, path: Path) -> list[Sample]:
         for i, row in enumerate(rows, 1)
         if not _is_count(row["label"])
     ]
-    files = [row["file"] or "" for row in rows]
+    files = [plain(row["file"] or "") for row in rows]
     problems += twice(f"{path} names", files)
     unnamed = sorted(set(_images(folder, folder.rglob("*"))) - set(files))
     problems += [

@@ -6,7 +6,7 @@ vision/classification_and_detection/python/imagenet.py (commit 270360d).
 
 from pathlib import Path
 
-from harness.datasets.listing import Sample, twice
+from harness.datasets.listing import Sample, plain, twice
 from harness.datasets.preprocessed import ImageDataset
 from harness.datasets.sources import given_folder, refuse
 from harness.errors import ConfigError
@@ -42,7 +42,7 @@ def _samples(folder: Path) -> list[Sample]:
             if len(words) != 2 or not (words[1].isascii() and words[1].isdigit())
         ]
     )
-    names = [name for _, (name, _) in rows]
+    names = [plain(name) for _, (name, _) in rows]
     inside = (
         "val/" if names and not (folder / names[0]).exists() and (folder / "val").is_dir() else ""
     )
@@ -51,7 +51,8 @@ def _samples(folder: Path) -> list[Sample]:
     unnamed = sorted(name for name in _jpegs(folder, inside) if name not in listed)
     problems += [f"{folder / name} is not in {LABELS}: add it, or move it away" for name in unnamed]
     refuse(problems)
-    return [Sample(f"{inside}{name}", int(label)) for _, (name, label) in rows]
+    labels = [int(label) for _, (_, label) in rows]
+    return [Sample(f"{inside}{name}", label) for name, label in zip(names, labels, strict=True)]
 
 
 def _jpegs(folder: Path, inside: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import stat
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,11 @@ class Sample(NamedTuple):
 
     file: str
     label: object
+
+
+def plain(name: str) -> str:
+    """A file's name as a listing has it, without ./ and //, so that one file has one name."""
+    return PurePosixPath(name).as_posix() if name else name
 
 
 def twice(what: str, values: Iterable[object]) -> list[str]:

@@ -5,7 +5,6 @@ and config.yaml, so that a number edited by hand is found. What only the moment 
 other processes, why a run was stopped) is taken from findings.json as it stands.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import records, registry, resolve, results, score
-from harness.config import RunConfig, from_plain
+from harness.config import RunConfig, from_plain, to_plain
 from harness.errors import ConfigError
 from harness.layout import Instances
 from harness.loading import default_metric
 from harness.logs import SUMMARY
 from harness.manifest import load_model, load_yaml
-from harness.options import option_key
 from harness.outcome import Findings, result
 from harness.parse import Slo
 from harness.schedule import SCHEDULE, read_stored
@@ -40,7 +38,7 @@ def check(folder: Path) -> list[str]:
         found = findings(folder, config)
         derived = json.loads(json.dumps(result(found), default=str))
         run = found.performance or found.accuracy
-        changed = list(_config_differences(config, found, run)) if run else []
+        changed = list(_config_differences(folder, config, found, run)) if run else []
         changed += _file_differences(folder, found, said)
     except (
         ArithmeticError,
@@ -100,15 +98,28 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
     )
 
 
-def _config_differences(config: RunConfig, found: Findings, run: Evidence) -> Iterator[str]:
-    """config.yaml holds every value as it was resolved, so resolving it again changes nothing."""
+def _config_differences(
+    folder: Path, config: RunConfig, found: Findings, run: Evidence
+) -> Iterator[str]:
+    """config.yaml is what was asked for with every value resolved, which is done here again."""
     assert found.loaded is not None
-    spec = Instances(config.instances or 0, config.threads or 0, config.max_batch or 0)
-    again = resolve.config(config, run.plan, found.loaded, spec, found.dataset)
-    for f in dataclasses.fields(config):
-        ours, theirs = getattr(config, f.name), getattr(again, f.name)
-        if ours != theirs and f.name != "loadgen_version":
-            yield f"config.yaml: {option_key(f)} is {ours}, the run was made with {theirs}"
+    path = folder / records.FINDINGS
+    asked = results.read_json(path).get("asked")
+    made = config if asked is None else from_plain(asked, str(path))  # None: of an older harness
+    spec = found.spec or Instances(
+        config.instances or 0, config.threads or 0, config.max_batch or 0
+    )
+    again = resolve.config(made, run.plan, found.loaded, spec, found.dataset)
+    said, done = to_plain(config), to_plain(again)
+    for key in dict.fromkeys([*done, *said]):
+        if said.get(key) != done.get(key) and key != "loadgen_version":
+            ours, theirs = (_shown(plain.get(key)) for plain in (said, done))
+            yield f"config.yaml: {key} is {ours}, the run was made with {theirs}"
+
+
+def _shown(value: object) -> str:
+    """As the command line takes it."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 
 def _differences(said: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
@@ -144,11 +155,30 @@ def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) ->
             yield f"{path} does not say {found.scoring.score.line!r}"
     if found.performance is not None and found.performance.plan.harness_scheduled:
         yield from _schedule_differences(folder / "performance" / "run_1", found.performance)
-    elif found.performance is not None and found.performance.logged:
-        path = folder / "performance" / "run_1" / SUMMARY
-        wanted = f"Result is : {found.performance.log.get('result_validity')}"
-        if not path.is_file() or wanted not in path.read_text(errors="replace").splitlines():
-            yield f"{path} does not say {wanted!r}, which LoadGen's detail log says"
+    else:
+        yield from _summary_differences(folder / "performance" / "run_1", found.performance)
+    yield from _summary_differences(folder / "accuracy", found.accuracy)
+
+
+def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
+    """LoadGen's summary says what its detail log says: the verdict, how many warnings and errors."""
+    if run is None or not run.logged:
+        return
+    wanted = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
+    if not run.plan.accuracy:
+        wanted.append(f"Result is : {run.log.get('result_validity')}")
+    path = folder / SUMMARY
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    for line in wanted:
+        if line not in lines:
+            yield f"{path} does not say {line!r}, which LoadGen's detail log says"
+
+
+def _counted(what: str, count: int) -> str:
+    """A summary's last lines. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
+    if not count:
+        return f"No {what.lower()}s encountered during test."
+    return f"{count} {what}{'' if count == 1 else 'S' if what.isupper() else 's'} encountered. See detailed log."
 
 
 def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,7 @@ completions.npz   one row a sample
 
 And what the whole job leaves:
 
-findings.json     what only the moment could tell: noise, calibration, why it was stopped
+findings.json     what was asked for, what only the moment could tell: noise, why it was stopped
 power.csv         what the meters read, if any were asked for
 host.csv          the machine once a second in the performance run
 """
@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from harness import resolve
 from harness.clock import ClockWatch
+from harness.config import to_plain
 from harness.derived import detail_log
 from harness.errors import ConfigError
 from harness.hostlog import HOST_CSV, HostLog
@@ -118,6 +120,7 @@ def write_findings(folder: Path, found: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
+            "asked": to_plain(resolve.from_anywhere(found.config)),
             "started": found.started,
             "dataset": found.dataset,
             "spec": found.spec._asdict() if found.spec else None,

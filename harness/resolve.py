@@ -42,6 +42,11 @@ def config(
     return dataclasses.replace(asked, **values)
 
 
+def from_anywhere(asked: RunConfig) -> RunConfig:
+    """The same with absolute paths."""
+    return dataclasses.replace(asked, **absolute(asked))
+
+
 def absolute(asked: RunConfig) -> dict[str, Any]:
     """Every path in it, so that a configuration runs from any folder."""
     return {

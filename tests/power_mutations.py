@@ -18,7 +18,7 @@ from tests.submission_power import (
     said,
     text,
 )
-from tests.submission_trees import Mutation, write
+from tests.submission_trees import CLOSED, Mutation, write
 
 SPL = f"{PLACE}/run_1/spl.txt"
 RANGING_SPL = f"{PLACE}/ranging/spl.txt"
@@ -28,6 +28,14 @@ POWER: dict[str, tuple[str, Mutation]] = {
     "power: ptd_out beside": (
         "stray-file",
         powered(lambda r: write(r / PLACE / "run_1/ptd_out.txt", "x")),
+    ),
+    "power: no analyser table": (
+        "power-files",
+        powered(lambda r: (r / CLOSED / "Server/analyzer_table.md").unlink()),
+    ),
+    "power: empty settings": (
+        "empty-file",
+        powered(lambda r: write(r / CLOSED / "Server/power_settings.md", "")),
     ),
     "power: no field": ("power-session", powered(said(CLIENT_JSON, drop_key("modules")))),
     "power: no phases": ("power-session", powered(both(drop_key("phases")))),

@@ -22,7 +22,12 @@ NOTHING_LOADED = json.dumps(
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("check") / "run"
     arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
-    arguments += ["--slo", "p99=5s"]  # a verdict that no busy machine changes
+    arguments += [
+        "--meter",
+        "estimate=4",
+        "--slo",
+        "p99=5s",
+    ]  # a verdict that no busy machine changes
     assert main([*arguments, "--out", str(out), "--quiet"]) == 0
     return out
 
@@ -66,14 +71,40 @@ def test_a_number_edited_by_hand_is_found(
     assert capsys.readouterr().out.startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("queries: 2010", "queries: 5000", "queries is 5000, the run was made with 2010"),
+        ("device: cpu", "device: cuda", "device is cuda, the run was made with cpu"),
+        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, the run was made with 0s"),
+        ("- estimate=4", "- rapl", "meter is rapl, the run was made with estimate=4"),
+        ("meter:\n- estimate=4", "", "meter is None, the run was made with estimate=4"),
+        ("estimate=4", "estimate=9", "meter is estimate=9, the run was made with estimate=4"),
+    ],
+)
 def test_a_configuration_edited_by_hand_is_found(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run / "config.yaml"
-    path.write_text(path.read_text().replace("queries: 2010", "queries: 5000"))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
     assert main(["check", str(run)]) == 4
-    line = "config.yaml: queries is 5000, the run was made with 2010"
-    assert line in capsys.readouterr().out.splitlines()
+    assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_folder_of_before_the_request_was_kept_is_checked(run: Path) -> None:
+    edit(run / "findings.json", lambda said: said.pop("asked"))
+    assert main(["check", str(run)]) == 0
+
+
+@pytest.mark.parametrize("asked", [3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}])
+def test_a_request_that_was_not_kept_by_a_run_is_one_line(
+    asked: object, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(run / "findings.json", lambda said: said.update(asked=asked))
+    assert main(["check", str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {run}")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +118,14 @@ def test_a_configuration_edited_by_hand_is_found(
         ),
         ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt does not say 'accuracy"),
         ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "does not say 'Result is"),
+        (
+            "performance/run_1/mlperf_log_summary.txt",
+            "No errors",
+            "1 ERROR",
+            "does not say 'No err",
+        ),
+        ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "does not say 'No errors enc"),
+        ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "does not say 'No warn"),
         ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
         ("result.json", "not under the official rules", "official", "not_for_submission: result"),
     ],
@@ -102,7 +141,9 @@ def test_an_edit_in_any_file_is_found(
     assert line in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["environment.json", "accuracy/accuracy.txt"])
+@pytest.mark.parametrize(
+    "name", ["environment.json", "accuracy/accuracy.txt", "accuracy/mlperf_log_summary.txt"]
+)
 def test_a_file_that_is_gone_is_found(run: Path, name: str) -> None:
     (run / name).unlink()
     assert main(["check", str(run)]) != 0
@@ -188,7 +229,7 @@ def test_a_broken_table_of_samples_is_named(
     """It was findings.json that was named."""
     power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
     edit(run / "findings.json", lambda said: said.update(power=power))
-    (run / "power.csv").touch()
+    (run / "power.csv").write_text("")
     (run / name).write_bytes(content.encode("latin-1"))
     assert main(["check", str(run)]) == 2
     assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not what a run writes: ")

@@ -103,6 +103,7 @@ def made_again(folder: Path) -> FolderDataset:
         ("file,label\n0.png,1\n", ["{f}/1.png is not in labels.csv: add it, or move it away"]),
         ("file,label\n0.png,1\n1.png,1\n2.png,1\n", ["{f}/2.png cannot be read: No such file or directory"]),
         ("file,label\n0.png,1\n1.png,1\n0.png,2\n", ["{f}/labels.csv names 0.png twice: keep one"]),
+        ("file,label\n0.png,1\n1.png,1\n./0.png,2\n.//1.png,1\n", ["{f}/labels.csv names 0.png twice: keep one", "{f}/labels.csv names 1.png twice: keep one"]),
         ("file,label\n0.png,cat\n1.png,-1\n", ["{f}/labels.csv, row 1: label 'cat' is not a whole number: number the classes 0, 1, ...", "{f}/labels.csv, row 2: label '-1' is not a whole number: number the classes 0, 1, ..."]),
         ("file,label\n0.png,1\n1.png\n", ["{f}/labels.csv, row 2: label None is not a whole number: number the classes 0, 1, ..."]),
         ("file,label\n0.png,1\n1.png,1\n../x.png,1\n", ["../x.png leaves {f}: files must lie in it"]),
@@ -169,6 +170,8 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     path.write_text(whole + whole.splitlines()[0])
     (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
     assert line == f"{path} names ILSVRC2012_val_00000003.JPEG twice: keep one"
+    path.write_text(whole + "./" + whole.splitlines()[0])
+    assert refusal(lambda: ImagenetDataset(setup(tmp_path))) == [line]
     path.write_text(whole + "a.JPEG\nb.JPEG cat\n")
     lines = refusal(lambda: ImagenetDataset(setup(tmp_path)))
     assert lines == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
@@ -272,6 +275,8 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
         ({"annotations": [{**ONE, "bbox": [1, 2, -3, 4]}]}, r"annotation 1 has a negative size: bbox \[1, 2, -3, 4\], area 8$"),
         ({"images": [{"id": 139, "file_name": "x.jpg", "height": 0, "width": math.nan}], "annotations": []}, "image 139 is nan x 0 pixels"),
         ({"annotations": [ONE, ONE]}, "annotations has id 1 twice: keep one"),
+        ({"images": [{"id": i, "file_name": name, "height": 1, "width": 1} for i, name in enumerate(("x.jpg", "./x.jpg"))], "annotations": []}, "images has file x.jpg twice: keep one"),
+        ({"images": [{"id": 1, "file_name": 5}]}, "is not COCO's annotations "),
         ({"annotations": [{"id": 1}]}, "is not COCO's annotations .*: no 'image_id'"),
         ({"images": 3}, "is not COCO's annotations .*'int' object is not iterable"),
         ({"images": [{"id": 139, "file_name": "x.jpg"}]}, "is not COCO's annotations .*: no 'width'"),

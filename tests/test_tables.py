@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -319,6 +320,18 @@ def test_a_pickle_inside_an_npz_is_not_run(tmp_path: Path) -> None:
     path = npz(tmp_path, x=np.array([[print, print]], object))
     (line,) = refusal(NpzDataset, setup(path))
     assert line == f"{path}: array 'x' is object: only numbers can be an input"
+
+
+@pytest.mark.parametrize("again", ["x.npy", "x", "labels.npy"])
+def test_an_npz_with_two_members_of_one_name_is_refused(again: str, tmp_path: Path) -> None:
+    """Which of them is meant, numpy and zipfile do not agree on."""
+    path = npz(tmp_path, x=np.zeros((3, 2)), labels=np.arange(3))
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile's own, of the name
+        archive.writestr(again, b"")
+    name = again.removesuffix(".npy")
+    told = [f"{path} has an array {name} twice: keep one"]
+    assert refusal(NpzDataset, setup(path)) == told
 
 
 @pytest.mark.parametrize("keep", [0, 20, 400])

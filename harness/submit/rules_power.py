@@ -6,7 +6,7 @@ from harness.errors import one_line
 from harness.submit import power_session
 from harness.submit.findings import Finding
 from harness.submit.power_session import Fault, Session
-from harness.submit.rules_tree import exactly
+from harness.submit.rules_tree import exactly, must_have
 from harness.submit.submission import Result
 from harness.submit.tree import LOG_LIMIT_BYTES, join, shown
 
@@ -42,7 +42,10 @@ def power(result: Result) -> Iterator[Finding]:
     )
     places = [result.path.rsplit("/", level)[0] for level in range(1, 4)]
     for name in _DESCRIPTIONS:
-        files = [f for p in (result.path, *places) for f in tree.files(p) if f.startswith(name)]
+        there = [(p, f) for p in (result.path, *places) for f in tree.files(p)]
+        files = [join(place, file) for place, file in there if file.startswith(name)]
+        for file in files:
+            yield from must_have(tree, file)
         if not files:
             path = shown(join(result.path, f"{name}.*"))
             yield Finding(
