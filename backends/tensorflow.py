@@ -18,6 +18,9 @@ from harness.types import Array, Backend, Outputs, TensorSpec
 
 _SIGNATURE = "serving_default"
 
+_MIXED = "auto_mixed_precision_onednn_bfloat16"
+"""The rewriter's option; CPUs on which oneDNN has no bfloat16 ignore it in silence."""
+
 
 class TensorFlowBackend(FrameworkBackend):
     """A SavedModel's signature `serving_default`, or a Keras model.
@@ -25,24 +28,39 @@ class TensorFlowBackend(FrameworkBackend):
     compile: on traces a Keras model into a tf.function, off runs it op by op (eagerly); they are
     different configurations. A SavedModel holds traced functions only. Threads belong to the
     process and are frozen at its first op: `threads` within an op, `instances` ops at a time.
+    precision: bf16 lets TensorFlow's graph rewriter narrow what is worth it (mixed precision), refused
+    where the CPU makes nothing of that; inputs and outputs stay as they are.
     """
 
     name = "tensorflow"
     title = "TensorFlow"
     formats = ("savedmodel", "keras")
-    options: ClassVar[Choices] = {"compile": ("on", "off")}
+    options: ClassVar[Choices] = {"compile": ("on", "off"), "precision": ("f32", "bf16")}
     devices = ("cpu", "cuda")
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         _choose_device(self._setup.device)
         _set_threads(self._setup.threads, self._setup.instances)
         self._compiled = self._option["compile"] == "on"
+        if self._option["precision"] == "bf16":
+            self._narrow()
         if self._path.suffix == ".keras":
             inputs, outputs = self._load_keras(self._path)
         else:
             inputs, outputs = self._load_saved_model(self._path)
         self._feeds = [spec.name for spec in inputs]
         return inputs, outputs
+
+    def _narrow(self) -> None:
+        """Of the process: graphs that are traced or loaded from now on."""
+        asked = "--backend-option precision=bf16"
+        if not self._compiled or self._setup.device != "cpu":
+            raise ConfigError(
+                f"{asked}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
+            )
+        tf.config.optimizer.set_experimental_options({_MIXED: True})
+        if not _multiplies_in_bfloat16():
+            raise ConfigError(f"{asked}: TensorFlow computes in float32 on this CPU")
 
     def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if not self._compiled:
@@ -92,7 +110,11 @@ class TensorFlowBackend(FrameworkBackend):
         return {
             "framework": f"tensorflow {tf.__version__}",
             "device": "cpu" if self._setup.device == "cpu" else _gpus()[0].name,
-            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "precision": (
+                "bfloat16, mixed"
+                if self._option["precision"] == "bf16"
+                else sorted({spec.dtype for spec in self._inputs})
+            ),
             "compile": "tf.function" if self._compiled else "eager",
             "threads": threading.get_intra_op_parallelism_threads(),
             "threads_between_ops": threading.get_inter_op_parallelism_threads(),
@@ -105,6 +127,13 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
     """A concrete function without the checks of names and shapes at each call, half its cost."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
+
+
+def _multiplies_in_bfloat16() -> bool:
+    """By what comes out: 1 + 2^-12 is 1 there."""
+    product = tf.function(tf.matmul)
+    found = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
+    return bool((found.numpy() == 1).all())
 
 
 def _gpus() -> list[Any]:

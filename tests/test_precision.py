@@ -29,8 +29,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def request(precision: str, **values: Any) -> dict[str, Any]:
     config = to_plain(make_config({"scenario": "offline", **values.pop("config", {})}))
-    given = {"config": config, "precision": precision, "synthetic": False, "calibration_dir": None}
-    return {**given, **values}
+    given = {"config": config, "format": "onnx", "precision": precision}
+    return {**given, "synthetic": False, "calibration_dir": None, **values}
 
 
 def top1(path: Path) -> float:
