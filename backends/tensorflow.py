@@ -13,8 +13,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import tensorflow as tf
 
 from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.backends.tensorflow_network import network_of
 from harness.errors import ConfigError
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _SIGNATURE = "serving_default"
 
@@ -75,7 +76,7 @@ class TensorFlowBackend(FrameworkBackend):
         function = self._model.signatures[_SIGNATURE]
         given = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments
-        self._call = _flat_call(function)
+        self._call = self._traceable = _flat_call(function)
         outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
         return tuple(_spec(name, given[name]) for name in names), outputs
 
@@ -91,6 +92,7 @@ class TensorFlowBackend(FrameworkBackend):
             given = tf.nest.pack_sequence_as(model.input, tensors)
             return list(tf.nest.flatten(model(given, training=False)))
 
+        self._traceable = call
         if self._compiled:
             specs = [tf.TensorSpec(s.shape, s.dtype) for s in inputs]
             self._call = _flat_call(tf.function(call).get_concrete_function(*specs))
@@ -99,11 +101,14 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def __exit__(self, *exc: object) -> None:
-        del self._call, self._model
+        del self._call, self._traceable, self._model
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         found = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
         return named(self._outputs, [tensor.numpy() for tensor in found])
+
+    def network(self, batch: Batch) -> Network:
+        return network_of(self._traceable, [batch.inputs[name] for name in self._feeds])
 
     def describe(self) -> Mapping[str, object]:
         threading = tf.config.threading
