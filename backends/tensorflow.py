@@ -13,10 +13,14 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import tensorflow as tf
 
 from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.backends.tensorflow_network import network_of
 from harness.errors import ConfigError
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _SIGNATURE = "serving_default"
+
+_MIXED = "auto_mixed_precision_onednn_bfloat16"
+"""The rewriter's option; CPUs on which oneDNN has no bfloat16 ignore it in silence."""
 
 
 class TensorFlowBackend(FrameworkBackend):
@@ -25,24 +29,39 @@ class TensorFlowBackend(FrameworkBackend):
     compile: on traces a Keras model into a tf.function, off runs it op by op (eagerly); they are
     different configurations. A SavedModel holds traced functions only. Threads belong to the
     process and are frozen at its first op: `threads` within an op, `instances` ops at a time.
+    precision: bf16 lets TensorFlow's graph rewriter narrow what is worth it (mixed precision), refused
+    where the CPU makes nothing of that; inputs and outputs stay as they are.
     """
 
     name = "tensorflow"
     title = "TensorFlow"
     formats = ("savedmodel", "keras")
-    options: ClassVar[Choices] = {"compile": ("on", "off")}
+    options: ClassVar[Choices] = {"compile": ("on", "off"), "precision": ("f32", "bf16")}
     devices = ("cpu", "cuda")
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         _choose_device(self._setup.device)
         _set_threads(self._setup.threads, self._setup.instances)
         self._compiled = self._option["compile"] == "on"
+        if self._option["precision"] == "bf16":
+            self._narrow()
         if self._path.suffix == ".keras":
             inputs, outputs = self._load_keras(self._path)
         else:
             inputs, outputs = self._load_saved_model(self._path)
         self._feeds = [spec.name for spec in inputs]
         return inputs, outputs
+
+    def _narrow(self) -> None:
+        """Of the process: graphs that are traced or loaded from now on."""
+        asked = "--backend-option precision=bf16"
+        if not self._compiled or self._setup.device != "cpu":
+            raise ConfigError(
+                f"{asked}: TensorFlow narrows compiled functions on CPUs only: drop compile=off and --device"
+            )
+        tf.config.optimizer.set_experimental_options({_MIXED: True})
+        if not _multiplies_in_bfloat16():
+            raise ConfigError(f"{asked}: TensorFlow computes in float32 on this CPU")
 
     def _load_saved_model(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         if not self._compiled:
@@ -57,7 +76,7 @@ class TensorFlowBackend(FrameworkBackend):
         function = self._model.signatures[_SIGNATURE]
         given = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments
-        self._call = _flat_call(function)
+        self._call = self._traceable = _flat_call(function)
         outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
         return tuple(_spec(name, given[name]) for name in names), outputs
 
@@ -73,6 +92,7 @@ class TensorFlowBackend(FrameworkBackend):
             given = tf.nest.pack_sequence_as(model.input, tensors)
             return list(tf.nest.flatten(model(given, training=False)))
 
+        self._traceable = call
         if self._compiled:
             specs = [tf.TensorSpec(s.shape, s.dtype) for s in inputs]
             self._call = _flat_call(tf.function(call).get_concrete_function(*specs))
@@ -81,18 +101,25 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def __exit__(self, *exc: object) -> None:
-        del self._call, self._model
+        del self._call, self._traceable, self._model
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         found = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
         return named(self._outputs, [tensor.numpy() for tensor in found])
+
+    def network(self, batch: Batch) -> Network:
+        return network_of(self._traceable, [batch.inputs[name] for name in self._feeds])
 
     def describe(self) -> Mapping[str, object]:
         threading = tf.config.threading
         return {
             "framework": f"tensorflow {tf.__version__}",
             "device": "cpu" if self._setup.device == "cpu" else _gpus()[0].name,
-            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "precision": (
+                "bfloat16, mixed"
+                if self._option["precision"] == "bf16"
+                else sorted({spec.dtype for spec in self._inputs})
+            ),
             "compile": "tf.function" if self._compiled else "eager",
             "threads": threading.get_intra_op_parallelism_threads(),
             "threads_between_ops": threading.get_inter_op_parallelism_threads(),
@@ -105,6 +132,13 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
     """A concrete function without the checks of names and shapes at each call, half its cost."""
     call, captured = function.inference_fn.call_flat, function.captured_inputs
     return lambda *tensors: call(*tensors, *captured)
+
+
+def _multiplies_in_bfloat16() -> bool:
+    """By what comes out: 1 + 2^-12 is 1 there."""
+    product = tf.function(tf.matmul)
+    found = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
+    return bool((found.numpy() == 1).all())
 
 
 def _gpus() -> list[Any]:

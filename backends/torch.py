@@ -12,8 +12,9 @@ import torch
 
 from harness.backends.exported import check_is_data
 from harness.backends.framework import Choices, FrameworkBackend, named
+from harness.backends.torch_network import recording, weights_of
 from harness.errors import ConfigError
-from harness.types import Array, Backend, Outputs, TensorSpec
+from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _EXPECTED_WARNINGS = (
     "The given NumPy array is not writable",  # a dataset's view; nothing here writes to its input
@@ -99,16 +100,17 @@ class TorchBackend(FrameworkBackend):
         return tuple(_spec(name, tensors[name]) for name in names), outputs
 
     def _converted(self, module: Any) -> Any:
-        """Weights in the precision asked for; how many elements each has is kept for `weight_shapes`."""
-        self._weights = [
-            (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            for tensor in module.state_dict().values()
-        ]
+        """Weights in the precision asked for; the shapes that they have in the file are kept."""
+        self._weights = weights_of(module)
         return module if self._dtype is torch.float32 else module.to(self._dtype)
 
-    def weight_shapes(self) -> list[tuple[tuple[int, ...], str]]:
-        """Shape and type of every weight in the file: which network it is."""
-        return self._weights
+    def network(self, batch: Batch) -> Network:
+        """A compiled module hides its operators: of one, only the weights in the file."""
+        if self._compiler != "none":
+            return Network(self._weights, None, None)
+        with recording() as found:
+            self._module(*[self._fed(batch.inputs[name]) for name in self._feeds])
+        return Network([*self._weights, *found.weights], found.strides, found.macs)
 
     def __exit__(self, *exc: object) -> None:
         del self._module

@@ -21,7 +21,9 @@ LOG = "probes.log"
 
 
 class Variants:
-    """precisions: 'model precision' -> what precision_files.make said of the file, kept in grid.json."""
+    """precisions: 'model precision', or 'model format precision' where the format is not ONNX -> what
+    precision_files.make said of the file, kept in grid.json.
+    """
 
     def __init__(
         self,
@@ -65,17 +67,18 @@ class Variants:
                 if said.get(name):
                     self._pinned.setdefault(key, str(said[name]))
 
-    def _made(self, cell: Cell, precision: str) -> Path:
-        name = f"{cell.model} {precision}"
+    def _made(self, cell: Cell, form: str) -> Path:
+        name = " ".join([cell.model, *([] if form == "onnx" else [form]), cell.precision])
         kept = self.precisions.get(name)
         if kept is None or not Path(kept["file"]).is_file():
             if not self._quiet:
-                say(f"{Path(cell.model).stem}: making {precision}, once")
+                say(f"{Path(cell.model).stem}: making {cell.precision} ({form}), once")
             data = "real" if self._real else "synthetic"
             common = config_of(cell.variant._replace(data=data), self._common, Way(), None)
             request = {
                 "config": to_plain(common),
-                "precision": precision,
+                "format": form,
+                "precision": cell.precision,
                 "synthetic": not self._real,
                 "calibration_dir": self._calibration_dir,
             }

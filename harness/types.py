@@ -130,6 +130,24 @@ class HasOutputs(Protocol):
     def outputs(self) -> tuple[str, ...]: ...
 
 
+class Network(NamedTuple):
+    """weights: shape and number type of each. strides: of each convolution, along its axes; None where
+    they are not known. macs: multiplications of a batch in convolutions and matrix products, likewise.
+    """
+
+    weights: Sequence[tuple[tuple[int, ...], str]]
+    strides: Sequence[tuple[int, ...]] | None
+    macs: int | None
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """A backend that can tell which network it has loaded, for files that nothing else reads here."""
+
+    def network(self, batch: Batch, /) -> Network:
+        """Untimed; it may compute an answer to `batch`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSetup:
     """What a dataset is built from.

@@ -166,8 +166,10 @@ def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None
         found = backend.infer(Batch(range(4), {"image": images}))
         told = {"f32": ["float32"], "bf16": "bfloat16", "f16": "float16"}[precision]
         assert backend.describe()["precision"] == told
-        assert sum(np.prod(s) for s, _ in backend.weight_shapes() if len(s) > 1) == 71_568
-        assert {kind for _, kind in backend.weight_shapes()} == {"float32"}  # of the file
+        weights, strides, macs = backend.network(Batch(range(4), {"image": images}))
+        assert sum(np.prod(s) for s, _ in weights if len(s) > 1) == 71_568
+        assert {kind for _, kind in weights} == {"float32"}  # of the file
+        assert (list(strides), macs) == ([(1, 1), (1, 1)], 4 * 370_944)
     assert found.dtype == np.float32
     whole = registry.load("backend", "torch")(
         BackendSetup(model=MODELS_DIR / "digits.pt", model_name="digits", inputs=model.inputs)

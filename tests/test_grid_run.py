@@ -7,7 +7,8 @@ import pytest
 
 from harness import ops
 from harness.analysis.grid_view import stored_view
-from harness.analysis.identity import difference, of_onnx
+from harness.analysis.identity import difference
+from harness.analysis.identity_files import of_onnx
 from harness.cli import main
 from harness.errors import ConfigError
 from harness.grid_options import GridOptions

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from harness.analysis.calibration import SAMPLES, calibration, digest
-from harness.analysis.identity import difference, of_onnx, of_openvino
+from harness.analysis.identity import difference
+from harness.analysis.identity_files import of_onnx
 from harness.analysis.precision import PRECISIONS, way
 from harness.analysis.precision_files import make
 from harness.apart import call
@@ -29,8 +30,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def request(precision: str, **values: Any) -> dict[str, Any]:
     config = to_plain(make_config({"scenario": "offline", **values.pop("config", {})}))
-    given = {"config": config, "precision": precision, "synthetic": False, "calibration_dir": None}
-    return {**given, **values}
+    given = {"config": config, "format": "onnx", "precision": precision}
+    return {**given, "synthetic": False, "calibration_dir": None, **values}
 
 
 def top1(path: Path) -> float:
@@ -135,34 +136,6 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
         calibration(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
         calibration(config, model, model.inputs, 2, None, synthetic=False)
-
-
-def test_the_same_network_in_two_formats_is_the_same() -> None:
-    onnx, ir = of_onnx(DIGITS), of_openvino(MODELS_DIR / "digits_openvino" / "digits.xml")
-    assert difference(onnx, ir) == ""
-    assert (len(onnx.weights), sum(onnx.weights)) == (4, 71_568)
-    other = replace_weights(onnx, 100)
-    assert "tensors differ in size" in difference(onnx, other)
-    strided = onnx._replace(strides=((2, 2),))
-    assert "strides of convolutions ((2, 2),), not ()" in difference(onnx, strided)
-    assert difference(onnx._replace(strides=None), strided) == ""
-
-
-def replace_weights(structure: Any, size: int) -> Any:
-    return structure._replace(weights=tuple(sorted((*structure.weights[1:], size))))
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\xff" * 50, b"<net>", b'<!DOCTYPE a [<!ENTITY b "c">]><a/>']
-)
-def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> None:
-    for name, read in (("a.xml", of_openvino), ("a.onnx", of_onnx)):
-        path = tmp_path / name
-        path.write_bytes(content)
-        if name == "a.onnx" and content.startswith(b"<"):
-            continue  # fields of other numbers: an empty model to a parser of protobuf
-        with pytest.raises(ConfigError, match=r"is no (OpenVINO IR|ONNX file)"):
-            read(path)
 
 
 def echo(given: Mapping[str, Any]) -> Mapping[str, Any]:

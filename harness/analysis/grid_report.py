@@ -7,6 +7,7 @@ from typing import Any
 from harness.analysis import grid_tables as tables
 from harness.analysis.grid_tables import Context, Line
 from harness.analysis.grid_view import View
+from harness.analysis.identity import Structure
 from harness.analysis.precision import BASELINE
 from harness.grid_cells import Row
 from harness.units import show_bytes, show_ns, show_rate, show_si
@@ -140,7 +141,8 @@ def _time(ns: float | None) -> str:
 
 def _notes(view: View) -> Iterator[str]:
     """Each reason once, with the cells that it is true of."""
-    notes = list(_left_out(view))
+    notes = [f"network: {told}" for told in _each(_networks(view))]
+    notes += _left_out(view)
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
     notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
     notes += [f"no energy: {why}" for why in _each(r.no_energy for r in view.rows)]
@@ -159,6 +161,15 @@ def _notes(view: View) -> Iterator[str]:
     if wide:
         notes.append(f"doubt: {len(wide)} cells have more threads than the {wide[0].cores} cores")
     yield from (["", *(f"  {note}" for note in notes)] if notes else [])
+
+
+def _networks(view: View) -> Iterator[str]:
+    """What every file that is ranked holds, once for each size of its input."""
+    for variant, found in view.structures.items():
+        is_first = variant.precision == BASELINE and variant not in view.strangers
+        if is_first and isinstance(found, Structure):
+            words = [Path(variant.model).stem, *variant.shape]
+            yield f"{' '.join(words)}: {found}"
 
 
 def _left_out(view: View) -> Iterator[str]:

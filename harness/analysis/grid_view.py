@@ -76,11 +76,15 @@ class View:
     def heat_maps(self) -> list[dict[str, Any]]:
         return tables.heat_maps(self.ranked)
 
-    columns = (*Row._fields, "not_ranked", "same_answers", "relative_l2", "js_bits", "gflop_per_s")
+    columns = (
+        *(*Row._fields, "not_ranked", "same_answers", "relative_l2", "js_bits", "gflop_per_s"),
+        *("weights", "macs"),
+    )
 
     def csv_rows(self) -> Iterator[list[Any]]:
         for row in self.rows:
             found = self.divergences.get(row.cell.variant)
+            network = self.structures.get(row.cell.variant)
             yield [
                 *(" ".join(value) if isinstance(value, tuple) else value for value in row),
                 self.why_not.get(row.cell, ""),
@@ -88,6 +92,8 @@ class View:
                 found.relative_l2 if found else None,
                 found.js_bits if found else None,
                 self.gflop_per_s(row),
+                sum(network.weights) if isinstance(network, Structure) else None,
+                network.macs if isinstance(network, Structure) else None,
             ]
 
     def to_json(self) -> dict[str, Any]:
@@ -130,10 +136,16 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
             if isinstance(found, str) or known is None:
                 if variant.backend != first.backend:
                     yield variant, f"whether it is the same network is not known: {found}"
-            elif why := difference(known, found):
+            elif why := difference(known._replace(macs=_macs_of(own, variant)), found):
                 yield variant, f"another network of the same name: {why}"
             elif why := _other_precision(variant, found):
                 yield variant, why
+
+
+def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
+    """What the first of those with the same input takes: it depends on the input's size."""
+    alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
+    return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
 
 def _other_precision(variant: Cell, found: Structure) -> str:

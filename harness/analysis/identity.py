@@ -1,51 +1,35 @@
-"""Whether two files are the same network: by the sizes of their weights and the strides of their
-convolutions, which no conversion between frameworks or precisions changes.
+"""Whether two files are the same network: by the sizes of their weights, the strides of their
+convolutions and how many multiplications a sample takes, which no conversion between frameworks or
+precisions changes.
 
 A name says little: published files of one name differ in layers. Layouts, fused normalisations and
 number types do change from framework to framework, so none of them is looked at.
 """
 
-import mmap
-import xml.parsers.expat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import ConfigError
-from harness.protobuf import fields, messages, packed
-
-_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
-_OP_TYPE, _ATTRIBUTE = 4, 5
-_DIMS, _DATA_TYPE = 1, 2
-_ATTRIBUTE_NAME, _ATTRIBUTE_INTS = 1, 8
-"""Fields of onnx.proto: ModelProto, GraphProto, NodeProto, TensorProto, AttributeProto."""
-
-_ONNX_TYPES = {1: "float32", 2: "uint8", 3: "int8", 10: "float16", 11: "float64", 16: "bfloat16"}
-_IR_TYPES = {
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f64": "float64",
-    "i8": "int8",
-    "u8": "uint8",
-}
-_CONVOLUTIONS = frozenset(("Conv", "QLinearConv", "ConvInteger", "Convolution", "GroupConvolution"))
+SAME_MACS = 0.001
+"""Share: within it, what a conversion folds or adds at the edges."""
 
 
 class Structure(NamedTuple):
     """weights: elements of each weight of two dimensions or more (those of 1 not counted), sorted.
-    types: of these weights. strides: of each convolution that moves on by more than 1, sorted;
-    None where the file does not tell.
+    types: of these weights. strides: of each convolution that moves on by more than 1, without the
+    1s, sorted. macs: multiplications of one sample in convolutions and matrix products. None where the
+    file does not tell.
     """
 
     weights: tuple[int, ...]
     types: tuple[str, ...]
     strides: tuple[tuple[int, ...], ...] | None = None
+    macs: int | None = None
 
     def __str__(self) -> str:
-        return f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
+        told = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
+        return told if self.macs is None else f"{told}, {_macs(self.macs)} a sample"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Structure":
@@ -54,102 +38,44 @@ class Structure(NamedTuple):
             tuple(values["weights"]),
             tuple(values["types"]),
             None if strides is None else tuple(map(tuple, strides)),
+            values.get("macs"),
         )
 
 
 def difference(ours: Structure, theirs: Structure) -> str:
-    """In words; '' where they are the same network as far as both files tell."""
-    if ours.weights != theirs.weights:
+    """In words; '' where they are the same network as far as both files tell.
+
+    As many weights in other tensors, with as many multiplications, are the same ones: frameworks
+    split the weights of groups and gates.
+    """
+    known = None not in (ours.macs, theirs.macs)
+    same_macs = known and abs((ours.macs or 0) - (theirs.macs or 0)) <= SAME_MACS * (ours.macs or 0)
+    if ours.weights == theirs.weights:
+        if None not in (ours.strides, theirs.strides) and ours.strides != theirs.strides:
+            return f"strides of convolutions {theirs.strides}, not {ours.strides}"
+    elif sum(ours.weights) != sum(theirs.weights) or not same_macs:
         more, less = Counter(theirs.weights), Counter(ours.weights)
         changed = sum((more - less).values()) + sum((less - more).values())
         return f"{theirs}, not {ours} ({changed} tensors differ in size)"
-    if None not in (ours.strides, theirs.strides) and ours.strides != theirs.strides:
-        return f"strides of convolutions {theirs.strides}, not {ours.strides}"
+    if known and not same_macs:
+        return f"{_macs(theirs.macs or 0)} a sample, not {_macs(ours.macs or 0)}"
     return ""
 
 
-def of_shapes(shapes: Sequence[tuple[Sequence[int], str]]) -> Structure:
-    """Of weights whose shapes and types are known, and nothing else."""
+def of_shapes(
+    shapes: Iterable[tuple[Sequence[int], str]],
+    strides: Iterable[Sequence[int]] | None = None,
+    macs: int | None = None,
+) -> Structure:
+    """shapes: of all weights, with their types. strides: of all convolutions."""
     large = [(shape, kind) for shape, kind in shapes if sum(size != 1 for size in shape) > 1]
     sizes = tuple(sorted(prod(shape) for shape, _ in large))
-    return Structure(sizes, tuple(sorted({kind for _, kind in large})))
+    moves = None
+    if strides is not None:
+        steps = (tuple(step for step in stride if step != 1) for stride in strides)
+        moves = tuple(sorted(stride for stride in steps if stride))
+    return Structure(sizes, tuple(sorted({kind for _, kind in large})), moves, macs)
 
 
-def of_onnx(path: Path) -> Structure:
-    """A ConfigError where it is no ONNX file."""
-    try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        graphs = list(messages(content, _GRAPH))
-        shapes = [t for graph in graphs for m in messages(graph, _INITIALIZER) for t in _tensor(m)]
-        strides = [s for graph in graphs for m in messages(graph, _NODE) for s in _strides(m)]
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is no ONNX file: {e}") from None
-    return of_shapes(shapes)._replace(strides=tuple(sorted(strides)))
-
-
-def _tensor(message: memoryview) -> Iterator[tuple[list[int], str]]:
-    shape: list[int] = []
-    kind = None
-    for number, value in fields(message):
-        if number == _DIMS:
-            shape += [value] if isinstance(value, int) else packed(value)
-        elif number == _DATA_TYPE and isinstance(value, int):
-            kind = _ONNX_TYPES.get(value)
-    if kind is not None:
-        yield shape, kind
-
-
-def _strides(node: memoryview) -> Iterator[tuple[int, ...]]:
-    kinds = [bytes(v).decode(errors="replace") for v in messages(node, _OP_TYPE)]
-    if not kinds or kinds[-1] not in _CONVOLUTIONS:
-        return
-    for attribute in messages(node, _ATTRIBUTE):
-        if [bytes(v) for v in messages(attribute, _ATTRIBUTE_NAME)] != [b"strides"]:
-            continue
-        found: list[int] = []
-        for number, value in fields(attribute):
-            if number == _ATTRIBUTE_INTS:
-                found += [value] if isinstance(value, int) else packed(value)
-        if max(found, default=1) > 1:
-            yield tuple(found)
-
-
-def of_openvino(path: Path) -> Structure:
-    """Of an IR's .xml; a ConfigError where it is none. Its entities, if any, are refused."""
-    shapes: list[tuple[list[int], str]] = []
-    strides: list[tuple[int, ...]] = []
-    kind = ""
-
-    def begin(name: str, attributes: dict[str, str]) -> None:
-        nonlocal kind
-        if name == "layer":
-            kind = attributes.get("type", "")
-        elif name == "data" and kind == "Const":
-            shapes.extend(_constant(attributes))
-        elif name == "data" and kind in _CONVOLUTIONS:
-            found = _numbers(attributes.get("strides", ""))
-            strides.extend([tuple(found)] if max(found, default=1) > 1 else [])
-
-    def refuse(*_: object) -> None:
-        raise ValueError("it declares entities")
-
-    parser = xml.parsers.expat.ParserCreate()
-    parser.StartElementHandler = begin
-    parser.EntityDeclHandler = refuse
-    try:
-        with path.open("rb") as file:
-            parser.ParseFile(file)
-    except (OSError, ValueError, xml.parsers.expat.ExpatError) as e:
-        raise ConfigError(f"{path} is no OpenVINO IR: {e}") from None
-    return of_shapes(shapes)._replace(strides=tuple(sorted(strides)))
-
-
-def _constant(attributes: Mapping[str, str]) -> Iterator[tuple[list[int], str]]:
-    kind = _IR_TYPES.get(attributes.get("element_type", ""))
-    if kind is not None:
-        yield _numbers(attributes.get("shape", "")), kind
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number.strip()]
+def _macs(count: int) -> str:
+    return f"{count:,} multiplications"

@@ -10,8 +10,8 @@ BASELINE = PRECISIONS[0]
 
 
 class Way(NamedTuple):
-    """options: of the backend. file: the precision of the ONNX file that is made for it, '' where
-    the model's own is taken. absent: why there is none.
+    """options: of the backend. file: the format of the file that is made for it (a maker of
+    precision_files), '' where the model's own is taken. absent: why there is none.
     """
 
     options: tuple[tuple[str, str], ...] = ()
@@ -23,19 +23,30 @@ _AS_IT_IS = Way()
 
 _WAYS: Mapping[str, Mapping[str, Way]] = {
     "ort": {
-        "int8": Way(file="int8"),
-        "fp16": Way(file="fp16"),
+        "int8": Way(file="onnx"),
+        "fp16": Way(file="onnx"),
         "bf16": Way(absent="ONNX Runtime's CPU provider has no bfloat16 kernels"),
     },
     "openvino": {
         "fp32": Way((("precision", "f32"),)),
-        "int8": Way(file="int8"),
+        "int8": Way(file="onnx"),
         "fp16": Way((("precision", "f16"),)),
         "bf16": Way((("precision", "bf16"),)),
     },
+    "tensorflow": {
+        "fp32": Way((("precision", "f32"),)),
+        "int8": Way(absent="TensorFlow quantises into LiteRT files only: see backend litert"),
+        "fp16": Way(absent="TensorFlow's mixed precision in float16 is for GPUs"),
+        "bf16": Way((("precision", "bf16"),)),
+    },
+    "litert": {
+        "int8": Way(file="tflite"),
+        "fp16": Way(file="tflite"),
+        "bf16": Way(absent="TensorFlow's converter writes no bfloat16"),
+    },
     "torch": {
         "fp32": Way((("precision", "f32"),)),
-        "int8": Way(absent="PyTorch quantises a model's source, not a TorchScript or .pt2 file"),
+        "int8": Way(file="torchscript"),
         "fp16": Way((("precision", "f16"),)),
         "bf16": Way((("precision", "bf16"),)),
     },

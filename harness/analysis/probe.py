@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis import identity
+from harness.analysis.identity import Structure, of_shapes
+from harness.analysis.identity_files import of_onnx, of_openvino, onnx_macs
+from harness.analysis.identity_tflite import of_tflite
 from harness.config import from_plain
 from harness.errors import ConfigError
 from harness.layout import Instances
@@ -25,7 +27,7 @@ from harness.loading import (
     plugin,
 )
 from harness.manifest import load_model
-from harness.types import Array, Batch, Dataset, Outputs
+from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
 """At most, evenly spread over the dataset."""
@@ -52,12 +54,13 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
         rows = []
         total = len(dataset)
         chosen = sorted({i * total // SAMPLES for i in range(SAMPLES)})
+        first = [chosen[i % len(chosen)] for i in range(batch_in_file(backend, inputs) or 1)]
+        structure, unknown = _structure(path, backend, _loaded(dataset, first))
         for at in range(0, len(chosen), size):
             batch = _loaded(dataset, chosen[at : at + size])
             with plugin(f"backend {config.backend!r}: infer"):
                 rows += _rows(backend.infer(batch), output)
         about = {key: str(value) for key, value in backend.describe().items()}
-        structure, unknown = _structure(path, backend)
     alike = len({row.shape for row in rows}) == 1 and rows[0].dtype.kind in "fiu"
     np.savez(request["out"], outputs=np.stack(rows) if alike else np.zeros(0, np.float32))
     return {
@@ -84,18 +87,27 @@ def _rows(outputs: Outputs, name: str | None) -> list[Array]:
     return [np.asarray(row) for row in outputs]
 
 
-def _structure(path: Path | None, backend: object) -> tuple[identity.Structure | None, str]:
+def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Structure | None, str]:
+    """batch: the smallest that the file takes. -> the network, or '' and why it is not known."""
     if path is None:
         return None, "it has no file"
-    shapes = getattr(backend, "weight_shapes", None)
     try:
-        if shapes is not None:
-            return identity.of_shapes(shapes()), ""
-        if path.suffix == ".onnx":
-            return identity.of_onnx(path), ""
-        found = [path] if path.suffix == ".xml" else sorted(path.glob("*.xml"))
-        if len(found) == 1:
-            return identity.of_openvino(found[0]), ""
+        found = _read(path, backend, batch)
     except ConfigError as e:
         return None, str(e)
-    return None, f"the weights of {path.name} are not read here"
+    return found, "" if found else f"the weights of {path.name} are not read here"
+
+
+def _read(path: Path, backend: object, batch: Batch) -> Structure | None:
+    if isinstance(backend, HasNetwork):
+        with plugin("the backend: network"):
+            weights, strides, macs = backend.network(batch)
+        return of_shapes(weights, strides, macs // len(batch.indices) if macs else None)
+    if path.suffix == ".tflite":
+        return of_tflite(path)
+    if path.suffix == ".onnx":
+        shapes = {name: rows.shape for name, rows in batch.inputs.items()}
+        macs = onnx_macs(path, shapes)
+        return of_onnx(path)._replace(macs=macs // len(batch.indices) if macs else None)
+    ir = [path] if path.suffix == ".xml" else sorted(path.glob("*.xml"))
+    return of_openvino(ir[0]) if len(ir) == 1 else None

@@ -1,0 +1,81 @@
+"""What a TensorFlow function is made of: its graph, with variables as constants and nothing nested."""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from harness.types import Array, Network
+
+_WEIGHTS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8")
+_CONVOLUTIONS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+_HIDDEN = frozenset(
+    ("While", "StatelessWhile", "If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall")
+) | {"BlockLSTM", "BlockLSTMV2", "LSTMBlockCell", "GRUBlockCell", "CudnnRNNV3", "XlaCallModule"}
+"""Their products are not counted here."""
+
+Shapes = Sequence[Sequence[int]]
+
+
+def network_of(call: Callable[..., Sequence[Any]], arrays: Sequence[Array]) -> Network:
+    """call: from flat tensors to flat tensors. arrays: its inputs, for their shapes and types."""
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
+    traced = tf.function(lambda *tensors: list(call(*tensors)), autograph=False)
+    operations = convert_variables_to_constants_v2(
+        traced.get_concrete_function(*specs)
+    ).graph.get_operations()
+    return Network(
+        [
+            (tuple(op.outputs[0].shape), op.outputs[0].dtype.name)
+            for op in operations
+            if op.type == "Const" and op.outputs[0].dtype.name in _WEIGHTS
+        ],
+        [tuple(op.get_attr("strides")) for op in operations if op.type in _CONVOLUTIONS],
+        _total([_macs(op) for op in operations]),
+    )
+
+
+def _total(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _macs(op: Any) -> int | None:
+    """0 of what multiplies no weights; None where it cannot be told."""
+    if op.type in _HIDDEN:
+        return None
+    if op.type not in _RULES:
+        return 0
+    try:
+        given = [tensor.shape.as_list() for tensor in op.inputs]
+        return _RULES[op.type](op, given, op.outputs[0].shape.as_list())
+    except (TypeError, ValueError, KeyError):  # a size that is not known, or an ellipsis
+        return None
+
+
+def _product(op: Any, given: Shapes, made: Sequence[int]) -> int:
+    turned = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+    return prod(made) * given[0][-2 if turned else -1]
+
+
+def _einsum(op: Any, given: Shapes, _made: Sequence[int]) -> int:
+    terms = op.get_attr("equation").decode().partition("->")[0].split(",")
+    sizes = {
+        letter: size
+        for term, shape in zip(terms, given, strict=True)
+        for letter, size in zip(term, shape, strict=True)
+    }
+    return prod(sizes.values())
+
+
+_RULES: Mapping[str, Callable[[Any, Shapes, Sequence[int]], int]] = {
+    # weights: (kernel..., in, out); of depthwise ones (kernel..., in, multiplier)
+    "Conv2D": lambda _, given, made: prod(made) * prod(given[1][:-1]),
+    "Conv3D": lambda _, given, made: prod(made) * prod(given[1][:-1]),
+    "DepthwiseConv2dNative": lambda _, given, made: prod(made) * prod(given[1][:2]),
+    "Conv2DBackpropInput": lambda _, given, _made: prod(given[2]) * prod(given[1][:-1]),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _product),
+    "Einsum": _einsum,
+}

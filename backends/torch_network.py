@@ -1,0 +1,90 @@
+"""What a PyTorch module is made of: seen in its weights and in the operators that it calls."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_CONVOLUTIONS = ("convolution", "_convolution", "mkldnn_convolution")
+_PRODUCTS: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
+    "mm": lambda args, made: made.numel() * args[0].shape[-1],
+    "bmm": lambda args, made: made.numel() * args[0].shape[-1],
+    "mv": lambda args, _: args[0].numel(),
+    "addmm": lambda args, made: made.numel() * args[1].shape[-1],
+    "baddbmm": lambda args, made: made.numel() * args[1].shape[-1],
+    "linear": lambda args, made: made.numel() * args[1].shape[-1],
+    "mkldnn_linear": lambda args, made: made.numel() * args[1].shape[-1],
+}
+_HIDDEN = ("rnn", "lstm", "gru", "attention", "einsum", "embedding_bag", "custom")
+"""In the names of operators whose products are not counted here."""
+
+_TRANSPOSED = 6
+"""The place of that argument."""
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc] # torch may not be installed
+    """weights: of quantised operators, which pack them away. strides: of convolutions. macs: None once
+    an operator was called whose products are not known.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: list[tuple[tuple[int, ...], str]] = []
+        self.strides: list[tuple[int, ...]] = []
+        self.macs: int | None = 0
+
+    def __torch_dispatch__(
+        self, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        space, _, name = str(function.overloadpacket).partition(".")
+        if space == "quantized":
+            self._quantised(name, args, made)
+        elif name in _CONVOLUTIONS:
+            self._convolution(args, made)
+        elif name in _PRODUCTS:
+            self._add(_PRODUCTS[name](args, made))
+        elif any(word in name for word in _HIDDEN):
+            self.macs = None
+        return made
+
+    def _add(self, macs: int) -> None:
+        self.macs = None if self.macs is None else self.macs + macs
+
+    def _convolution(self, args: Sequence[Any], made: Any) -> None:
+        transposed = len(args) > _TRANSPOSED and args[_TRANSPOSED] is True
+        each = prod(args[1].shape[1:])
+        self._add((args[0] if transposed else made).numel() * each)
+        if not transposed:
+            self.strides.append(tuple(args[3]))
+
+    def _quantised(self, name: str, args: Sequence[Any], made: Any) -> None:
+        if not name.startswith(("conv", "linear")):
+            return
+        weight = args[1].unpack()[0]
+        self.weights.append((tuple(weight.shape), "int8"))
+        transposed = "transpose" in name
+        self._add((args[0] if transposed else made).numel() * prod(weight.shape[1:]))
+        if name.startswith("conv") and not transposed:
+            self.strides.append(tuple(args[1].stride()))
+
+
+@contextmanager
+def recording() -> Iterator[Recorder]:
+    """What is called inside; without gradients, so that operators come in their parts."""
+    with torch.no_grad(), Recorder() as found:
+        yield found
+
+
+def weights_of(module: Any) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and type of each, in its state or, where it was frozen, in its graph."""
+    tensors = list(module.state_dict().values())
+    if isinstance(module, torch.jit.ScriptModule):
+        graph = module.inlined_graph  # made anew by each call: its nodes go with it
+        constants = graph.findAllNodes("prim::Constant")
+        kinds = ((node, str(node.output().type())) for node in constants)
+        tensors += [node.t("value") for node, kind in kinds if "Tensor" in kind or "Float(" in kind]
+    return [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]

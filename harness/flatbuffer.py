@@ -1,0 +1,70 @@
+"""FlatBuffers, field by field and without a schema: what is read of a LiteRT file.
+
+Every function raises ValueError for bytes that are no such buffer: nothing outside of it is read.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """A table in `content`, which begins at `at`. Fields are told by their number in the schema."""
+
+    content: memoryview
+    at: int
+
+    def number(self, field: int, kind: str = "i") -> int:
+        """kind: of `struct`, b, B, i, I or Q. 0 where the field is left out: every default read here."""
+        place = self._place(field)
+        return _unpacked(self.content, kind, place) if place else 0
+
+    def table(self, field: int) -> "Table | None":
+        place = self._place(field)
+        return Table(self.content, _pointed(self.content, place)) if place else None
+
+    def tables(self, field: int) -> "Iterator[Table]":
+        for place in self._items(field, 4):
+            yield Table(self.content, _pointed(self.content, place))
+
+    def numbers(self, field: int) -> list[int]:
+        """Of 32 bits, signed."""
+        return [_unpacked(self.content, "i", place) for place in self._items(field, 4)]
+
+    def count(self, field: int) -> int:
+        """Elements of a vector, whatever they are."""
+        place = self._place(field)
+        return _unpacked(self.content, "I", _pointed(self.content, place)) if place else 0
+
+    def _items(self, field: int, size_bytes: int) -> range:
+        place = self._place(field)
+        if not place:
+            return range(0)
+        first = _pointed(self.content, place) + 4
+        end = first + size_bytes * self.count(field)
+        if end > len(self.content):
+            raise ValueError("the file is cut")
+        return range(first, end, size_bytes)
+
+    def _place(self, field: int) -> int:
+        """Where the field's bytes are; 0 where it is left out."""
+        fields_at = self.at - _unpacked(self.content, "i", self.at)
+        if 4 + 2 * field >= _unpacked(self.content, "H", fields_at):
+            return 0
+        offset = _unpacked(self.content, "H", fields_at + 4 + 2 * field)
+        return self.at + offset if offset else 0
+
+
+def root(content: memoryview) -> Table:
+    return Table(content, _pointed(content, 0))
+
+
+def _pointed(content: memoryview, place: int) -> int:
+    return place + _unpacked(content, "I", place)
+
+
+def _unpacked(content: memoryview, kind: str, place: int) -> int:
+    if place < 0 or place + struct.calcsize("<" + kind) > len(content):
+        raise ValueError("the file is cut, or no FlatBuffer")
+    (value,) = struct.unpack_from("<" + kind, content, place)
+    return int(value)
