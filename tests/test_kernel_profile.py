@@ -262,3 +262,24 @@ def test_what_torch_compiles_is_not_seen_and_says_so(tmp_path: Path) -> None:
     missing = json.loads((folder / "profile.json").read_text())["missing"]
     assert "drop --backend-option compile=on" in missing["layer"]
     assert "layers" not in tables(folder)
+
+
+@pytest.mark.slow
+@needs("tensorflow")
+@pytest.mark.parametrize("kind", ["savedmodel", "keras"])
+def test_tensorflows_kernels_of_the_digits(tmp_path: Path, kind: str) -> None:
+    made = tables(profiled("tensorflow", tmp_path / "p", f"format={kind}"))
+    assert is_accounted(made)
+    types = [row["type"] for row in made["nodes"]]
+    assert types.count("Conv2D") == types.count("MatMul") == 2
+    heavy = {row["type"] for row in made["layers"][:3]}
+    assert any("Conv2D" in kind for kind in heavy)
+    assert all(row["nodes_of_the_file"] for row in made["layers"])
+
+
+@pytest.mark.slow
+@needs("tensorflow")
+def test_what_tensorflow_runs_without_a_graph_says_so(tmp_path: Path) -> None:
+    folder = profiled("tensorflow", tmp_path / "p", "format=keras", "compile=off")
+    missing = json.loads((folder / "profile.json").read_text())["missing"]
+    assert "drop --backend-option compile=off" in missing["layer"]
