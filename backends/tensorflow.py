@@ -15,6 +15,7 @@ import tensorflow as tf
 from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.backends.tensorflow_network import network_of
 from harness.errors import ConfigError
+from harness.executed import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _SIGNATURE = "serving_default"
@@ -76,6 +77,7 @@ class TensorFlowBackend(FrameworkBackend):
         function = self._model.signatures[_SIGNATURE]
         given = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments
+        self._read(function)
         self._call = self._traceable = _flat_call(function)
         outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
         return tuple(_spec(name, given[name]) for name in names), outputs
@@ -95,10 +97,27 @@ class TensorFlowBackend(FrameworkBackend):
         self._traceable = call
         if self._compiled:
             specs = [tf.TensorSpec(s.shape, s.dtype) for s in inputs]
-            self._call = _flat_call(tf.function(call).get_concrete_function(*specs))
+            function = tf.function(call).get_concrete_function(*specs)
+            self._read(function)
+            self._call = _flat_call(function)
         else:
             self._call = call
         return inputs, tuple(model.output_names)
+
+    def _read(self, function: Any) -> None:
+        """What is called, as the file has it."""
+
+    def profiler(self) -> Profiler:
+        from harness.backends.tensorflow_kernels import TensorFlowProfiler
+
+        if not self._compiled:
+            raise ConfigError(
+                "with compile=off there is no graph that kernels could be of: drop "
+                "--backend-option compile=off"
+            )
+        if self._setup.device != "cpu":
+            raise ConfigError("only kernels of the CPU are told apart: drop --device cuda")
+        return TensorFlowProfiler(_Recorded(self._setup))
 
     def __exit__(self, *exc: object) -> None:
         del self._call, self._traceable, self._model
@@ -126,6 +145,17 @@ class TensorFlowBackend(FrameworkBackend):
             "threads_of": "the process",
             "math_library": "oneDNN, Eigen",
         }
+
+
+class _Recorded(TensorFlowBackend):
+    """Keeps the function that it calls, and lets it be called by way of another."""
+
+    def _read(self, function: Any) -> None:
+        self.function = function
+        self.batch = self._setup.max_batch
+
+    def mark(self, around: Callable[[Any], Any]) -> None:
+        self._call = around(self._call)
 
 
 def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 # torch.export.load falls back to a full unpickling, which runs code from the file; this forbids it.
@@ -14,6 +14,7 @@ from harness.backends.exported import check_is_data
 from harness.backends.framework import Choices, FrameworkBackend, named
 from harness.backends.torch_network import recording, weights_of
 from harness.errors import ConfigError
+from harness.executed import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _EXPECTED_WARNINGS = (
@@ -78,6 +79,7 @@ class TorchBackend(FrameworkBackend):
                 f"model {self._setup.model_name!r}: the manifest's inputs are {sorted(declared)}, "
                 f"the file's are {sorted(arguments)}"
             )
+        self._read(module)
         module = self._converted(module)
         if self._option["compile"] == "on":
             module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
@@ -91,6 +93,7 @@ class TorchBackend(FrameworkBackend):
         names = program.graph_signature.user_inputs
         tensors = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
         returned = program.call_spec.out_spec
+        self._read(program)
         module = self._converted(program.module().to(self._device))
         if self._option["compile"] == "on":
             module = torch.compile(module, dynamic=True)
@@ -98,6 +101,21 @@ class TorchBackend(FrameworkBackend):
         self._module = module
         outputs = tuple(returned.context) if returned.type is dict else ()
         return tuple(_spec(name, tensors[name]) for name in names), outputs
+
+    def _read(self, model: Any) -> None:
+        """Of the file as it is, a TorchScript module or an exported program."""
+
+    def profiler(self) -> Profiler:
+        from harness.backends.torch_kernels import TorchProfiler
+
+        if self._option["compile"] == "on":
+            raise ConfigError(
+                "PyTorch's profiler does not see the kernels that its compilers make: drop "
+                "--backend-option compile=on"
+            )
+        if self._device.type != "cpu":
+            raise ConfigError("only kernels of the CPU are told apart: drop --device cuda")
+        return TorchProfiler(_Recorded(self._setup))
 
     def _converted(self, module: Any) -> Any:
         """Weights in the precision asked for; the shapes that they have in the file are kept."""
@@ -151,6 +169,17 @@ class TorchBackend(FrameworkBackend):
             "threads_of": "the process",
             "math_library": "oneDNN, MKL" if torch.backends.mkl.is_available() else "oneDNN",
         }
+
+
+class _Recorded(TorchBackend):
+    """Keeps what it read of the file, and lets its module be called by way of another."""
+
+    def _read(self, model: Any) -> None:
+        self.file = model
+        self.dtype = self._dtype
+
+    def mark(self, around: Callable[[Any], Any]) -> None:
+        self._module = around(self._module)
 
 
 def _device(name: str) -> torch.device:

@@ -92,7 +92,8 @@ class Backend(Protocol):
     Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
     `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
     `outputs()`, the names of its outputs once entered, () where the file names none; `tunable`, of
-    its options those that change speed alone, with the values `tune` tries (name -> tuple of str).
+    its options those that change speed alone, with the values `tune` tries (name -> tuple of str);
+    `profiler()`, for the layer level of `profile` (harness/executed.py).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...

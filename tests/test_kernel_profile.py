@@ -206,3 +206,80 @@ def test_openvinos_kernels_of_the_light_topologies_are_mapped_whole(name: str) -
     assert mapped | made.profile.eliminated.keys() == set(range(len(made.file.nodes)))
     parts = ly.overhead(made.profile)
     assert 0 <= parts.named_ns["runtime, between kernels"] <= 0.1 * parts.kernels_ns
+
+
+@pytest.mark.slow
+@needs("torch")
+def test_torchs_operators_of_the_digits(tmp_path: Path) -> None:
+    made = tables(profiled("torch", tmp_path / "p"))
+    assert is_accounted(made)
+    types = [row["type"].removeprefix("aten::") for row in made["nodes"]]
+    assert types[:4] == ["_convolution", "relu", "_convolution", "relu"]
+    assert len(made["layers"]) == len(made["nodes"]) == 11
+    assert all(row["shape"] for row in made["layers"])
+    assert made["kernels"][-1]["read_bytes"] == 4 * (128 + 128 * 10 + 10)
+
+
+@pytest.mark.slow
+@needs("torch")
+def test_torchs_operators_of_an_exported_program(tmp_path: Path) -> None:
+    import torch
+
+    from harness.backends.torch import TorchBackend
+
+    class Net(torch.nn.Module):  # type: ignore[misc] # untyped
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(1, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            some, others = torch.relu(self.conv(x)).split(2, 1)
+            joined: torch.Tensor = torch.cat([others, some], 1).flatten(1)
+            return joined
+
+    path = tmp_path / "net.pt2"
+    free = {"x": {0: torch.export.Dim("n", min=1, max=64)}}
+    example = torch.zeros(2, 1, 8, 8)
+    torch.export.save(torch.export.export(Net().eval(), (example,), dynamic_shapes=free), path)
+    setup = BackendSetup(model=path, model_name="net", options={"precision": "bf16"})
+    batch = Batch([0, 1, 2], {"x": np.zeros((3, 1, 8, 8), np.float32)})
+    with TorchBackend(setup) as backend:
+        assert isinstance(backend, HasProfiler)
+        made = kernel_profile.profile(backend, backend.profiler(), batch, path, runs=2)
+    kernels = made.profile.kernels
+    operators = ["conv2d", "relu", "split", "cat", "flatten"]
+    assert [kernel.op_type.removeprefix("aten::") for kernel in kernels] == operators
+    assert [kernel.nodes for kernel in kernels] == [(i,) for i in range(5)]
+    assert kernels[0].name == "conv/conv2d"
+    assert kernels[3].outputs == (Tensor("bfloat16", (3, 4, 6, 6)),)
+    assert kernels[0].parameter_bytes == 2 * (4 * 9 + 4)
+
+
+@pytest.mark.slow
+@needs("torch")
+def test_what_torch_compiles_is_not_seen_and_says_so(tmp_path: Path) -> None:
+    folder = profiled("torch", tmp_path / "p", "compile=on")
+    missing = json.loads((folder / "profile.json").read_text())["missing"]
+    assert "drop --backend-option compile=on" in missing["layer"]
+    assert "layers" not in tables(folder)
+
+
+@pytest.mark.slow
+@needs("tensorflow")
+@pytest.mark.parametrize("kind", ["savedmodel", "keras"])
+def test_tensorflows_kernels_of_the_digits(tmp_path: Path, kind: str) -> None:
+    made = tables(profiled("tensorflow", tmp_path / "p", f"format={kind}"))
+    assert is_accounted(made)
+    types = [row["type"] for row in made["nodes"]]
+    assert types.count("Conv2D") == types.count("MatMul") == 2
+    heavy = {row["type"] for row in made["layers"][:3]}
+    assert any("Conv2D" in kind for kind in heavy)
+    assert all(row["nodes_of_the_file"] for row in made["layers"])
+
+
+@pytest.mark.slow
+@needs("tensorflow")
+def test_what_tensorflow_runs_without_a_graph_says_so(tmp_path: Path) -> None:
+    folder = profiled("tensorflow", tmp_path / "p", "format=keras", "compile=off")
+    missing = json.loads((folder / "profile.json").read_text())["missing"]
+    assert "drop --backend-option compile=off" in missing["layer"]

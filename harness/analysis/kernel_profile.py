@@ -15,7 +15,6 @@ from harness.analysis.fused import Origin, map_kernels
 from harness.analysis.kernels import Kernel, LayerProfile, Session, Times
 from harness.analysis.ort_profile import interleaved
 from harness.analysis.wiring import read_wiring
-from harness.errors import ConfigError, HarnessError, one_line
 from harness.executed import Executed, ExecutedKernel, Profiler, Tensor, Wiring
 from harness.types import Backend, Batch
 
@@ -37,20 +36,12 @@ class Found(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> Found:
-    """`runs` calls without and `runs` calls with the profiler, in turn (ABBA). path: of the model.
-
-    A ConfigError where the framework refuses the calls.
-    """
+    """`runs` calls without and `runs` calls with the profiler, in turn (ABBA). path: of the model."""
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:
-        try:
-            interleaved(calls, warm_up, around)
-            times = interleaved(calls, runs, around)
-        except HarnessError:
-            raise
-        except Exception as e:  # the frameworks' own exceptions share no base class
-            raise ConfigError(f"{path}: the profiled calls failed: {one_line(e)}") from e
+        interleaved(calls, warm_up, around)
+        times = interleaved(calls, runs, around)
         executed = profiler.executed(runs)
     file = executed.file or read_wiring(path)
     found = of_executed(executed, file, times)

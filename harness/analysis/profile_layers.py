@@ -58,7 +58,8 @@ def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
         (backend,) = loading.open_backends(config, subject.model, path, spec, stack)
         profiler = _profiler(config.backend, backend)
         assert path is not None
-        return kernel_profile.profile(backend, profiler, subject.batch(batch), path, runs=runs)
+        with loading.plugin(f"the profiler of backend {config.backend!r}"):
+            return kernel_profile.profile(backend, profiler, subject.batch(batch), path, runs=runs)
 
 
 def _profiler(name: str, backend: Backend) -> Profiler:
