@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -223,13 +223,14 @@ class _ProfileJob:
                 self._content["data"] = pm.real_or_synthetic(subject, batch, options.runs)
                 self._save()
             if "layer" in self._levels:
-                self._layer_level(subject, batch)
+                self._layer_level(subject, batch, batches if options.batches else ())
             if "library" in self._levels:
                 self._say("library: counters of the processor and the kernel")
                 self._content["hardware"] = pm.hardware(subject, batch, options.runs)
                 self._save()
 
-    def _layer_level(self, subject: Any, batch: int) -> None:
+    def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
+        """batches: those that it is measured at, too."""
         from harness.analysis import profile_measure as pm
 
         if self._config.backend not in LAYER_BACKENDS:
@@ -242,6 +243,12 @@ class _ProfileJob:
         layer, graph = pm.layer_level(subject, batch, self._options.runs, events)
         self._content["layer"] = layer
         self._save()
+        others = [size for size in batches if size != batch]
+        if others:
+            self._say(f"layer: again at batch {', '.join(map(str, others))}")
+            found = pm.layer_batches(subject, others, self._options.runs)
+            self._content["layer_batches"] = found
+            self._save()
         self._say("layer: memory from shapes, peaks of this machine")
         self._content["memory"] = pm.memory_of(subject, graph, batch)
         try:

@@ -70,9 +70,12 @@ def timed(call: Callable[[], object], most_runs: int) -> Times:
     """At most so many runs; fewer where they would take longer than BUDGET_S."""
     begin = time.perf_counter()
     call()  # warms up
-    took_s = time.perf_counter() - begin
-    runs = int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+    runs = _affordable(time.perf_counter() - begin, most_runs)
     return interleaved([call], runs)[0]
+
+
+def _affordable(call_s: float, most_runs: int) -> int:
+    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(call_s, 1e-9))))
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
@@ -89,8 +92,23 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
     return {"batches": measured, "skipped": skipped, "about": dict(subject.backend.describe())}
 
 
+def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
+    """The layer level at other batches, or why one of them is refused."""
+    measured, skipped = {}, {}
+    for size in batches:
+        try:
+            given = subject.batch(size)
+            begin = time.perf_counter()
+            subject.backend.infer(given)
+            runs = _affordable(time.perf_counter() - begin, most_runs)
+            measured[str(size)], _ = layer_level(subject, size, runs)
+        except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
+            skipped[str(size)] = one_line(e)
+    return {"measured": measured, "skipped": skipped}
+
+
 def layer_level(
-    subject: Subject, batch: int, runs: int, events: Path
+    subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
     """ONNX Runtime's kernels, and the costs of the file's nodes where its graph can be read."""
     assert subject.path is not None
@@ -166,8 +184,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
             call()
         begin = time.perf_counter()
         call()
-        took_s = time.perf_counter() - begin
-        runs = int(min(runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+        runs = _affordable(time.perf_counter() - begin, runs)
         counters.start()
         for _ in range(runs):
             call()
