@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -227,13 +227,14 @@ class _ProfileJob:
                 self._content["data"] = pm.real_or_synthetic(subject, batch, options.runs)
                 self._save()
             if "layer" in self._levels:
-                self._layer_level(subject, batch)
+                self._layer_level(subject, batch, batches if options.batches else ())
             if "library" in self._levels:
                 self._say("library: counters of the processor and the kernel")
                 self._content["hardware"] = pm.hardware(subject, batch, options.runs)
                 self._save()
 
-    def _layer_level(self, subject: Any, batch: int) -> None:
+    def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
+        """batches: those that it is measured at, too."""
         from harness.analysis import profile_layers as pl
         from harness.analysis import profile_measure as pm
 
@@ -247,6 +248,12 @@ class _ProfileJob:
             return
         self._content["layer"] = layer
         self._save()
+        others = [size for size in batches if size != batch]
+        if others:
+            self._say(f"layer: again at batch {', '.join(map(str, others))}")
+            found = pl.layer_batches(subject, others, self._options.runs)
+            self._content["layer_batches"] = found
+            self._save()
         self._say("layer: memory from shapes, peaks of this machine")
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
         if "missing" in memory:

@@ -169,7 +169,7 @@ class ProfileOptions:
         group="the profile",
     )
     batches: tuple[int, ...] | None = option(
-        "model level: further batches to find the best of (default 1,2,4,8)",
+        "further batches: for the model level (default 1,2,4,8) and, where given, the layers",
         parse=parse_sizes,
         metavar="LIST",
         group="the profile",

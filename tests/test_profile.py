@@ -19,6 +19,7 @@ from harness.analysis import memory, tables
 from harness.analysis.counters import EVENTS, Counters
 from harness.analysis.graph import Constant, Graph, Node, Tensor
 from harness.analysis.layers import Peaks
+from harness.analysis.profile_batch_tables import batch_tables
 from harness.analysis.profile_layer_tables import layer_tables
 from harness.analysis.spans import Span, chrome_trace, joined, lanes, with_parents
 from harness.analysis.tables import Column, Table
@@ -265,6 +266,36 @@ def test_the_digits_models_work_is_known(profiled: Path) -> None:
     assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
     bounds = column(profiled, "kernels", "bound")
     assert set(bounds) <= {"memory", "compute"}
+
+
+def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
+    """A15: of the digits model; --batches 1,2. Weights are read once, whatever the batch."""
+    content = json.loads((profiled / "profile.json").read_text())
+    assert list(content["layer_batches"]["measured"]) == ["2"]
+    one, two = stored(profiled)["whole_by_batch"]["rows"]
+    assert (one["batch_count"], two["batch_count"]) == (1, 2)
+    assert two["flops_FLOP"] == 2 * one["flops_FLOP"]
+    assert one["moved_bytes"] < two["moved_bytes"] < 2 * one["moved_bytes"]
+    assert two["intensity_FLOP_per_byte"] > one["intensity_FLOP_per_byte"]
+    kernels = stored(profiled)["layers"]["rows"]
+    assert one["memory-bound_count"] + one["compute-bound_count"] <= len(kernels)
+    rows = stored(profiled)["kernels_by_batch"]["rows"]
+    assert {row["kernel"] for row in rows} == {row["kernel"] for row in kernels}
+    (conv, *_) = (row for row in rows if row["nodes_of_the_file"].startswith("Conv"))
+    assert conv["intensity_at_2_FLOP_per_byte"] > conv["intensity_at_1_FLOP_per_byte"]
+
+
+def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> None:
+    content = json.loads((profiled / "profile.json").read_text())
+    content["layer_batches"]["skipped"] = {"4": "no"}
+    whole, kernels = batch_tables(content)
+    assert "batch 4: no" in whole.notes
+    assert len(kernels.rows) == len(content["layer"]["profile"]["kernels"])
+    del content["peaks"]
+    whole, kernels = batch_tables(content)
+    assert {row["bound"] for row in whole.to_json()["rows"]} == {None}
+    del content["layer_batches"]
+    assert list(batch_tables(content)) == []
 
 
 def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:

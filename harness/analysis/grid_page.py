@@ -79,7 +79,11 @@ def _lines(view: View) -> Iterator[Figure]:
             "Bars: the uncertainty column, one standard error over blocks of neighbouring batches.",
             data,
             {
-                "xaxis": {"title": "batch, samples", "type": "log"},
+                "xaxis": {
+                    "title": "batch, samples",
+                    "type": "log",
+                    "tickvals": sorted({row.batch for row in view.ranked}),
+                },
                 "yaxis": {"title": "samples/s", "rangemode": "tozero"},
                 "showlegend": True,
             },

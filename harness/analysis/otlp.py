@@ -19,7 +19,7 @@ from harness.analysis.spans import Span
 from harness.errors import ConfigError, one_line
 
 SPANS_A_MESSAGE = 1_000
-"""Some 400 kB: collectors take lines and requests of 1 MiB without being told."""
+"""Some 400 kB: no receiver has to hold a whole profile in one line or request."""
 
 TIMEOUT_S = 10.0
 

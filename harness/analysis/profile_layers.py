@@ -1,6 +1,7 @@
 """The layer level of a profile: kernels from the framework's profiler, and what the file's nodes cost."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from harness.analysis.graph import Graph, Tensor
 from harness.analysis.kernel_profile import Found
 from harness.analysis.kernels import SessionSetup
 from harness.analysis.layers import NodeCost
-from harness.analysis.profile_measure import Subject
+from harness.analysis.profile_measure import Subject, affordable
 from harness.analysis.wiring import read_wiring
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.executed import HasProfiler, Profiler, Wiring
@@ -27,8 +28,23 @@ class Unprofiled(Exception):
     """Why there is no layer level, where the rest of the profile goes on."""
 
 
+def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
+    """The layer level at other batches, or why one of them is refused."""
+    measured, skipped = {}, {}
+    for size in batches:
+        try:
+            given = subject.batch(size)
+            begin = time.perf_counter()
+            subject.backend.infer(given)
+            runs = affordable(time.perf_counter() - begin, most_runs)
+            measured[str(size)], _ = layer_level(subject, size, runs)
+        except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
+            skipped[str(size)] = one_line(e)
+    return {"measured": measured, "skipped": skipped}
+
+
 def layer_level(
-    subject: Subject, batch: int, runs: int, events: Path
+    subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
     """As it is stored; and the graph of the model's file, where it can be read.
 
@@ -43,7 +59,7 @@ def layer_level(
     return {"profile": found.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
 
 
-def _of_ort(subject: Subject, batch: int, runs: int, events: Path) -> Found:
+def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Found:
     assert subject.path is not None
     feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
     found = ort_profile.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)

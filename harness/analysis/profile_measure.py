@@ -67,9 +67,12 @@ def timed(call: Callable[[], object], most_runs: int) -> Times:
     """At most so many runs; fewer where they would take longer than BUDGET_S."""
     begin = time.perf_counter()
     call()  # warms up
-    took_s = time.perf_counter() - begin
-    runs = int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+    runs = affordable(time.perf_counter() - begin, most_runs)
     return interleaved([call], runs)[0]
+
+
+def affordable(call_s: float, most_runs: int) -> int:
+    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(call_s, 1e-9))))
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
@@ -105,8 +108,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
             call()
         begin = time.perf_counter()
         call()
-        took_s = time.perf_counter() - begin
-        runs = int(min(runs, max(LEAST_RUNS, BUDGET_S / max(took_s, 1e-9))))
+        runs = affordable(time.perf_counter() - begin, runs)
         counters.start()
         for _ in range(runs):
             call()

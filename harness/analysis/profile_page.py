@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis import layers as ly
-from harness.analysis import page, tables
+from harness.analysis import page, profile_batch_page, tables
 from harness.analysis.layers import Layer, NodeCost, Peaks
 from harness.analysis.page import Article, Figure
+from harness.analysis.profile_batch_tables import at_batches
 from harness.analysis.profile_files import PAGE, Profiled, headline, made_tables
 from harness.analysis.profile_layer_tables import peaks_of, profile_of
 from harness.analysis.profile_tables import PHASES
@@ -59,6 +60,9 @@ def figures(found: Profiled) -> Iterator[Figure]:
         peaks = peaks_of(found.content)
         if peaks is not None:
             yield _roofline(layers, peaks)
+            batches = at_batches(found.content)
+            if len(batches) > 1:
+                yield profile_batch_page.figure(batches, peaks)
         yield _by_type(layers)
     model = found.content.get("model")
     if model:
@@ -94,6 +98,7 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
                 "tiling": {"orientation": "v"},
                 "sort": False,
                 "insidetextfont": {"color": "#ffffff"},
+                "outsidetextfont": {"color": "#ffffff"},  # of the root, says plotly
                 "marker": {"colors": [_colour(name, types) for name in map(_kind, boxes)]},
                 "pathbar": {"visible": True},
             }

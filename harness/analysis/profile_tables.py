@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.analysis import layers as ly
 from harness.analysis.memory import slope
+from harness.analysis.profile_batch_tables import batch_tables
 from harness.analysis.profile_layer_tables import layer_tables, profile_of
 from harness.analysis.tables import Cell, Column, Table
 from harness.stages import STAGE_EDGES, Completions
@@ -39,6 +40,7 @@ def tables(content: Content, done: Completions | None) -> list[Table]:
         *_run_tables(content, done),
         *_model_tables(content),
         *layer_tables(content),
+        *batch_tables(content),
         *_memory(content),
         *_data(content),
         *_hardware(content),
