@@ -29,6 +29,11 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if model.manifest is not None:
         have = requirements.here(entry.needs if entry is not None else None)
         problems += requirements.problems(model.name, model.manifest.requires, have)
+    if config.mode == "accuracy" and model.has_random_weights:
+        problems.append(
+            f"--mode accuracy: model {model.name!r} has random weights, whose answers have no "
+            "accuracy: --mode performance"
+        )
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit}: there is no such file")
     if config.user_conf is not None:

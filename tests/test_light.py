@@ -59,6 +59,16 @@ def test_a_run_is_valid_and_marked(
     assert main(["check", str(out)]) == 0
 
 
+def test_random_weights_have_no_accuracy_to_be_run_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "offline", "--model", "light/squeezenet", "--mode", "accuracy"]
+    assert main([*words, "--quiet", "--out", str(tmp_path / "run")]) == 2
+    told = "model 'light-squeezenet' has random weights, whose answers have no accuracy"
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.glob("run*"))
+
+
 def test_a_file_is_written_once_and_whole() -> None:
     path = light.make("shufflenet")
     written_ns = path.stat().st_mtime_ns

@@ -19,6 +19,7 @@ from harness.accuracy.embedding import Cosine, Retrieval
 from harness.accuracy.squad import SquadF1, f1_of
 from harness.accuracy.top1 import Top1, Top5
 from harness.accuracy.wer import WordErrorRate, edits, joined
+from harness.cli import main
 from harness.logs import ACCURACY, AccuracyLogError
 from harness.manifest import MODELS_DIR, load_model
 from harness.schema import Accuracy
@@ -364,3 +365,38 @@ def test_a_manifests_symbols_go_with_labels_that_are_texts(tmp_path: Path) -> No
     assert label_of(texts, 0, model) == {"text": "a a", "symbols": ("", " ", "a")}
     assert label_of(numbers, 0, model) == 3
     assert label_of(texts, 0, load_model("digits")) == "a a"
+
+
+_OWN = """
+from harness.types import Score
+
+
+class Zeros:
+    def __init__(self, dtype):
+        pass
+
+    def score(self, answers, labels):
+        answers = list(answers)
+        zeros = 100 * sum(not any(payload) for _, payload in answers) / len(answers)
+        count = len(answers)
+        return Score(metric="zeros", value=zeros, unit="%", samples=count, line=f"zeros={zeros}")
+"""
+
+
+def test_a_metric_of_ten_lines_in_a_file_is_scored_and_checked_again(tmp_path: Path) -> None:
+    """D51: nothing of the harness is touched, and it runs after the run whose speed counts."""
+    (tmp_path / "zeros.py").write_text(_OWN)
+    out = tmp_path / "run"
+    words = [
+        "--scenario",
+        "offline",
+        "--mode",
+        "accuracy",
+        "--metric",
+        f"{tmp_path}/zeros.py:Zeros",
+    ]
+    assert main([*words, "--quiet", "--no-report", "--no-metrics", "--out", str(out)]) == 0
+    accuracy = json.loads((out / "result.json").read_text())["accuracy"]
+    assert (accuracy["metric"], accuracy["samples"]) == ("zeros", 500)
+    assert 8 <= accuracy["value"] <= 12  # of ten digits
+    assert main(["check", str(out)]) == 0

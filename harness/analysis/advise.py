@@ -102,5 +102,5 @@ def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
             results.write_json(folder / FILE, {**content, "stopped": True})
             derive(folder)
             say(f"stopped: the tables until then: advise --from {folder}")
-        say("the same command measures only the layers that are missing")
+        say("the next start with this database measures only the layers that are missing")
         raise

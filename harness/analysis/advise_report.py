@@ -64,7 +64,7 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advice(found: Mapping[str, Any]) -> Iterator[str]:
-    wide = max([len(one["change"]) for one in found["advice"]], default=0) + 2
+    wide = max([len(one["change"]) for one in found["advice"]], default=len("advice")) + 2
     yield f"{'advice':<{wide + 2}}{'of':<10}{'now':>10}{'predicted':>11}{'gain':>8}{'realised':>10}{'95 %':>17}  {'measured':<11}as predicted"
     for one in found["advice"]:
         mark = "* " if found["top"] and one["setting"] == found["top"]["setting"] else "  "
