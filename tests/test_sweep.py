@@ -227,6 +227,22 @@ def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept:
     assert names(Path("swept/points")) == ["100", "200"]
 
 
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ("1e9", "1e+09 queries/s are 10,000,000,000 queries in --duration"),
+        ("5% --peak 0.01", "0.0005 is less than one query in ten minutes"),
+        ("1000% --peak 1e9", "1e+10 must be more than 0 and at most 1e9"),
+    ],
+)
+def test_rates_that_no_run_can_offer_are_refused_before_the_first(
+    swept: Swept, rates: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = swept(System(900.0), *SERVER, "--rate", *rates.split())
+    assert (status, system.configs, names(Path())) == (2, [], [])
+    assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
+
+
 def test_a_page_is_made_where_plotly_is_there(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
