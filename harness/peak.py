@@ -53,6 +53,8 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         yield "peak needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield "--metrics-linger waits after one run, peak makes many: drop it"
+    if config.queries is not None:
+        yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
         yield "peak searches for a load: drop --arrivals, which is one"
     if options.write_user_conf is not None:

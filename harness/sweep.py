@@ -179,7 +179,9 @@ class _SweepJob:
         other = other_reason(finished.result)
         if other is None:
             return 0
-        if other.code != INTERRUPTED:
+        if other.code == INTERRUPTED:
+            say(f"stopped: the same command with --out {self.folder} goes on here")
+        else:
             say(f"{finished.folder}: the sweep ends here: {other.code}: {other.text}")
         return finished.status or RunInvalid.exit_status
 

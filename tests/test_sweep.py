@@ -109,10 +109,14 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     assert len(sweep_json()["points"]) == 3
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(swept: Swept) -> None:
+def test_a_sweep_goes_on_where_it_was_stopped(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = (*SERVER, "--rate", "100..400/4")
     status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
     assert (status, len(system.configs)) == (130, 3)
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert capsys.readouterr().err == told
     assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200]
     status, system = swept(System(900.0), *arguments)
     assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
