@@ -187,7 +187,7 @@ class PeakJob:
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
-        late, ended = self._judge.late(finished), other_reason(result)
+        late, ended = self._judge.late(finished, allowed), other_reason(result)
         judged = allowed is not None and ended is None
         planned = int(queries.get("planned") or 0)
         return Probe(

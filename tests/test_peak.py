@@ -99,6 +99,15 @@ def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched:
     assert all(c.mode == "performance" for c in system.configs)
 
 
+def test_a_hopeless_run_has_more_late_queries_than_may_be_answered_or_not(
+    searched: Searched,
+) -> None:
+    searched(System(1300.0), *SERVER)
+    hopeless = [p for p in peak_json()["probes"] if p["reasons"] == ["hopeless"]]
+    assert hopeless
+    assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
+
+
 def test_a_given_rate_is_where_it_begins(searched: Searched) -> None:
     _, system = searched(System(1300.0), *SERVER, "--target-qps", "1200")
     assert system.configs[0].target_qps == 1200
