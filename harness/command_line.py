@@ -114,7 +114,7 @@ def run_parser(
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
     add_options(parser, RunConfig, *more)
     parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
-    parser.add_argument("--json", action="store_true", help="print result.json instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
     return parser
 

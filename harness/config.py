@@ -36,6 +36,8 @@ MAX_BATCH = 65_535
 
 MAX_CONCURRENCY = 1_000_000
 
+MAX_QUERIES = 2**31 - 1
+
 MODES = ("performance", "accuracy", "both")
 DISPATCHES = ("greedy", "deadline")
 
@@ -110,7 +112,7 @@ class RunConfig:
     )
     queries: int | None = option(
         "exactly this many queries (offline: samples) instead of --duration",
-        parse=positive(2**31 - 1),
+        parse=positive(MAX_QUERIES),
         metavar="N",
         group="the load",
     )
@@ -146,7 +148,7 @@ class RunConfig:
     )
     performance_count: int | None = option(
         "samples held in memory in a performance run (default: the dataset's)",
-        parse=positive(2**31 - 1),
+        parse=positive(MAX_QUERIES),
         metavar="N",
         group="the load",
     )

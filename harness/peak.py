@@ -53,6 +53,8 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         yield "peak needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield "--metrics-linger waits after one run, peak makes many: drop it"
+    if config.queries is not None:
+        yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
         yield "peak searches for a load: drop --arrivals, which is one"
     if options.write_user_conf is not None:
@@ -185,7 +187,7 @@ class PeakJob:
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
-        late, ended = self._judge.late(finished), other_reason(result)
+        late, ended = self._judge.late(finished, allowed), other_reason(result)
         judged = allowed is not None and ended is None
         planned = int(queries.get("planned") or 0)
         return Probe(

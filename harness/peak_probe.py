@@ -119,8 +119,18 @@ class Judge:
         few = kind == "probe" and late is not None and late <= allowed
         return not codes or (few and "hopeless" not in codes)
 
-    def late(self, finished: Finished) -> int | None:
-        """Queries above the bound, by LoadGen where it counts them, else by the journal."""
+    def late(self, finished: Finished, allowed: int | None) -> int | None:
+        """Queries above the bound, by LoadGen where it counts them, else by the journal. With more
+        than `allowed` for certain a run was ended early: some of those were never answered, and are
+        in no row.
+        """
+        late = self._counted(finished)
+        codes = [reason["code"] for reason in finished.result["reasons"]]
+        if allowed is not None and "hopeless" in codes:
+            return max(late or 0, allowed + 1)
+        return late
+
+    def _counted(self, finished: Finished) -> int | None:
         counted = (finished.result["queries"] or {}).get("late")
         if counted is not None:
             return int(counted)

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from harness import results, sweep_report
-from harness.config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
+from harness.config import MAX_QUERIES, SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.console import say, show
-from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid, some_of
 from harness.jobs import conclude, kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
+from harness.parse import parse_rate
 from harness.peak import PeakJob
 from harness.peak_probe import INTERRUPTED, other_reason
 from harness.scenario import Scenario
@@ -116,10 +117,9 @@ class _SweepJob:
             status = self._find_peak()
             if status:
                 return status
+        offered = self._offered()
         self._save()
-        scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
-        for number, value in enumerate(self._rates.values, 1):
-            rate = float(f"{value * scale:.6g}")
+        for number, rate in enumerate(offered, 1):
             if self._folder_of(rate) is None:
                 status = self._run(rate, number)
                 self._save()
@@ -145,20 +145,43 @@ class _SweepJob:
         self._peak = float(results.read_json(folder / results.PEAK)["peak"])
         return 0
 
+    def _offered(self) -> list[float]:
+        """queries/s; a ConfigError with a line for each that no run can offer."""
+        scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
+        rates = [float(f"{value * scale:.6g}") for value in self._rates.values]
+        if problems := [problem for rate in rates for problem in self._problems(rate)]:
+            raise ConfigError(some_of(problems))
+        return rates
+
+    def _problems(self, rate: float) -> Iterator[str]:
+        try:
+            parse_rate(f"{rate:.10g}")
+        except ValueError as e:
+            yield f"--rate: {e}"
+        if (queries := self._queries(rate)) > MAX_QUERIES:
+            yield (
+                f"--rate: {rate:g} queries/s are {queries:,} queries in --duration, more than "
+                f"{MAX_QUERIES:,}: shorten it"
+            )
+
+    def _queries(self, rate: float) -> int:
+        config = self._config
+        wanted = ceil(config.duration_ns / NS_PER_S * rate)
+        return config.queries or max(wanted, queries_needed(1, self._percentile))
+
     def _run(self, rate: float, number: int) -> int:
         """A point. Not 0 where it was stopped, or failed for a reason that is not its rate."""
         if not self._quiet:
             say(f"rate {number} of {len(self._rates.values)}: {show_rate(rate)} queries/s")
-        config = self._config
-        queries = config.queries or max(
-            ceil(config.duration_ns / NS_PER_S * rate), queries_needed(1, self._percentile)
-        )
         out = _free(self.folder / _POINTS / f"{rate:g}")
-        finished = self._measure(replace(config, target_qps=rate, queries=queries, out=out))
+        config = replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
+        finished = self._measure(config)
         other = other_reason(finished.result)
         if other is None:
             return 0
-        if other.code != INTERRUPTED:
+        if other.code == INTERRUPTED:
+            say(f"stopped: the same command with --out {self.folder} goes on here")
+        else:
             say(f"{finished.folder}: the sweep ends here: {other.code}: {other.text}")
         return finished.status or RunInvalid.exit_status
 

@@ -74,10 +74,8 @@ def said(content: Mapping[str, Any]) -> Iterator[str]:
     elif gain is None:
         yield f"{'sure':<12}{taken}: there was no other plan to compare it with"
     elif taken != best:
-        yield (
-            f"{'sure':<12}no difference seen between {best} and {taken}: "
-            f"the {'one without tuning' if _is_default(content, taken) else 'simpler one'} is taken"
-        )
+        why = _why_taken(content, taken)
+        yield f"{'sure':<12}no difference seen between {best} and {taken}: the {why} is taken"
     elif gain["low"] > 1:
         yield (
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
@@ -86,7 +84,8 @@ def said(content: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield (
             f"{'sure':<12}no difference seen between {best} and {second} "
-            f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the simpler one"
+            f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the "
+            f"{_why_taken(content, best)}"
         )
 
     if content["slo"] and content["judged"]["unit"] == "ns":
@@ -95,5 +94,7 @@ def said(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{'warning':<12}{content['slo']} was met by no plan at the rate they were judged at"
 
 
-def _is_default(content: Mapping[str, Any], plan: str) -> bool:
-    return any(one["is_default"] and one["plan"] == plan for one in content["finalists"])
+def _why_taken(content: Mapping[str, Any], plan: str) -> str:
+    """Of plans that no difference is seen between."""
+    is_default = any(one["is_default"] and one["plan"] == plan for one in content["finalists"])
+    return "one without tuning" if is_default else "simpler one"

@@ -28,6 +28,9 @@ NOISE_PROBE_S = 0.2
 START_SHARE = 0.9
 """Of the rate predicted for the best plan: bare loops do not know what issuing queries costs."""
 
+MOST_PER_S = 1e6
+"""One thread issues queries: bare loops of a backend that does next to nothing predict more."""
+
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
@@ -96,7 +99,7 @@ class Rounds:
         """As high as the plan predicted to be best meets the SLO: there plans differ most."""
         assert self._slo is not None
         for one in finalists:
-            rate = START_SHARE * one.predicted
+            rate = min(MOST_PER_S, START_SHARE * one.predicted)
             for _ in range(MOST_RATES):
                 self.rate_per_s = float(f"{rate:.3g}")
                 result = self._run(one, 0, "looking for the rate")

@@ -76,4 +76,6 @@ def _three_digits(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 99.95:
         return f"{value:,.0f}"
+    if 0 < magnitude < 0.0995:
+        return f"{value:.3g}"
     return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

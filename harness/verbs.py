@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,11 +185,21 @@ def arrivals(arguments: list[str]) -> int:
     profile, out = profiles.from_words(options.kind, words), Path(options.out)
     after_ns = profile.after_ns()
     try:
-        with out.open("x", encoding="ascii") as file:
-            file.writelines(f"{line}\n" for line in profiles.lines(after_ns, profile.title()))
+        _write_new(out, profiles.lines(after_ns, profile.title()))
     except FileExistsError:
         raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
     show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
     return 0
+
+
+def _write_new(path: Path, lines: Iterable[str]) -> None:
+    """Whole or not at all: half a schedule would be replayed as if it were one."""
+    with path.open("x", encoding="ascii") as file:
+        try:
+            file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+        except BaseException:
+            path.unlink()
+            raise

@@ -1,7 +1,9 @@
 """--arrivals: what a file may say, what is wrong with it line by line, and the schedules `arrivals` writes."""
 
+import errno
 import hashlib
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -319,6 +321,20 @@ def test_what_is_written_can_be_replayed_and_is_not_overwritten(
     if kind == "loadgen":
         seed = ROUNDS[PINNED_VERSION].seeds.schedule
         assert found.after_ns.tolist() == server_schedule_ns(500, 500.0, seed).tolist()
+
+
+def test_half_a_schedule_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> Iterator[str]:
+        yield "0.000000000"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.profiles.lines", full)
+    out = tmp_path / "out.csv"
+    assert main(["arrivals", "constant", "--rate", "5", "--out", str(out)]) == 2
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_parts_of_a_profile_join_without_a_gap_or_an_overlap() -> None:

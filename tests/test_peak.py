@@ -99,6 +99,15 @@ def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched:
     assert all(c.mode == "performance" for c in system.configs)
 
 
+def test_a_hopeless_run_has_more_late_queries_than_may_be_answered_or_not(
+    searched: Searched,
+) -> None:
+    searched(System(1300.0), *SERVER)
+    hopeless = [p for p in peak_json()["probes"] if p["reasons"] == ["hopeless"]]
+    assert hopeless
+    assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
+
+
 def test_a_given_rate_is_where_it_begins(searched: Searched) -> None:
     _, system = searched(System(1300.0), *SERVER, "--target-qps", "1200")
     assert system.configs[0].target_qps == 1200
@@ -271,6 +280,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
         ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
+        ("--scenario server --queries 500", "peak sizes its runs by --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),
         ("--scenario server --write-user-conf .", "--write-user-conf . exists: pass another"),

@@ -109,10 +109,14 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     assert len(sweep_json()["points"]) == 3
 
 
-def test_a_sweep_goes_on_where_it_was_stopped(swept: Swept) -> None:
+def test_a_sweep_goes_on_where_it_was_stopped(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = (*SERVER, "--rate", "100..400/4")
     status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
     assert (status, len(system.configs)) == (130, 3)
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert capsys.readouterr().err == told
     assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200]
     status, system = swept(System(900.0), *arguments)
     assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
@@ -225,6 +229,22 @@ def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept:
     missing = System(900.0, {1: PluginUnavailable("no module")})
     assert swept(missing, *SERVER, "--rate", "100,200,300")[0] == 3
     assert names(Path("swept/points")) == ["100", "200"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ("1e9", "1e+09 queries/s are 10,000,000,000 queries in --duration"),
+        ("5% --peak 0.01", "0.0005 is less than one query in ten minutes"),
+        ("1000% --peak 1e9", "1e+10 must be more than 0 and at most 1e9"),
+    ],
+)
+def test_rates_that_no_run_can_offer_are_refused_before_the_first(
+    swept: Swept, rates: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = swept(System(900.0), *SERVER, "--rate", *rates.split())
+    assert (status, system.configs, names(Path())) == (2, [], [])
+    assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
 
 
 def test_a_page_is_made_where_plotly_is_there(

@@ -42,12 +42,13 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 @dataclass
 class Machine:
     """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
-    what LoadGen sees is `told` by the plan, by `drift` slower with each run.
+    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops.
     """
 
     told: Callable[[RunConfig], float]
     spinning: float = 0.9
     drift: float = 0.0
+    factor: float = 1.0
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
     refused: tuple[tuple[int, int], ...] = ()
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
@@ -60,7 +61,7 @@ class Machine:
         self.timed.append((spec.instances, spec.threads, options))
         if (spec.instances, spec.threads) in self.refused:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
-        factor = self.spinning if options.get("spinning") == "on" else 1.0
+        factor = self.factor * (self.spinning if options.get("spinning") == "on" else 1.0)
         factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
         return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
 
@@ -162,6 +163,19 @@ def test_without_a_difference_the_plan_without_tuning_stays(
     assert "no difference seen" in capsys.readouterr().out
 
 
+def test_the_best_of_plans_that_are_alike_says_why_it_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: RunConfig) -> float:
+        is_default = config.max_batch == 64 and not config.backend_option
+        return (98.0, 106.0)[(config.schedule_seed or 0) % 2] if is_default else 100.0
+
+    _, content = tuned(Machine(told), *OFFLINE)
+    assert content["taken"] == content["best"] == "2 x 1, batch 64"
+    assert content["best_over_second"]["low"] < 1
+    assert "2 x 1, batch 64 is the one without tuning\n" in capsys.readouterr().out
+
+
 def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> None:
     machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 40_000 else 5e6)
     status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
@@ -171,6 +185,14 @@ def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> 
     assert content["rate_per_s"] == rates[-1]
     assert {r["rate_per_s"] for r in content["runs"] if r["round"] is not None} == {rates[-1]}
     assert content["judged"]["what"].startswith("p99 at ")
+
+
+def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned: Tuned) -> None:
+    machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 500_000 else 5e6, factor=1e-4)
+    status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    assert machine.configs[0].target_qps == 1e6
+    assert 300_000 < content["rate_per_s"] <= 500_000
 
 
 def test_an_slo_that_no_rate_meets_is_told(

@@ -94,7 +94,15 @@ def test_a_shown_time_has_three_digits_and_is_at_most_half_of_the_last_one_off(n
 
 @pytest.mark.parametrize(
     ("rate", "text"),
-    [(0, "0.00"), (3.214, "3.21"), (32.14, "32.1"), (99.96, "100"), (12_345.6, "12,346")],
+    [
+        (0, "0.00"),
+        (1 / 600, "0.00167"),
+        (0.0996, "0.10"),
+        (3.214, "3.21"),
+        (32.14, "32.1"),
+        (99.96, "100"),
+        (12_345.6, "12,346"),
+    ],
 )
 def test_a_rate_is_shown_with_three_digits_below_a_hundred(rate: float, text: str) -> None:
     assert show_rate(rate) == text
