@@ -251,6 +251,21 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
 
 
+def test_what_is_not_there_is_told_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*WORDS, "--backend", "nosuch", "--data-dir", "/nowhere", "--work", str(tmp_path / "w")]
+    told = (
+        "harness: no backend named 'nosuch': choose from ",
+        "harness: --data-dir /nowhere: there is no such file or folder",
+    )
+    for verb, status in (("plan", 0), ("run", 2)):
+        assert main(["submit", verb, *words]) == status
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.startswith(told[i]) for i, line in enumerate(lines)] == [True, True]
+    assert not (tmp_path / "w/runs").exists()
+
+
 def test_two_do_not_measure_at_the_same_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
