@@ -347,3 +347,18 @@ def test_a_closed_pipe_is_no_error() -> None:
     shell = f"{sys.executable} -m harness list | head -n 0; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_disk_behind_the_output_changes_no_exit_status(stream: str) -> None:
+    words = ["list"] if stream == "stdout" else ["check", "/nowhere"]
+    code = "import sys; from harness.cli import main; sys.exit(main(sys.argv[1:]))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            stdout=full if stream == "stdout" else None,
+            stderr=full if stream == "stderr" else None,
+            check=False,
+            cwd=Path(__file__).parent.parent,
+        )
+    assert done.returncode == (0 if stream == "stdout" else 2)

@@ -118,12 +118,19 @@ def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_pat
     file = f"{SERVER}/accuracy/accuracy.txt"
     sub(file, "hash=.", "hash=0")(tree)
     raw = tmp_path / "raw"
-    log = f"{SERVER}/accuracy/mlperf_log_accuracy.json"
-    write(raw / log, (golden.parent / "raw" / "mlperf_log_accuracy.json").read_bytes())
+    for log in tree.rglob("mlperf_log_accuracy.json"):
+        name = "some.json" if "TEST01" in log.parts else log.name
+        write(raw / log.relative_to(tree), (golden.parent / "raw" / name).read_bytes())
     assert validate(tree, ROUND).findings == []  # truncated: nobody can tell
     assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
         ("accuracy-hash", file)
     ]
+    sub(file, "hash=0", "hash=1")(tree)
+    gone = f"{SERVER}/TEST01/accuracy/mlperf_log_accuracy.json"
+    (raw / gone).unlink()
+    assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
+        ("accuracy-hash", file), ("accuracy-hash", gone)
+    ]  # fmt: skip
 
 
 def test_scores_within_one_percent_stand_for_answers_that_differ(tree: Path) -> None:

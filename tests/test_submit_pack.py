@@ -53,10 +53,15 @@ def test_nothing_goes_in_that_is_not_asked_for(work: Path, tmp_path: Path) -> No
     assert names == runs | {
         "box.json", "calibration.md", "digits.yaml", "README.md", "measurements.json", "user.conf",
         "mlperf_log_detail.txt", "mlperf_log_summary.txt", "mlperf_log_accuracy.json",
-        "accuracy.txt", "verify_accuracy.txt", "verify_performance.txt",
+        "accuracy.txt", "verify_accuracy.txt", "verify_performance.txt", "TEST01.config",
+        "TEST04.config",
     }  # fmt: skip
     text = (found.tree / "closed/LabOrg/results/box/resnet/Server/README.md").read_text()
-    assert "python -m harness --scenario server --model digits --backend ort" in text
+    assert "    python -m harness --config src/resnet/Server-performance.yaml\n" in text
+    line = (
+        "python -m harness --config src/resnet/Server-TEST01.yaml --audit src/resnet/TEST01.config"
+    )
+    assert f"    {line}\n" in text
     assert str(work) not in text
 
 
@@ -106,6 +111,7 @@ def test_the_template_is_a_file_that_is_read(tmp_path: Path) -> None:
         ({"not_for_submission": ["synthetic data"]}, "Server-accuracy: synthetic data"),
         ({"not_for_submission": ["null backend: no model"]}, "Server-TEST01: null backend"),
         ({"not_for_submission": ["a quick run"]}, "Offline-TEST04: a quick run"),
+        ({"backend_description": {"framework": "none"}}, "Server-TEST01: its backend says that it"),
     ],
 )
 def test_what_is_no_real_run_is_refused(
@@ -117,6 +123,55 @@ def test_what_is_no_real_run_is_refused(
     assert told in str(raised.value)
     assert len(str(raised.value).splitlines()) == 16
     assert not (tmp_path / "tree.partial").exists()
+
+
+SLEPT: Mapping[str, Any] = {
+    "measured_process": {"cpu_s_per_query": 60e-6},
+    "stages_ns": {"infer": {"p50": 900_000}},
+    "queries": {"samples_per_query": 1, "mean_batch": 1.5},
+}
+
+
+def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path, **SLEPT)
+    with pytest.raises(
+        ConfigError, match=r"(?m)^Server-performance: its backend waited .* 10\.0% of"
+    ):
+        packed(CLOSED, tmp_path, tmp_path / "tree")
+    packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})
+
+
+def test_a_backend_that_computes_is_not_taken_for_one_that_sleeps(tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path, **{**SLEPT, "measured_process": {"cpu_s_per_query": 600e-6}})
+    packed(CLOSED, tmp_path, tmp_path / "tree")
+
+
+def test_what_cannot_be_packed_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path / "work")
+    log = tmp_path / "work/runs/Server-accuracy/attempt-1/accuracy" / ACCURACY
+    answers = log.read_bytes()
+    log.unlink()
+    with pytest.raises(ConfigError, match=f"^{log} cannot be read or written: No such file"):
+        packed(CLOSED, tmp_path / "work", tmp_path / "tree")
+    assert [p.name for p in tmp_path.iterdir()] == ["work"]
+    log.write_bytes(answers)
+    packed(CLOSED, tmp_path / "work", tmp_path / "tree")
+
+
+def test_settings_say_what_of_them_is_of_another_machine(tmp_path: Path) -> None:
+    """And the rest is given by the commands."""
+    hook, plugin = tmp_path / "my hook.py", tmp_path / "mine.py"
+    for path in (hook, plugin):
+        path.write_text("")
+    options = {"backend": f"{plugin}:Mine", "hook": str(hook), "data_dir": str(tmp_path)}
+    request = replace(CLOSED, options={**CLOSED.options, **options}, division="open")
+    make_runs(request, tmp_path / "work")
+    answers = {**ANSWERS, "starting_weights_filename": "mine.bin"}
+    found = packed(request, tmp_path / "work", tmp_path / "tree", answers)
+    text = (found.tree / "open/LabOrg/results/box/resnet/Offline/README.md").read_text()
+    assert "-accuracy.yaml --data-dir DATA --hook src/resnet/my_hook.py\n" in text
+    assert "Before that, correct them: backend in these files name" in text
+    assert (found.tree / "open/LabOrg/src/resnet/my_hook.py").exists()
 
 
 def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
@@ -208,6 +263,12 @@ def test_the_command_packs_and_checks(
     assert out.endswith(f"4 results, 0 findings\n{tmp_path / 'tree'}\n")
     assert main([*words, "--to", str(tmp_path / "tree")]) == 2
     assert "exists: pass another --to" in capsys.readouterr().err
+    for to in (".", "..", "/"):
+        assert main([*words, "--to", to]) == 2
+        assert "exists: pass another --to" in capsys.readouterr().err
+    assert main([*words, "--to", str(tmp_path / "other"), "--official", str(tmp_path)]) == 2
+    assert "name a checkout of mlcommons/inference" in capsys.readouterr().err
+    assert not list(tmp_path.glob("other*"))
 
 
 def test_a_tree_with_findings_keeps_its_partial_name(

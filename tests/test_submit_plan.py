@@ -133,6 +133,13 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
         ({"submitter": ""}, "--submitter is missing"),
         ({"system": "my box"}, "--system 'my box' is no name of a folder"),
         ({"system": "../box"}, "--system '../box' is no name of a folder"),
+        ({"system": "b" * 101}, f"--system '{'b' * 101}' is no name of a folder"),
+        ({"submitter": "Rehearsal"}, "--submitter Rehearsal is the mark of a rehearsal"),
+        ({"system": "box_REHEARSAL"}, "--system box_REHEARSAL is the mark of a rehearsal"),
+        (
+            {"division": "open", "benchmark": "yolo-95", "folder": "resnet50"},
+            "--folder resnet50 is the round's name for resnet: choose another",
+        ),
         ({"folder": "mine"}, "--folder is for the open division"),
         ({"category": "datacenter"}, "--benchmark resnet has no place in datacenter"),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
@@ -242,6 +249,35 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     assert "goes on with what is missing" in told
     found = states(request, tmp_path)
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
+
+
+def test_what_is_not_there_is_told_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*WORDS, "--backend", "nosuch", "--data-dir", "/nowhere", "--work", str(tmp_path / "w")]
+    told = (
+        "harness: no backend named 'nosuch': choose from ",
+        "harness: --data-dir /nowhere: there is no such file or folder",
+    )
+    for verb, status in (("plan", 0), ("run", 2)):
+        assert main(["submit", verb, *words]) == status
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.startswith(told[i]) for i, line in enumerate(lines)] == [True, True]
+    assert not (tmp_path / "w/runs").exists()
+
+
+def test_two_do_not_measure_at_the_same_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_request(tmp_path, CLOSED)
+    with execute._alone(tmp_path, ["Server"]):
+        for words in ([], ["--only", "Server"]):
+            assert main(["submit", "run", "--work", str(tmp_path), *words]) == 2
+            told = capsys.readouterr().err
+            assert f"{tmp_path}/Server.lock is taken: another `submit run`" in told
+        with execute._alone(tmp_path, ["Offline"]):  # side by side, on purpose
+            pass
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_audit_is_a_performance_run_with_a_file_that_exists(

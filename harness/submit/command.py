@@ -141,12 +141,15 @@ def pack(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", metavar="DIR", help="the folder to write (default WORK/tree)")
     options = parser.parse_args(arguments)
     from harness.submit.describe import read_answers_file
+    from harness.submit.official import tools_of
     from harness.submit.pack import pack as packed
     from harness.submit.plan import plan as planned
 
     work = user_path(options.work)
     request = _request(options)
     official = _folder(options.official) if options.official else None
+    if official is not None:
+        tools_of(official)  # before anything is written
     answers = {}
     if options.describe:
         answers = read_answers_file(_folder(options.describe), request.rules)
@@ -156,7 +159,10 @@ def pack(arguments: Sequence[str]) -> int:
         found.tree, request.round, official=official, raw=found.raw, rehearsal=request.rehearsal
     )
     if status and not request.rehearsal:
-        say(f"{found.tree} keeps its name until nothing is found: mend it and pack again")
+        say(
+            f"{found.tree} keeps its name until nothing is found: mend what is said, remove it and "
+            f"{found.raw}, and pack again"
+        )
         return status
     found.tree.rename(to)
     show(str(to))

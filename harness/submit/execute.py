@@ -3,13 +3,14 @@
 What was made is kept, so that an interruption costs one run at most.
 """
 
+import fcntl
 import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from harness.config import to_plain
@@ -54,10 +55,11 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
         raise ConfigError("\n".join(found))
     done = sum(row.state == DONE for row in rows)
     say(f"{done} of {len(rows)} runs are done, {len(rows) - done} to make")
-    with stoppable() as stopping:
+    scenarios = request.wanted_scenarios if only is None else (only,)
+    with _alone(work, scenarios) as locks, stoppable() as stopping:
         try:
             with stopping.allowed():
-                has_rate = only not in (None, "Server") or _rate_found(request, work, rows)
+                has_rate = only not in (None, "Server") or _rate_found(request, work, rows, locks)
             for number in range(len(rows)):
                 rows = _rows(request, work, only)  # a new performance run makes its audits stale
                 possible = has_rate or rows[number].scenario != "Server"
@@ -66,6 +68,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
                         _run(
                             rows[number],
                             work,
+                            locks,
                             f"{number + 1} of {len(rows)}",
                             _left_s(rows, number),
                         )
@@ -78,15 +81,41 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
     return RunInvalid.exit_status if left else 0
 
 
+@contextmanager
+def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    """Descriptors of locks, one a scenario: two that make the same runs are in each other's way.
+
+    With --only, scenarios may be run side by side by who knows that they do not disturb each other.
+    """
+    with ExitStack() as stack:
+        files = []
+        for scenario in scenarios:
+            path = work / f"{scenario}.lock"
+            try:
+                files.append(stack.enter_context(path.open("wb")))
+                fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    f"{path} is taken: another `submit run` makes these runs, or one of a `submit run` "
+                    "that was killed goes on: wait for its end"
+                ) from None
+            except OSError as e:
+                what = f"{path} cannot be written: {e.strerror}"
+                raise ConfigError(f"{what}: pass another --work") from e
+        yield tuple(file.fileno() for file in files)
+
+
 def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
     return [row for row in plan(request, work) if only in (None, row.scenario)]
 
 
-def _rate_found(request: Request, work: Path, rows: Sequence[PlannedRun]) -> bool:
+def _rate_found(
+    request: Request, work: Path, rows: Sequence[PlannedRun], locks: tuple[int, ...]
+) -> bool:
     """True, too, where no search is asked for; else it is made, unless an earlier one has found it."""
     row = search(request, work)
     if row is not None and row.state != DONE:
-        _run(row, work, "first", _left_s(rows, -1))
+        _run(row, work, locks, "first", _left_s(rows, -1))
         row = search(request, work)
     if row is None or row.state == DONE:
         return True
@@ -110,7 +139,7 @@ def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
-def _run(row: PlannedRun, work: Path, which: str, after_s: float) -> None:
+def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_s: float) -> None:
     """One attempt, in a folder of its own: earlier ones stay as they are."""
     folder = work / RUNS / row.name
     number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also of attempts that left no folder
@@ -136,6 +165,7 @@ def _run(row: PlannedRun, work: Path, which: str, after_s: float) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=locks,  # it outlives us where we are killed
             )
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e

@@ -19,6 +19,9 @@ from harness.submit.describe import Run
 from harness.submit.rounds import Benchmark
 from harness.types import Answer, Score
 
+LEAST_BUSY = 0.25
+"""Of one thread. A model that sleeps 1 ms uses less than a tenth; one that computes uses all of it."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -93,15 +96,44 @@ class Made:
             input_types=tuple(spec.dtype for spec in self.loaded.inputs),
         )
 
-    def forbidden(self, benchmark: Benchmark) -> Iterator[str]:
-        """Why this run cannot be submitted although it is VALID."""
+    def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
+        """Why this run cannot be submitted although it is VALID. accelerated: something else than
+        the processor may have computed.
+        """
         name = f"{self.scenario}-{self.kind}"
         yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
+        if (self.result.get("backend_description") or {}).get("framework") == "none":
+            yield f"{name}: its backend says that it has no framework: no model answers"
+        busy = self.busy_share
+        if (
+            not accelerated
+            and self.config.device == "cpu"
+            and busy is not None
+            and busy < LEAST_BUSY
+        ):
+            yield (
+                f"{name}: its backend waited and did not compute: {busy:.1%} of its time was CPU time "
+                "(where an accelerator computes, describe it: accelerators_per_node)"
+            )
         wanted = benchmark.samples_in(self.scenario)
         if self.loaded.total_count != wanted:
             yield f"{name}: {self.loaded.total_count:,} samples instead of the round's {wanted:,}"
         if self.kind == "accuracy" and not self.score_text:
             yield f"{name}: there is no score: {self._no_score()}"
+
+    @property
+    def busy_share(self) -> float | None:
+        """CPU time for a batch over the time a batch takes in the backend, about: 1 a busy thread,
+        less where the machine held it up. None where the journal or the process tells neither.
+        """
+        used, stages, queries = (
+            self.result.get(k) or {} for k in ("measured_process", "stages_ns", "queries")
+        )
+        if not (used and stages and queries and queries["mean_batch"]):
+            return None
+        sample_s = used["cpu_s_per_query"] / queries["samples_per_query"]
+        batch_s = stages["infer"]["p50"] / 1e9
+        return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
 
     def _no_score(self) -> str:
         accuracy = self.result.get("accuracy")

@@ -49,16 +49,22 @@ class Outcome(NamedTuple):
     errors: tuple[str, ...]
 
 
-def run_checkers(
-    checkout: Path, tree: Path, version: str, only: str | None = None
-) -> list[Outcome]:
-    """Both checkers over the tree; a ConfigError where the checkout has none."""
+def tools_of(checkout: Path) -> Path:
+    """The checkers' folder; a ConfigError where there is none."""
     folder = checkout / _TOOLS
     if not is_folder(folder / "submission_checker"):
         raise ConfigError(
             f"--official {checkout}: no {_TOOLS}/submission_checker there: name a checkout of "
             "mlcommons/inference"
         )
+    return folder
+
+
+def run_checkers(
+    checkout: Path, tree: Path, version: str, only: str | None = None
+) -> list[Outcome]:
+    """Both checkers over the tree; a ConfigError where the checkout has none."""
+    folder = tools_of(checkout)
     there = {
         name: words
         for name, words in CHECKERS.items()

@@ -33,10 +33,13 @@ class Packed(NamedTuple):
     raw: Path
 
 
-def made_runs(request: Request, rows: list[PlannedRun]) -> dict[tuple[str, str], Made]:
+def made_runs(
+    request: Request, rows: list[PlannedRun], *, accelerated: bool
+) -> dict[tuple[str, str], Made]:
     """All runs of the matrix by scenario and kind; a ConfigError with everything that is in the way.
 
-    A rehearsal takes INVALID runs, too: the check then says so.
+    accelerated: the user's description names an accelerator. A rehearsal takes INVALID runs, too:
+    the check then says so.
     """
     problems, made = [], {}
     for row in rows:
@@ -52,7 +55,7 @@ def made_runs(request: Request, rows: list[PlannedRun]) -> dict[tuple[str, str],
             mend = f"put it back, or remove {run.folder} and `submit run`"
             problems += [f"{row.name}: {path} is not there any more: {mend}" for path in lost]
         if not request.rehearsal:
-            problems += run.forbidden(request.of_round)
+            problems += run.forbidden(request.of_round, accelerated=accelerated)
     if problems:
         raise ConfigError("\n".join(problems))
     return made
@@ -85,16 +88,23 @@ def _packed(
     out: Path,
     official: Path | None,
 ) -> Packed:
-    made = made_runs(request, rows)
+    accelerators = str(answers.get("accelerators_per_node", "0")).strip()
+    made = made_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
     described = _described(request, made, answers)
-    tree, raw = out.with_name(out.name + ".partial"), out.with_name(out.name + "-raw")
+    out = out.absolute()
+    tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))
     for path in (out, tree, raw):
         if path.exists() or path.is_symlink():
             raise ConfigError(f"{path} exists: pass another --to, or remove it")
     try:
         _Packer(request, made, tree, raw, official).write(described)
-    except OSError as e:
-        raise ConfigError(f"{tree} cannot be written: {e.strerror}: pass another --to") from e
+    except BaseException as e:
+        for path in (tree, raw):
+            shutil.rmtree(path, ignore_errors=True)  # half of it would be in the way of the next
+        if not isinstance(e, OSError):
+            raise
+        what = f"{e.filename2 or e.filename or tree} cannot be read or written: {e.strerror}"
+        raise ConfigError(f"{what}: mend it, or pass another --to") from e
     return Packed(tree, raw)
 
 
@@ -195,9 +205,10 @@ class _Packer:
         for (scenario, kind), made in self._made.items():
             shutil.copyfile(made.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
         first = next(iter(self._made.values()))
-        for path in dict.fromkeys(_own_files(first)):
+        audits = [made.config.audit for made in self._made.values() if made.config.audit]
+        for path in dict.fromkeys([*_own_files(first), *audits]):
             if path.is_file():
-                shutil.copyfile(path, folder / path.name.replace(" ", "_"))
+                shutil.copyfile(path, folder / texts.packed_name(path))
 
 
 def _own_files(made: Made) -> Iterator[Path]:

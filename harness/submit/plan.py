@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from harness.config import RunConfig, to_plain
 from harness.errors import ConfigError
+from harness.loading import missing_data, unknown_names
 from harness.manifest import load_yaml
 from harness.meters.ptdaemon import PtdaemonMeter
 from harness.power_report import OFFICIAL
@@ -225,6 +226,11 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
             "Server needs the rate to prove: --target-qps, --peak FOLDER of a `peak`, its --user-conf, "
             "or --slo, e.g. p99=15ms, under which it is searched for first"
         )
+    if any(r.state != DONE for r in rows):
+        config = rows[0].config
+        named = ("backend", "dataset", "metric", "model", "hook")
+        yield from unknown_names({name: getattr(config, name) for name in named})
+        yield from missing_data(config.data_dir)
     if any(r.config.meter and r.state != DONE for r in rows):
         for _, argument in request.meters:
             yield from PtdaemonMeter(argument).problems()

@@ -31,7 +31,7 @@ OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
 CONFIRM = "60s"
 """--duration of the runs that confirm a rate: nearer to 600 s than a search's own 10 s."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +70,7 @@ class Request:
         for flag, given, known in choices:
             if given not in known:
                 yield f"{flag} {given or 'is missing'}: choose from {'; '.join(known)}"
-        for flag, name in (
-            ("--submitter", self.submitter),
-            ("--system", self.system),
-            ("--folder", self.called),
-        ):
-            if not _NAME.fullmatch(name):
-                what = f"{name!r} is no name of a folder" if name else "is missing"
-                yield f"{flag} {what}: letters, digits and .+-_"
-        if self.division == "closed" and self.called != self.benchmark:
-            yield "--folder is for the open division: closed folders have the benchmark's name"
+        yield from self._name_problems(rules)
         for key in DECIDED:
             if key in self.options:
                 yield f"--{key.replace('_', '-')} is decided by the round and the matrix: drop it"
@@ -89,6 +80,24 @@ class Request:
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
             yield from self._slo_problems(rules)
+
+    def _name_problems(self, rules: Round) -> Iterator[str]:
+        for flag, name in (
+            ("--submitter", self.submitter),
+            ("--system", self.system),
+            ("--folder", self.called),
+        ):
+            if not _NAME.fullmatch(name):
+                what = f"{name!r} is no name of a folder" if name else "is missing"
+                yield f"{flag} {what}: letters, digits and .+-_, 100 at most"
+            marked = name == REHEARSAL_SUBMITTER or name.endswith(REHEARSAL_SUFFIX)
+            if marked and not self.rehearsal:
+                yield f"{flag} {name} is the mark of a rehearsal: choose another name"
+        if self.division == "closed" and self.called != self.benchmark:
+            yield "--folder is for the open division: closed folders have the benchmark's name"
+        known = rules.benchmark_of(self.called, {self.called: self.benchmark})
+        if self.benchmark in rules.benchmarks and known != self.benchmark:
+            yield f"--folder {self.called} is the round's name for {known}: choose another"
 
     def _scenario_problems(self, rules: Round) -> Iterator[str]:
         benchmark = rules.benchmarks[self.benchmark]

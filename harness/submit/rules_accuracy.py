@@ -118,18 +118,19 @@ def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding
         found = f"hash={said}" if said else "no line hash=..."
         yield Finding("accuracy-hash", shown(text_path), found[:200], "the raw log's SHA-256")
         return
-    whole = _raw_sha256(raw, path) or (
-        hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
-    )
+    whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
+    if raw is not None:
+        try:
+            whole = _sha256(raw / path)
+        except OSError as e:
+            found = f"no raw log in --raw: {e.strerror}"
+            yield Finding("accuracy-hash", shown(path), found, "the log of this hash")
     if whole is not None and whole != said:
         yield Finding("accuracy-hash", shown(text_path), f"hash={said}", f"hash={whole}")
 
 
-def _raw_sha256(raw: Path | None, path: str) -> str | None:
-    """None where the raw logs are not at hand."""
-    if raw is None or not (raw / path).is_file():
-        return None
-    with (raw / path).open("rb") as f:
+def _sha256(path: Path) -> str:
+    with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from harness.submit import rules_run
 from harness.submit.findings import Finding
@@ -18,7 +19,8 @@ _SAME = 1e-3
 """Relative: summaries have fewer digits than detail logs."""
 
 
-def audits(result: Result) -> Iterator[Finding]:
+def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
+    """raw: as for accuracy."""
     for name in result.wanted_audits:
         folder = result.inside(name)
         if result.tree.kind(folder) != "folder":
@@ -28,7 +30,7 @@ def audits(result: Result) -> Iterator[Finding]:
         if result.round.audits[name].runs:
             yield from _run(result, name, folder)
         if name == TEST01:
-            yield from _accuracy(result, folder)
+            yield from _accuracy(result, folder, raw)
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
@@ -97,14 +99,14 @@ def _stale(path: str, said: dict[str, str], scores: Scores) -> Iterator[Finding]
             yield Finding("audit-stale", shown(path), found, f"{score:.10g}, as its log says")
 
 
-def _accuracy(result: Result, folder: str) -> Iterator[Finding]:
+def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
     """TEST01's answers; where they differ from the accuracy run's, both scores beside them."""
     tree, inside = result.tree, join(folder, "accuracy")
     text = tree.text(join(folder, "verify_accuracy.txt"))
     passed = any(line.strip() == "TEST PASS" for line in text.splitlines())
     wanted = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
     yield from exactly(tree, inside, wanted, result.round)
-    yield from truncated(result, inside, None)
+    yield from truncated(result, inside, raw)
     if text and not passed:
         yield from _delta(result, inside)
 

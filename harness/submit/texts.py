@@ -1,6 +1,7 @@
 """What a person reads in a submission: how to repeat a result, what the tree is."""
 
 import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from harness import __version__
 from harness.config import to_plain
 from harness.manifest import is_path
 from harness.submit.made import Made
+from harness.submit.plan import PERFORMANCE
 from harness.submit.request import Request
 
 REHEARSAL = """\
@@ -37,46 +39,57 @@ def reproduce(request: Request, made: Made, audits: list[str]) -> str:
         "|---|---|",
         f"| model | {_model(config.model)}, SHA-256 {config.model_sha256 or 'unknown'} |",
         f"| data | {_of_dataset(made)} |",
-        f"| backend | {_named(config.backend)}, {made.result['backend_description']} |",
+        f"| backend | {_named(config.backend)}: {', '.join(_told(made.about().backend))} |",
         f"| answered by | {plan}, batches of at most {config.max_batch} |",
         "",
-        "To run it again, with the model's file and the data in place:",
+        f"To run it again, from `{'/'.join(('..',) * 4)}`:",
         "",
         "    pip install mlperf-harness",
-        *(f"    {command(made, kind)}" for kind in ("performance", "accuracy", *audits)),
+        *(f"    {command(request, made, kind)}" for kind in ("performance", "accuracy", *audits)),
+        "",
     ]
-    lines += ["", "The settings of every run are in `src/`, one YAML file each.", ""]
+    moved = [k for k, v in to_plain(config).items() if k not in _GIVEN and str(v).startswith("/")]
+    if moved:
+        told = f"{', '.join(moved)} in these files name files of the machine it ran on"
+        lines += [f"Before that, correct them: {told}.", ""]
     return "\n".join(lines)
 
 
-def command(made: Made, kind: str) -> str:
-    """The run as it was asked for; paths as they were on the machine it ran on, but for their folder."""
-    wanted: dict[str, Any] = {
-        "scenario": made.config.scenario,
-        "model": _model(made.config.model),
-        "backend": _named(made.config.backend),
-        "dataset": _named(str(made.result["dataset"])),
-        "mode": kind if kind == "accuracy" else "performance",
-    }
-    if kind == "performance" and made.config.meter:
-        wanted["meter"] = "ptdaemon=POWER_DEV,director=HOST,ntp=HOST"
-    plain = to_plain(made.config)
-    for key in ("device", "instances", "threads", "max_batch", "target_qps", "queries"):
-        if plain.get(key) is not None:
-            wanted[key] = plain[key]
-    if made.config.data_dir is not None:
-        wanted["data_dir"] = "DATA"
-    words = ["python -m harness"]
-    words += [f"--{k.replace('_', '-')} {shlex.quote(str(v))}" for k, v in wanted.items()]
-    if made.config.mlperf:
-        words.append("--mlperf --user-conf user.conf")
-    if kind.startswith("TEST"):
-        words.append(f"--audit {kind}.config")
+_GIVEN = ("data_dir", "hook", "user_conf", "audit", "meter")
+"""Options that the commands give, so that their paths in the settings do not matter."""
+
+
+def command(request: Request, made: Made, kind: str) -> str:
+    """The run by its settings, which hold every option and pin model, data and LoadGen."""
+    config, sources = made.config, f"src/{request.called}"
+    _, system = request.tree_names
+    words = [f"python -m harness --config {sources}/{made.scenario}-{kind}.yaml"]
+    if config.data_dir is not None:
+        words.append("--data-dir DATA")
+    if config.hook is not None:
+        words.append(f"--hook {shlex.quote(f'{sources}/{packed_name(config.hook)}')}")
+    if config.user_conf is not None:
+        scenario = f"results/{system}/{request.called}/{made.scenario}"
+        words.append(f"--user-conf {scenario}/user.conf")
+    if kind == PERFORMANCE and config.meter:
+        words.append("--meter ptdaemon=POWER_DEV,director=HOST,ntp=HOST")
+    if kind in request.audits:
+        words.append(f"--audit {sources}/{kind}.config")
     return " ".join(words)
+
+
+def packed_name(path: Path) -> str:
+    """Of a file in src/, where names have no spaces."""
+    return path.name.replace(" ", "_")
 
 
 def _model(name: str) -> str:
     return Path(name).name if is_path(name) else name
+
+
+def _told(description: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in description.items():
+        yield f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def _named(name: str) -> str:
@@ -106,6 +119,6 @@ def sources(request: Request) -> str:
     """src/README.md."""
     return (
         f"# Sources of {request.called}\n\n"
-        f"The implementation is mlperf-harness {__version__}. Here are the settings of every run, "
-        "the model's manifest, and the plug-ins that were named by file.\n"
+        f"The implementation is mlperf-harness {__version__}. Here are the settings of every run, the "
+        "audits' audit.config, the model's manifest, and the plug-ins that were named by file.\n"
     )

@@ -95,7 +95,7 @@ def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
         yield from rules_run.performance(result, result.performance)
         yield from rules_run.main_run(result.performance)
     yield from rules_accuracy.accuracy(result, result.accuracy, raw)
-    yield from rules_audit.audits(result)
+    yield from rules_audit.audits(result, raw)
     yield from rules_power.power(result)
 
 
