@@ -8,8 +8,9 @@ grid.html. The same command with the same --out, or --resume FOLDER, runs only w
 import csv
 import json
 import shutil
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from harness import results
 from harness.analysis import grid_report
 from harness.analysis.grid_view import View, content_of, stored_view
-from harness.analysis.precision import BASELINE
+from harness.analysis.precision import BASELINE, way
 from harness.config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
@@ -27,7 +28,7 @@ from harness.grid_store import CELLS, GRID, PROBES, folder_of, free
 from harness.grid_variants import Variants
 from harness.keeping import Measure
 from harness.ops import work_of
-from harness.units import NS_PER_S, show_ns, show_rate
+from harness.units import show_rate, show_wait
 
 _INTERRUPT_EXIT = 128
 _OWN = ("model", "backend", "threads", "input_shape")
@@ -42,11 +43,14 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     if config.scenario == "single-stream" and axes.batch != (1,):
         yield "single-stream asks one sample at a time: add --batch 1, or take multi-stream"
     given = {
-        "--max-batch": config.max_batch is not None,
-        "--samples-per-query": config.samples_per_query is not None,
+        ("--max-batch", "--batch"): config.max_batch is not None,
+        ("--samples-per-query", "--batch"): config.samples_per_query is not None,
+        ("--backend-option precision", "--precision"): "precision" in dict(config.backend_option),
     }
     yield from (
-        f"{flag} is what --batch says in a grid: drop it" for flag, has in given.items() if has
+        f"{flag} is what {axis} says in a grid: drop it"
+        for (flag, axis), has in given.items()
+        if has
     )
     if config.mlperf or config.audit:
         yield "a grid makes quick runs: drop --mlperf and --audit"
@@ -172,8 +176,8 @@ class _GridJob:
                 say(f"stopped: --resume {self.folder} goes on here")
                 return status
             if not self._quiet:
-                each_s = (time.monotonic() - begun_s) / number
-                self._tell(cell, number, len(missing), each_s * (len(missing) - number))
+                left_s = _left_s(missing, number, time.monotonic() - begun_s)
+                self._tell(cell, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
             all_want_plugins = self._plugins_missing == len(missing)
             error = PluginUnavailable if all_want_plugins else ConfigError
@@ -187,6 +191,8 @@ class _GridJob:
         out = free(self.folder / CELLS / cell.key)
         try:
             finished = self._measure(replace(self._variants.config(cell), out=out), quiet=True)
+        except KeyboardInterrupt:  # while something was made: a run ends itself
+            return _INTERRUPT_EXIT + signal.SIGINT
         except HarnessError as e:
             self._absent[cell.key] = str(e).replace("\n", "; ")
             self._plugins_missing += isinstance(e, PluginUnavailable)
@@ -220,8 +226,14 @@ class _GridJob:
             speed = row.throughput_per_s
             told = " ".join([row.verdict, *row.reasons])
             told += f", {show_rate(speed)} samples/s" if speed is not None else ""
-        left = f"; about {show_ns(left_s * NS_PER_S)} left" if number < count else ""
+        left = f"; about {show_wait(left_s)} left" if number < count else ""
         say(f"cell {number} of {count}: {cell}: {told}{left}")
+
+
+def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
+    """As the first `done` had it; what is known to be absent takes no time."""
+    takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
+    return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 
 
 def write_tables(view: View, folder: Path) -> None:

@@ -11,7 +11,7 @@ from harness.analysis.precision import Way, way
 from harness.apart import call
 from harness.config import RunConfig, to_plain
 from harness.console import say
-from harness.errors import PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable
 from harness.grid_cells import Cell, config_of
 from harness.grid_store import PROBES, folder_of
 from harness.manifest import load_yaml
@@ -70,6 +70,11 @@ class Variants:
     def _made(self, cell: Cell, form: str) -> Path:
         name = " ".join([cell.model, *([] if form == "onnx" else [form]), cell.precision])
         kept = self.precisions.get(name)
+        if kept is not None and kept.get("of_noise") and self._real:
+            raise ConfigError(
+                f"{cell.precision} was made for synthetic data in this grid, and real data want it "
+                "calibrated with real samples: pass another --out"
+            )
         if kept is None or not Path(kept["file"]).is_file():
             if not self._quiet:
                 say(f"{Path(cell.model).stem}: making {cell.precision} ({form}), once")
@@ -83,6 +88,7 @@ class Variants:
                 "calibration_dir": self._calibration_dir,
             }
             kept = call("harness.analysis.precision_files:make", request, self._folder / LOG)
+            kept["of_noise"] = cell.precision == "int8" and not self._real
             self.precisions[name] = kept
         return Path(kept["file"])
 

@@ -51,6 +51,14 @@ def show_ns(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def show_wait(seconds: float) -> str:
+    """For people who wait: '35 s', '22 min', '3 h 05 min'."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def show_rate(per_s: float) -> str:
     """'12,345' or '3.21': thousands separated, three significant digits below 100."""
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)

@@ -16,6 +16,7 @@ from harness.analysis.grid_view import View, strangers
 from harness.analysis.identity import Structure
 from harness.cli import main
 from harness.errors import ConfigError, PluginUnavailable
+from harness.grid import _left_s
 from harness.grid_cells import Cell, spread
 from harness.grid_options import GridOptions, parse_batches, parse_precisions, parse_price
 from tests.gridding import Calls, Runs, row
@@ -102,6 +103,48 @@ def test_a_grid_goes_on_where_it_was_stopped(
     status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # an axis may grow
     assert [c.max_batch for c in runs.configs] == [8]
     assert [r["batch"] for r in rows()] == ["1", "2", "4", "8"]
+
+
+def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
+    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Calls):
+        def __call__(self, target: str, *rest: Any) -> dict[str, Any]:
+            if target.endswith(":make"):
+                raise KeyboardInterrupt
+            return super().__call__(target, *rest)
+
+    arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")
+    status, runs, _ = swept(Runs(), *arguments, calls=Interrupted(tmp_path))
+    assert (status, len(runs.configs)) == (130, 1)
+    assert "--resume grid goes on here" in capsys.readouterr().err
+    status, runs, _ = swept(Runs(), *arguments)
+    assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
+
+
+def test_int8_made_of_noise_is_none_of_real_data(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")
+    swept(Runs(), *arguments, "--data", "synthetic")
+    _, runs, _ = swept(Runs(), *arguments, "--data", "real")
+    assert [c.model_file for c in runs.configs] == [None]
+    told = "int8 was made for synthetic data in this grid, and real data want it calibrated"
+    assert told in capsys.readouterr().out
+
+
+def test_the_time_left_is_that_of_cells_which_take_time(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [a for a in GRID if a != "--quiet"]
+    swept(Runs(), *arguments, "--batch", "1,2", "--precision", "bf16,fp32")
+    told = capsys.readouterr().err
+    assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
+    assert told.count(" s left") == 3
+    every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
+    assert _left_s(every, 2, 10.0) == 10.0  # one took them all, and one is left
+    assert _left_s(every, 3, 10.0) == 10.0
+    assert _left_s(every, 4, 20.0) == 0.0
 
 
 def test_resume_takes_everything_from_the_folder(
@@ -203,6 +246,10 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
         (("--scenario", "server", "--batch", "1"), "server is swept by --rate"),
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
         (("--batch", "1", "--max-batch", "4"), "--max-batch is what --batch says"),
+        (
+            ("--batch", "1", "--backend-option", "precision=f32"),
+            "is what --precision says in a grid",
+        ),
         (("--batch", "1", "--rate", "10..20"), "--rate is for a sweep of rates"),
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
         (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),

@@ -13,6 +13,7 @@ from harness.units import (
     show_ns,
     show_rate,
     show_si,
+    show_wait,
     write_duration,
 )
 
@@ -134,3 +135,11 @@ def test_shown_bytes_have_three_digits(count: int) -> None:
 )
 def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
     assert show_si(value, "J") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.2, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (11_100, "3 h 05 min")],
+)
+def test_a_wait_is_told_as_people_do(seconds: float, told: str) -> None:
+    assert show_wait(seconds) == told
