@@ -156,6 +156,14 @@ def test_a_wrong_request_is_told_before_anything_runs(changed: dict[str, Any], t
     assert told in str(raised.value)
 
 
+def test_a_missing_benchmark_is_told_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        replace(CLOSED, benchmark="")
+    assert [line.split(":")[0] for line in str(raised.value).splitlines()] == [
+        "--benchmark is missing"
+    ]
+
+
 def test_the_request_is_kept_and_not_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

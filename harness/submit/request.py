@@ -85,7 +85,7 @@ class Request:
         for flag, name in (
             ("--submitter", self.submitter),
             ("--system", self.system),
-            ("--folder", self.called),
+            *([("--folder", self.called)] if self.called else []),
         ):
             if not _NAME.fullmatch(name):
                 what = f"{name!r} is no name of a folder" if name else "is missing"
