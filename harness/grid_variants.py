@@ -14,7 +14,8 @@ from harness.console import say
 from harness.errors import ConfigError, PluginUnavailable
 from harness.grid_cells import Cell, config_of
 from harness.grid_store import PROBES, folder_of
-from harness.manifest import load_yaml
+from harness.manifest import load_model, load_yaml
+from harness.preflight import obtain_model
 
 LOG = "probes.log"
 """What was printed meanwhile."""
@@ -97,6 +98,8 @@ class Variants:
         if path.is_file():
             return
         config = config_of(variant, self._common, chosen, file)
+        if file is None:
+            obtain_model(config, load_model(config.model))
         request = {"config": to_plain(config), "out": str(path.with_suffix(".npz").absolute())}
         found = call("harness.analysis.probe:probe", request, self._folder / LOG)
         results.write_json(path, found)

@@ -122,6 +122,20 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
     assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
 
 
+def test_a_model_that_is_made_here_is_made_before_it_is_looked_at(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first use of light/squeezenet in a grid said that its file is not there."""
+    pytest.importorskip("onnx")
+    made: list[str] = []
+    monkeypatch.setattr(
+        "harness.grid_variants.obtain_model", lambda config, model: made.append(model.name)
+    )
+    arguments = ("sweep", "--model", "light/squeezenet", "--threads", "1", "--quiet")
+    assert swept(Runs(), *arguments, "--batch", "1")[0] == 0
+    assert made == ["light-squeezenet"]
+
+
 def test_int8_made_of_noise_is_none_of_real_data(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
