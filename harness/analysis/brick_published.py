@@ -19,7 +19,10 @@ from harness.results import read_json
 
 
 def is_published(folder: Path) -> bool:
-    return (folder / INDEX).is_file()
+    try:
+        return (folder / INDEX).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def published(folder: Path) -> list[Subject]:
