@@ -148,7 +148,7 @@ class RunConfig:
     )
     performance_count: int | None = option(
         "samples held in memory in a performance run (default: the dataset's)",
-        parse=positive(MAX_QUERIES),
+        parse=positive(2**31 - 1),
         metavar="N",
         group="the load",
     )

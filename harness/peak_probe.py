@@ -120,9 +120,9 @@ class Judge:
         return not codes or (few and "hopeless" not in codes)
 
     def late(self, finished: Finished, allowed: int | None) -> int | None:
-        """Queries above the bound, by LoadGen where it counts them, else by the journal. With more
-        than `allowed` for certain a run was ended early: some of those were never answered, and are
-        in no row.
+        """Queries above the bound, by LoadGen where it counts them, else by the journal. A run that
+        was ended early had more than `allowed` for certain: some of them, which were never answered,
+        are in no row.
         """
         late = self._counted(finished)
         codes = [reason["code"] for reason in finished.result["reasons"]]
