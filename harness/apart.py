@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
 from harness.apart import main; main()"
 
 
-def call(target: str, request: Mapping[str, Any], log: Path) -> dict[str, Any]:
+def call(
+    target: str, request: Mapping[str, Any], log: Path, *, under: Sequence[str] = ()
+) -> dict[str, Any]:
     """target: 'module:function', from JSON to JSON. log: file for what it prints, appended to.
 
+    under: a command that runs the one behind it, as valgrind does.
     Raises what it raised; a PluginUnavailable where that is no HarnessError, or the process died.
     """
     reader, writer = os.pipe()
-    command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), target, str(writer)]
+    command = [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), target, str(writer)]
     with os.fdopen(reader, "rb") as answer, log.open("ab") as output:
         try:
             process = subprocess.Popen(

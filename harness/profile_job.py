@@ -40,6 +40,8 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
         yield "profile measures speed: drop --mode"
     if config.mlperf:
         yield "profile makes quick runs: drop --mlperf"
+    if "valgrind" in options.counters and "library" not in options.levels:
+        yield "--counters valgrind is of the library level: add it to --levels"
     if options.source is not None and not options.source.is_dir():
         yield f"--from {options.source}: there is no such folder"
     if isinstance(options.otlp, Path):
@@ -229,9 +231,25 @@ class _ProfileJob:
             if "layer" in self._levels:
                 self._layer_level(subject, batch, batches if options.batches else ())
             if "library" in self._levels:
-                self._say("library: counters of the processor and the kernel")
-                self._content["hardware"] = pm.hardware(subject, batch, options.runs)
-                self._save()
+                self._library_level(subject, batch)
+
+    def _library_level(self, subject: Any, batch: int) -> None:
+        from harness.analysis import profile_measure as pm
+        from harness.analysis import simulated
+
+        if "perf" in self._options.counters:
+            self._say("library: counters of the processor and the kernel")
+            self._content["hardware"] = pm.hardware(subject, batch, self._options.runs)
+            self._save()
+        if "valgrind" in self._options.counters:
+            self._say("library: valgrind simulates a call: minutes")
+            config, spec = subject.config, subject.spec._replace(max_batch=batch)
+            try:
+                found = simulated.simulate(config, subject.dataset_name, spec, self.folder)
+                self._content["simulated"] = found
+            except PluginUnavailable as e:
+                self._content["missing"]["valgrind"] = str(e)
+            self._save()
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
         """batches: those that it is measured at, too."""

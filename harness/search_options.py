@@ -136,6 +136,15 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
 
 
+def parse_counters(text: str) -> tuple[str, ...]:
+    """'perf,valgrind' -> ('perf', 'valgrind')."""
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    unknown = [name for name in names if name not in ("perf", "valgrind")]
+    if unknown:
+        raise ValueError(f"{','.join(unknown)!r}: choose from perf, valgrind")
+    return names
+
+
 def parse_otlp(text: str) -> Path | str:
     """A file, or the address of an OpenTelemetry collector: without a path it gets /v1/traces."""
     if "://" not in text:
@@ -179,6 +188,14 @@ class ProfileOptions:
         parse=positive(MOST_RUNS),
         default=20,
         metavar="N",
+        group="the profile",
+    )
+    counters: tuple[str, ...] = option(
+        "of the library level: perf (default), valgrind: simulated instructions and cache misses, "
+        "which takes minutes",
+        parse=parse_counters,
+        default=("perf",),
+        metavar="LIST",
         group="the profile",
     )
     source: Path | None = option(

@@ -31,7 +31,7 @@ BUDGET_S = 3.0
 class Subject:
     """What is profiled, loaded. path: of the model's file, None where the backend reads none.
 
-    fixed: the batch that the file fixes, None where it takes any.
+    fixed: the batch that the file fixes, None where it takes any. dataset_name: as it was opened.
     """
 
     config: RunConfig
@@ -40,6 +40,7 @@ class Subject:
     spec: Instances
     backend: Backend
     dataset: Dataset
+    dataset_name: str
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
@@ -60,7 +61,7 @@ def opened(
     samples.load(held)
     stack.callback(samples.unload, held)
     fixed = loading.batch_in_file(backend, inputs)
-    return Subject(config, model, path, spec, backend, samples, fixed)
+    return Subject(config, model, path, spec, backend, samples, dataset, fixed)
 
 
 def timed(call: Callable[[], object], most_runs: int) -> Times:

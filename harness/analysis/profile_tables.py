@@ -13,6 +13,7 @@ from harness.analysis import layers as ly
 from harness.analysis.memory import slope
 from harness.analysis.profile_batch_tables import batch_tables
 from harness.analysis.profile_layer_tables import layer_tables, profile_of
+from harness.analysis.profile_library_tables import library_tables
 from harness.analysis.tables import Cell, Column, Table
 from harness.stages import STAGE_EDGES, Completions
 
@@ -43,7 +44,7 @@ def tables(content: Content, done: Completions | None) -> list[Table]:
         *batch_tables(content),
         *_memory(content),
         *_data(content),
-        *_hardware(content),
+        *library_tables(content),
     ]
 
 
@@ -249,22 +250,3 @@ def _data(content: Content) -> Iterator[Table]:
     columns = (Column("input"), _LATENCY, Column("difference", "share"))
     about = "the same calls on samples and on noise, in turn"
     yield Table("data", "Real against synthetic", about, columns, rows)
-
-
-def _hardware(content: Content) -> Iterator[Table]:
-    found = content.get("hardware")
-    if not found:
-        return
-    rows: list[list[Cell]] = [
-        [name, value, found["reasons"][name]] for name, value in found["per_call"].items()
-    ]
-    columns = (Column("counter"), Column("per call", "count"), Column("why not"))
-    notes = [f"mean of {found['runs']} bare calls, all threads; task-clock in ns"]
-    cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
-    if cycles and done:
-        notes.append(f"{done / cycles:.2f} instructions a cycle")
-    if found.get("valgrind"):
-        notes.append(found["valgrind"])
-    yield Table(
-        "hardware", "Hardware", "perf_event counters around bare calls", columns, rows, notes
-    )
