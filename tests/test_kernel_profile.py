@@ -188,6 +188,16 @@ def test_openvinos_kernels_of_the_digits(tmp_path: Path) -> None:
     assert all(row["implementation"] for row in of_onnx["layers"])
 
 
+@needs("openvino")
+def test_openvinos_mean_of_the_last_calls_is_the_difference_of_two_means() -> None:
+    from harness.backends.openvino_kernels import last_mean_ns
+
+    means = [{"conv": 90}, {"conv": 60}, {"conv": 50}, {"conv": 45}]  # 90, 30, 30, 30 us
+    assert last_mean_ns(means, 3) == {"conv": 30_000}
+    assert last_mean_ns(means, 4) == {"conv": 45_000}
+    assert last_mean_ns([{"conv": 1}, {"conv": 0}], 1) == {"conv": 0}
+
+
 @pytest.mark.slow
 @needs("openvino")
 @pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "densenet121"])
@@ -275,6 +285,14 @@ def test_tensorflows_kernels_of_the_digits(tmp_path: Path, kind: str) -> None:
     heavy = {row["type"] for row in made["layers"][:3]}
     assert any("Conv2D" in kind for kind in heavy)
     assert all(row["nodes_of_the_file"] for row in made["layers"])
+    shapes = {row["kernel"]: row["shape"] for row in made["layers"]}
+    if kind == "keras":
+        fused = {row["nodes_of_the_file"] for row in made["layers"]}
+        assert {"Conv2D+BiasAdd+Relu", "MatMul+BiasAdd"} <= fused
+        assert shapes["digits_1/pool_1/MaxPool2d"] == "1x4x4x32"
+    else:  # its optimiser puts the pooling before the activation
+        assert shapes["PartitionedCall/Relu"] == "1x8x8x16"
+        assert shapes["PartitionedCall/Relu_1"] == ""
 
 
 @pytest.mark.slow
