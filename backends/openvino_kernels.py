@@ -53,7 +53,7 @@ class OpenVinoProfiler(TwinProfiler):
         file = _FileGraph(openvino.Core().read_model(self._path))
         named = file.names_of(nodes)
         constants = _constants(nodes)
-        mean_ns = _last_mean_ns(self._means, calls)
+        mean_ns = last_mean_ns(self._means, calls)
         return Executed(
             runtime=f"openvino {openvino.__version__.partition('-')[0]}",
             kernels=[
@@ -78,9 +78,9 @@ class OpenVinoProfiler(TwinProfiler):
         )
 
 
-def _last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
-    """Of the last `calls`, from means over all calls up to then; at most 1 us too short for what
-    OpenVINO cuts off.
+def last_mean_ns(means: Sequence[Mapping[str, int]], calls: int) -> dict[str, int]:
+    """Of the last `calls`, from means over all calls up to then. As OpenVINO cuts those to whole us,
+    these are up to len(means) / calls us too short, or the rest of that above 1 us too long.
     """
     before = len(means) - calls
     earlier = means[before - 1] if before else {}
