@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis import layers as ly
-from harness.analysis.kernels import OrtProfile
+from harness.analysis.kernels import LayerProfile
 from harness.analysis.layers import Layer, NodeCost, Peaks
 from harness.analysis.memory import slope
 from harness.analysis.profile_layer_tables import peaks_of
@@ -47,7 +47,7 @@ def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
     measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
     found = []
     for batch, level in measured.items():
-        profile = OrtProfile.from_json(level["profile"])
+        profile = LayerProfile.from_json(level["profile"])
         layers = ly.layers_of(profile, [NodeCost(**cost) for cost in level["nodes"]])
         found.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
     return sorted(found, key=lambda one: one.batch)
