@@ -54,7 +54,7 @@ def profile(arguments: list[str]) -> int:
     options = given_options(parser, arguments)
     given = {key: value for key, value in options.items() if value not in (None, False)}
     given.pop("problems")
-    shown = ("table", "out", "json", "quiet")
+    shown = ("otlp", "table", "out", "json", "quiet")
     options["problems"] += ignored_beside("from", given, shown)
     return _searched(
         *("profile", ProfileOptions, options),
