@@ -88,9 +88,10 @@ def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
     found = files.read(options.source)
     if out is not None:
         made = results.new_folder(out, "", "", "")
-        files.write(found, files.made_tables(found, options.source), made.path)
-        _page(found, made.path)
-        made.finish(newest=False)
+        with kept(lambda: made.path, lambda: False), fitting(options.source):
+            files.write(found, files.made_tables(found, options.source), made.path)
+            _page(found, made.path)
+            made.finish(newest=False)
     _show(found, options.source, options, as_json=as_json)
     _export(found, options.source, options.otlp)
     return 0
@@ -119,12 +120,13 @@ def _show(found: Profiled, folder: Path, options: ProfileOptions, *, as_json: bo
         if options.table not in keys:
             raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
         made = [table for table in made if table.key == options.table]
-    if as_json:
-        show(json.dumps({t.key: t.to_json() for t in made}, indent=2, allow_nan=False))
-        return
-    if options.table is None:
-        show("\n".join(files.headline(found.content)))
-    show(files.text(made, None if options.table else files.SHOWN_ROWS))
+    with fitting(folder):
+        if as_json:
+            text = json.dumps({t.key: t.to_json() for t in made}, indent=2, allow_nan=False)
+        else:
+            head = [] if options.table else ["\n".join(files.headline(found.content))]
+            text = "\n".join([*head, files.text(made, None if options.table else files.SHOWN_ROWS)])
+    show(text)
 
 
 def _page(found: Profiled, folder: Path) -> None:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import shutil
 import signal
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -423,6 +425,25 @@ def test_mistakes_are_one_line_each(
     ):
         assert main(["profile", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_changed_profile_is_one_line_however_it_is_shown(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = json.loads((profiled / "profile.json").read_text())
+    folder, out = tmp_path / "changed", tmp_path / "again"
+    shutil.copytree(profiled, folder)
+    headline = {"run": {**whole["run"], "headline": {"name": "p90"}}}
+    count = {"hardware": {**whole["hardware"], "per_call": {event: [1] for event in EVENTS}}}
+    for changed, how in ((headline, []), (count, []), ({"batch": math.inf}, ["--json"])):
+        (folder / "profile.json").unlink()
+        (folder / "profile.json").write_text(json.dumps({**whole, **changed}))
+        for arguments in (how, ["--out", str(out)]):
+            assert main(["profile", "--from", str(folder), *arguments]) == 2
+            told = capsys.readouterr().err
+            assert told.startswith(f"harness: {folder}: its files do not fit together: ")
+            assert told.count("\n") == 1
+            assert not list(tmp_path.glob("again*"))
 
 
 @pytest.mark.slow
