@@ -98,7 +98,7 @@ def no_worker_dies_alone(die: Die) -> None:
 
 
 def _usage() -> dict[str, float]:
-    """Of this process so far, its children's CPU time included; wall_offset_ns grows only when the wall clock is stepped or slewed."""
+    """Of this process so far, its descendants' CPU time included; wall_offset_ns grows only when the wall clock is stepped or slewed."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),

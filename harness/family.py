@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,11 +31,24 @@ def tasks() -> Iterator[Path]:
 
 
 def children_cpu_s() -> float:
-    """Of the children that live; those that were waited for are in getrusage's RUSAGE_CHILDREN."""
-    ticks = 0
-    for task in TASKS.iterdir():
-        with suppress(OSError):
-            for pid in (task / "children").read_text().split():
-                after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                ticks += int(after_name[11]) + int(after_name[12])  # utime, stime: proc(5)
-    return ticks / os.sysconf("SC_CLK_TCK")
+    """Of all its descendants: those that live, and those that it or they have waited for."""
+    waited = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks = sum(_ticks(pid) for pid in _descendants("self"))
+    return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    yield child
+                    yield from _descendants(child)
+
+
+def _ticks(pid: str) -> int:
+    """Its own, and those of the children that it has waited for."""
+    with suppress(OSError):
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)
+    return 0

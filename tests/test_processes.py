@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
 from harness.errors import ConfigError, PluginUnavailable
+from harness.family import children_cpu_s
 from harness.manifest import load_model
 from harness.processes import Arena, SeparateInstance
 from harness.recheck import check
@@ -188,3 +191,23 @@ class Dies:
         if max(batch.indices) > 100: os._exit(7)  # warm-up has the first 64
         return np.zeros((len(batch.indices), 10), np.float32)
 """
+
+
+SPIN = "import time; t = time.process_time; e = t() + 0.2\nwhile t() < e: pass"
+
+
+def test_processor_time_of_children_that_have_ended_is_counted() -> None:
+    before_s = children_cpu_s()
+    subprocess.run([sys.executable, "-S", "-c", SPIN], check=True)
+    assert children_cpu_s() - before_s > 0.19
+
+
+def test_processor_time_of_a_grandchild_that_lives_is_counted() -> None:
+    told = f"{SPIN}\nprint(flush=True); input()"
+    words = ["sh", "-c", f"{sys.executable} -S -c '{told}'; true"]
+    before_s = children_cpu_s()
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        used_s = children_cpu_s() - before_s
+    assert used_s > 0.15  # in ticks of 10 ms

@@ -113,7 +113,8 @@ class Made:
         ):
             yield (
                 f"{name}: its backend waited and did not compute: {busy:.1%} of its time was CPU time "
-                "(where an accelerator computes, describe it: accelerators_per_node)"
+                "(where an accelerator computes, describe it: accelerators_per_node; a server must be "
+                "started by the backend; a machine that others keep busy must be quiet)"
             )
         wanted = benchmark.samples_in(self.scenario)
         if self.loaded.total_count != wanted:
