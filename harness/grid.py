@@ -19,6 +19,7 @@ from harness import results
 from harness.analysis import grid_report
 from harness.analysis.grid_view import View, content_of, stored_view
 from harness.analysis.precision import BASELINE, way
+from harness.analysis.run_files import fitting
 from harness.config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
@@ -92,12 +93,13 @@ def sweep(
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
     """--from: every table from the files of `folder`, which are written anew where that is allowed."""
-    view = stored_view(folder, options)
-    try:
-        write_tables(view, folder)
-    except OSError as e:
-        say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
-    _show(view, folder, as_json=as_json)
+    with fitting(folder):
+        view = stored_view(folder, options)
+        try:
+            write_tables(view, folder)
+        except OSError as e:
+            say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
+        _show(view, folder, as_json=as_json)
     return 0
 
 

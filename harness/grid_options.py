@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -151,8 +152,16 @@ class Axes(NamedTuple):
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
+        """A KeyError, TypeError or ValueError where they are none: cells name folders after them."""
         plain = {name: tuple(value) for name, value in values.items()}
-        return cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
+        made = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
+        if not all(isinstance(text, str) for text in chain(made.model, made.backend, *made.shape)):
+            raise ValueError("a model, backend or shape is no text")
+        if not all(type(number) is int and number > 0 for number in (*made.batch, *made.threads)):
+            raise ValueError("a batch or number of threads is no whole number")
+        if unknown := {*made.precision, *made.data} - {*PRECISIONS, *DATA}:
+            raise ValueError(f"{unknown.pop()!r} is neither a precision nor a kind of data")
+        return made
 
     def joined(self, other: "Axes") -> "Axes":
         """Both: what was measured before, and what is asked for now."""

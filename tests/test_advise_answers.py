@@ -1,6 +1,7 @@
 """What `advise` says, from records made by hand: every number can be worked out in the head."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +244,7 @@ def test_a_batch_that_memory_does_not_hold_is_a_line() -> None:
 def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
         *({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}),
+        *({"parts": {"none": math.inf}}, {"runtime": 1.5}),
     ]
     for broken in changes:
         (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))

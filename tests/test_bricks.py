@@ -323,6 +323,24 @@ def test_the_chain_of_a_residual_network_is_conv_norm_relu(tmp_path: Path) -> No
     session.run(None, {"image": np.ones((1, 3, 224, 224), np.float32)})
 
 
+@pytest.mark.parametrize("change", [{"layers": []}, {"op_types": ["Conv"]}])
+def test_a_changed_result_is_told_in_one_line(
+    change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    where = ["--database", str(tmp_path / "b.sqlite"), "--out", str(out)]
+    assert main(_bricks(str(residual(tmp_path / "net.onnx")), *where)) == 0
+    content = json.loads((out / "bricks.json").read_text())
+    for model in content["models"].values():
+        model.update(change)
+    (out / "bricks.json").write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main(["bricks", "--from", str(out), "--json"]) == 2
+    told = capsys.readouterr().err
+    assert "bricks.json is not what `bricks` writes" in told
+    assert told.count("\n") == 1
+
+
 def _bricks(*words: str) -> list[str]:
     return ["bricks", *words, "--rounds", "1"]
 

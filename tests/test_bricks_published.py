@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +118,14 @@ def _another_brick(public: Path, index: dict[str, Any]) -> None:
     first["sha256"] = hashlib.sha256((public / first["file"]).read_bytes()).hexdigest()
 
 
+def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
+    """protobuf hands such a name over as bytes."""
+    first = index["bricks"][0]
+    path = public / first["file"]
+    path.write_bytes(path.read_bytes().replace(b"Conv", b"Con\xff"))
+    first["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     "checksum": (
         lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
@@ -146,6 +155,11 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         "published rule",
     ),
     "models": (lambda _, index: index.update(models=5), "a model in it is not"),
+    "infinite": (
+        lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
+        "a model in it is not what `bricks` writes: OverflowError",
+    ),
+    "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is no UTF-8 text"),
 }
 
 

@@ -176,6 +176,32 @@ def test_resume_takes_everything_from_the_folder(
     assert "nowhere has no grid.json" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
+        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is no text"),
+        ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
+        ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
+    ],
+)
+def test_a_changed_folder_is_told_in_one_line(
+    name: str, value: object, told: str, swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(Runs(), *GRID, "--batch", "1")
+    said = json.loads(Path("grid/grid.json").read_text())
+    said[name] |= value
+    Path("grid/grid.json").write_text(json.dumps(said))
+    before = sorted(Path().rglob("*"))
+    capsys.readouterr()
+    for verb in ("--from", "--resume") if name == "axes" else ("--from",):
+        assert main(["sweep", verb, "grid"]) == 2
+        shown = capsys.readouterr().err
+        assert told in shown
+        assert shown.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+
+
 def test_another_configuration_needs_another_folder(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:

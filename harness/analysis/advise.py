@@ -47,14 +47,18 @@ def derive(folder: Path) -> dict[str, Any]:
     try:
         found = {**answers(content), "parts": content.get("parts", {})}
         tuple(advise_report.lines(found))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as e:
+        results.write_json(folder / DERIVED, found)
+        _page(found, folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
-    results.write_json(folder / DERIVED, found)
+    return found
+
+
+def _page(found: Mapping[str, Any], folder: Path) -> None:
     try:
         advise_page.write(found, folder)
     except PluginUnavailable as e:
         say(f"no page was made: {e}")
-    return found
 
 
 def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:

@@ -40,8 +40,8 @@ def published(folder: Path) -> list[Subject]:
     models, wired = index.get("models") or [], list[_Wired]()
     try:
         wired += () if problems else (_Wired(by_digest, model) for model in models)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
-        problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e}")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e!r:.100}")
     if problems:
         raise ConfigError("\n".join(problems))
     if not wired:

@@ -105,7 +105,7 @@ def show_again(folder: Path, *, as_json: bool = False) -> int:
         )
     try:
         _report(content, folder, as_json=as_json)
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} is not what `bricks` writes: {e!r:.100}") from None
     return 0
 

@@ -77,9 +77,24 @@ def _parsed(onnx: Any, path: Path) -> Any:
         raise ConfigError(
             f"{path} is not an ONNX model: it has no layers, or names no operator set"
         )
+    if not all(isinstance(name, str) for name in _names(model.graph)):
+        raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     return model
+
+
+def _names(graph: Any) -> Iterator[object]:
+    """Those that are used here. One that is no UTF-8 comes from protobuf as bytes."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            yield from _names(attribute.g)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
 
 
 def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:

@@ -58,7 +58,7 @@ def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """None where one batch alone was profiled."""
+    """No table where one batch alone was profiled."""
     found, peaks = at_batches(content), peaks_of(content)
     if len(found) < 2:
         return
