@@ -2,7 +2,8 @@
 full-length runs, of which the last word is one's that passed. Pure: it only asks.
 
 A probe may be wrong, both ways, and loads need not be monotone: what a probe said is never taken
-for the result, full-length runs go up as well as down from it, by steps that grow.
+for the result, full-length runs go up as well as down from it, by steps that grow, but not above
+doubling and halving: a run at a thousandth of the rate takes a thousand times as long.
 """
 
 from collections.abc import Callable
@@ -74,7 +75,7 @@ class _Search:
             else:
                 high = load
             load = self._next(low, high, step, TOLERANCE if full else PROBE_TOLERANCE)
-            step = step**2 if full else step
+            step = min(step**2, DOUBLING) if full else step
         return low, high
 
     def _may(self, *, full: bool, passed: bool) -> bool:

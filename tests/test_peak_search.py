@@ -142,3 +142,10 @@ def test_no_load_below_the_least_is_asked_for() -> None:
     system = System(0.5)
     assert search(system, 4, WHOLE).load is None
     assert min(load for load, _ in system.asked) == 1
+
+
+def test_a_search_in_vain_ends_before_its_runs_would_take_days() -> None:
+    """A busy machine failed every full-length run: from 410 queries/s it went to 2.6 and 0.0017."""
+    system = System(0.0, short_peak=1000.0)
+    assert search(system, 500.0, LIMITS).load is None
+    assert min(load for load, _ in system.asked) > 1

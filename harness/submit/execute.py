@@ -38,8 +38,6 @@ LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
 """For a run that was told to stop, to save what it has."""
 
-INTERRUPT_EXIT = 128
-
 
 def execute(request: Request, work: Path, only: str | None = None) -> int:
     """All that is not done; returns the exit status: 0 once every run is done, 4 where one failed.
@@ -74,7 +72,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
                         )
         except Stopped as e:
             say("stopped: `submit run` again goes on with what is missing")
-            return INTERRUPT_EXIT + e.signum
+            return e.exit_status
     left = [row for row in _rows(request, work, only) if row.state != DONE]
     for row in left:
         say(f"{row.name} {row.state}: {row.why}")
