@@ -42,16 +42,22 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--pairs", default="15")
     options = parser.parse_args()
-    rows = [_macs(model, *span) for model, span in MACS.items()]
-    rows.append(_overhead("zoo/resnet50_v1"))
+    rows: list[dict[str, Any]] = []
+    _add(rows, [_macs(model, *span) for model, span in MACS.items()])
+    _add(rows, [_overhead("zoo/resnet50_v1")])
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models.split(","):
-            rows += _of(model, options.pairs, Path(folder))
-    for row in rows:
-        print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}")
+            _add(rows, _of(model, options.pairs, Path(folder)))
+    return 4 if any(row["verdict"] == "missed" for row in rows) else 0
+
+
+def _add(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
+    """Told and kept at once: the whole takes long."""
+    for row in more:
+        print(f"{row['row']:<44}{row['verdict']:<8}{row['found']}", flush=True)
+    rows += more
     content = {"rows": rows, "machine": machine()}
     (HERE / "results/advise.json").write_text(json.dumps(content, indent=2, default=str) + "\n")
-    return 4 if any(row["verdict"] == "missed" for row in rows) else 0
 
 
 def _macs(name: str, low: float, high: float) -> dict[str, Any]:
