@@ -29,9 +29,9 @@ from harness.grid_store import CELLS, GRID, PROBES, folder_of, free
 from harness.grid_variants import Variants
 from harness.keeping import Measure
 from harness.ops import work_of
+from harness.signals import INTERRUPT_EXIT, Stopped
 from harness.units import show_rate, show_wait
 
-_INTERRUPT_EXIT = 128
 _OWN = ("model", "backend", "threads", "input_shape")
 """Options of a run that a grid has axes for."""
 
@@ -174,7 +174,7 @@ class _GridJob:
         for number, cell in enumerate(missing, 1):
             status = self._run(cell)
             self._save()
-            if status >= _INTERRUPT_EXIT:
+            if status >= INTERRUPT_EXIT:
                 say(f"stopped: --resume {self.folder} goes on here")
                 return status
             if not self._quiet:
@@ -194,7 +194,7 @@ class _GridJob:
         try:
             finished = self._measure(replace(self._variants.config(cell), out=out), quiet=True)
         except KeyboardInterrupt:  # while something was made: a run ends itself
-            return _INTERRUPT_EXIT + signal.SIGINT
+            return Stopped(signal.SIGINT).exit_status
         except HarnessError as e:
             self._absent[cell.key] = str(e).replace("\n", "; ")
             self._plugins_missing += isinstance(e, PluginUnavailable)

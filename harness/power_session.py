@@ -76,7 +76,7 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
         except Stopped as e:
             say(f"stopped by {signal.Signals(e.signum).name} before the end of the session")
             session.give_up(keep=False)
-            return 128 + e.signum
+            return e.exit_status
         except HarnessError as e:
             session.give_up(keep=not isinstance(e, ConfigError))
             raise

@@ -73,7 +73,12 @@ def profile(
             say(f"stopped: profile --from {job.folder} shows what was measured until then")
         return e.exit_status
     found = files.read(folder)
-    _show(found, folder, options, as_json=as_json)
+    try:
+        _show(found, folder, options, as_json=as_json)
+    except (
+        ConfigError
+    ) as e:  # of --table: what was measured is there, and the status says how it went
+        say(str(e))
     if not as_json:
         show(f"\n{'results':<12}{folder}")
         if (folder / files.PAGE).is_file():

@@ -45,7 +45,7 @@ from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan
 from harness.progress import Progress, end_loading, show_loading
 from harness.sampler import PowerSampler, Repeated
-from harness.signals import Stopped, Stopping, stoppable
+from harness.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.sizing import (
     Loaded,
     accuracy_plan,
@@ -65,7 +65,6 @@ from harness.watch import Now, Watcher
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0
-INTERRUPT_EXIT = 128
 
 
 def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
@@ -122,7 +121,7 @@ def _status(run: "_MainJob", stopping: Stopping) -> int:
         status = 0
     except Stopped as e:
         kept.findings.stopped = e.reason
-        status = INTERRUPT_EXIT + e.signum
+        status = e.exit_status
     except RunHopeless as e:
         status = e.exit_status
     except RunDied as e:

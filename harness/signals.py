@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 from harness.types import Reason
 
+INTERRUPT_EXIT = 128
+"""Exit statuses of what a signal ended begin here: this plus its number."""
+
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -19,7 +22,7 @@ class Stopped(BaseException):
 
     @property
     def exit_status(self) -> int:
-        return 128 + self.signum
+        return INTERRUPT_EXIT + self.signum
 
     @property
     def reason(self) -> Reason:

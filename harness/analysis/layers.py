@@ -165,8 +165,8 @@ def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen:
         latency_ns=_mean(durations, chosen),
         spread_ns=float(np.std(durations)) if len(durations) > 1 else None,
         allocated_bytes=kernel.allocated_bytes,
-        macs=_sum(cost.macs for cost in own),
-        flops=_sum(cost.flops for cost in own),
+        macs=summed(cost.macs for cost in own),
+        flops=summed(cost.flops for cost in own),
         # ONNX Runtime forgets the weights that it has put into another layout.
         read_bytes=kernel.activation_bytes
         + max(kernel.parameter_bytes, sum(cost.weight_bytes for cost in own)),
@@ -183,7 +183,7 @@ def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
     return [c for c in costs if not (heavy and c.op_type == "BatchNormalization")]
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
+def summed(values: Iterable[int | None]) -> int | None:
     """None where one is not known."""
     total = 0
     for value in values:
@@ -253,7 +253,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
         len(layers),
         sum(layer.latency_ns for layer in layers),
         sum(max(taken, 0) for taken in told) if told else None,
-        _sum(layer.flops for layer in layers),
+        summed(layer.flops for layer in layers),
         sum(layer.read_bytes for layer in layers),
         sum(layer.write_bytes for layer in layers),
     )

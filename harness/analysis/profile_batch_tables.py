@@ -15,7 +15,7 @@ from harness.analysis.tables import Cell, Column, Table
 
 
 class AtBatch(NamedTuple):
-    """layers: of a profiled call. call_ns: the same call unprofiled. flops: None where none are known."""
+    """layers: of a profiled call. call_ns: the same call unprofiled. flops: None where those of one layer are not."""
 
     batch: int
     layers: Sequence[Layer]
@@ -23,8 +23,7 @@ class AtBatch(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        known = [layer.flops for layer in self.layers if layer.flops is not None]
-        return sum(known) if any(known) else None
+        return ly.summed(layer.flops for layer in self.layers)
 
     @property
     def moved_bytes(self) -> int:
@@ -89,6 +88,8 @@ def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]
     )
     points = {float(one.batch): one.intensity for one in found if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
+    if unknown := {layer.ops for one in found for layer in one.layers if layer.flops is None}:
+        notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
     about = "A15: the whole model by batch"

@@ -36,10 +36,11 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
             given = subject.batch(size)
             begin = time.perf_counter()
             subject.backend.infer(given)
-            runs = affordable(time.perf_counter() - begin, most_runs)
-            measured[str(size)], _ = layer_level(subject, size, runs)
         except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
             skipped[str(size)] = one_line(e)
+            continue
+        runs = affordable(time.perf_counter() - begin, most_runs)
+        measured[str(size)], _ = layer_level(subject, size, runs)
     return {"measured": measured, "skipped": skipped}
 
 

@@ -29,10 +29,11 @@ def _hardware(content: Content) -> Iterator[Table]:
     if not found:
         return
     rows: list[list[Cell]] = [
-        [name, value, found["reasons"][name]] for name, value in found["per_call"].items()
+        ["task-clock, ns" if name == "task-clock" else name, value, found["reasons"][name]]
+        for name, value in found["per_call"].items()
     ]
     columns = (Column("counter"), Column("per call", "count"), Column("why not"))
-    notes = [f"mean of {found['runs']} bare calls, all threads; task-clock in ns"]
+    notes = [f"mean of {found['runs']} bare calls, all threads"]
     cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
         notes.append(f"{done / cycles:.2f} instructions a cycle")
