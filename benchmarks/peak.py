@@ -124,7 +124,8 @@ def searched(servers: int, seed: int) -> tuple[Mapping[str, Any], float]:
             *(sys.executable, "-m", "harness", "peak", "--scenario", "server"),
             *("--backend", f"{HERE / 'sleeper.py'}:Sleeper", "--backend-option"),
             *(f"service_ms={SERVICE_MS}", "--max-batch", "1", "--instances", str(servers)),
-            *("--threads", "1", "--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms"),
+            *("--threads", "1", "--oversubscribe"),  # they only sleep
+            *("--slo", f"p{PERCENTILE * 100:g}={BOUND_NS // 10**6}ms"),
             *("--duration", f"{DURATION_S}s", "--seed", str(seed), "--no-metrics"),
             *("--out", str(folder), "--json"),
         ]

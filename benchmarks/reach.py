@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +40,8 @@ def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row
     grid = [f"{layout}x{batch}" for batch in (1, 2, 4, 8) for layout in LAYOUTS]
     bare = noise.quiet(partial(script, "bare.py", path, "1", *grid))
     best = max(bare, key=lambda plan: float(plan["samples_per_s"]))["plan"]
-    with ExitStack() as stack:
-        config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "tuned.yaml"
-        config.write_text(found.text, encoding="utf-8")
-        load = ("--config", str(config), "--queries", str(samples))
+    with tempfile.TemporaryDirectory() as folder:
+        load = ("--config", found.written(folder), "--queries", str(samples))
         seen = pairs.alternate(
             lambda: noise.quiet(lambda: offline_rate(*load)),
             lambda: noise.quiet(

@@ -39,6 +39,12 @@ class Tuned:
     content: Mapping[str, Any]
     seconds: float
 
+    def written(self, folder: str) -> str:
+        """The path of tuned.yaml, for --config."""
+        path = Path(folder) / "tuned.yaml"
+        path.write_text(self.text, encoding="utf-8")
+        return str(path)
+
 
 def tune(*arguments: str) -> Tuned:
     """The command as a user types it."""
@@ -83,7 +89,7 @@ def offline(count: int, noise: Noise) -> list[Row]:
     best = max(rates, key=rates.__getitem__)
     load = ("--queries", "300000")
     with tempfile.TemporaryDirectory() as folder:
-        config = _kept(found, Path(folder))
+        config = found.written(folder)
         seen = pairs.alternate(
             lambda: noise.quiet(lambda: offline_rate("--config", config, *load)),
             lambda: noise.quiet(lambda: offline_rate(*plan_options(best), *load)),
@@ -110,7 +116,7 @@ def server(count: int, noise: Noise) -> list[Row]:
         tails[plan] = (tails[plan] + tail_ns(*plan_options(plan))) / 2
     best = min(tails, key=tails.__getitem__)
     with tempfile.TemporaryDirectory() as folder:
-        config = _kept(found, Path(folder))
+        config = found.written(folder)
         seen = pairs.alternate(  # a shorter tail is better: what was best over the winner
             lambda: noise.quiet(lambda: 1e9 / tail_ns("--config", config)),
             lambda: noise.quiet(lambda: 1e9 / tail_ns(*plan_options(best))),
@@ -120,12 +126,6 @@ def server(count: int, noise: Noise) -> list[Row]:
         _row("tune-server", "1 / p99 s", found, best, seen, {"grid_p99_ns": tails}),
         _time("tune-server-seconds", found),
     ]
-
-
-def _kept(found: Tuned, folder: Path) -> str:
-    path = folder / "tuned.yaml"
-    path.write_text(found.text, encoding="utf-8")
-    return str(path)
 
 
 def _row(
