@@ -4,7 +4,6 @@ python benchmarks/reach.py [--rows NAME,...] [--quick]
 """
 
 import argparse
-import heapq
 import json
 import subprocess
 import sys
@@ -13,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -25,8 +22,6 @@ from benchmarks.pairs import estimate, neighbours, ratio
 from benchmarks.report import Row, command
 from benchmarks.tune import LAYOUTS, offline_rate, tune
 from harness import light
-from harness.stats import percentile_ns
-from harness.types import Array
 
 SHARE = 0.8
 """Of capacity, where the tail is held against the reference dispatcher's."""
@@ -133,12 +128,12 @@ def reference_tail(count: int, noise: Noise) -> list[Row]:
     )
     runs = [noise.quiet(lambda: harness(*ask)) for _ in range(count + 1)]
     found = [run.result["reference"] for run in runs]
-    ratios = [float(one["ratio"]) for one in found]
-    own = [own_times_ratio(run.columns, 2, 8, 0.99) for run in runs]
-    return [
-        Row(
-            name="reference-tail",
-            what=f"SqueezeNet server, p99 over the reference dispatcher's at {SHARE:.0%} of capacity",
+
+    def row(name: str, what: str, told: Sequence[Mapping[str, float]]) -> Row:
+        ratios = [float(one["ratio"]) for one in told]
+        return Row(
+            name=name,
+            what=what,
             unit="",
             limit="at most",
             bar=1.15,
@@ -148,44 +143,20 @@ def reference_tail(count: int, noise: Noise) -> list[Row]:
             beside={
                 "queries/s": rate,
                 "p99, ms": estimate([one["ours"] / 1e6 for one in found]).value,
-                "reference, ms": estimate([one["reference"] / 1e6 for one in found]).value,
-                "ratio at the run's own speed": estimate(own).value,
+                "reference, ms": estimate([one["reference"] / 1e6 for one in told]).value,
+                "model's time in the run / in bare loops": estimate(
+                    [one["model_ratio"] for one in found]
+                ).value,
             },
-            runs={"reference": found, "at_own_speed": own},
+            runs={"reference": found},
         )
+
+    what = f"SqueezeNet server, p99 over the reference dispatcher's at {SHARE:.0%} of capacity"
+    alike = [one["at_run_speed"] for one in found]
+    return [
+        row("reference-tail", what, found),
+        row("reference-tail-at-run-speed", f"{what}, its model as fast as in the run", alike),
     ]
-
-
-def own_times_ratio(
-    columns: Mapping[str, Array], instances: int, max_batch: int, percentile: float
-) -> float:
-    """The run's percentile over the reference dispatcher's with a model as fast as it was just then.
-
-    Bare loops before and after a run know nothing of a machine that is slower for a second in its
-    middle, and at 80 % of capacity that second makes the tail of both dispatchers. So here a batch takes
-    what a sample took, in the framework, in the run's batch nearest in time: what is left is the
-    dispatcher alone. No verdict rests on it, because a dispatcher that slows the model down is not seen.
-    """
-    _, first = np.unique(columns["batch"], return_index=True)
-    first = first[np.argsort(columns["gathered_ns"][first])]
-    begins_ns = columns["gathered_ns"][first]
-    sample_ns = (columns["inferred_ns"] - columns["gathered_ns"])[first] / columns["batch_size"][
-        first
-    ]
-    arrivals = np.sort(columns["scheduled_ns"])
-    free, done, at = [int(arrivals[0])] * instances, [], 0
-    while at < len(arrivals):
-        start = max(free[0], int(arrivals[at]))
-        waiting = int(np.searchsorted(arrivals, start, side="right"))
-        size = min(max_batch, max(waiting - at, 1), len(arrivals) - at)
-        near = min(int(np.searchsorted(begins_ns, start)), len(begins_ns) - 1)
-        end = start + round(size * float(sample_ns[near]))
-        heapq.heapreplace(free, end)
-        done.append(end - arrivals[at : at + size])
-        at += size
-    ideal_ns = np.sort(np.concatenate(done))
-    ours_ns = np.sort(columns["completed_ns"] - columns["scheduled_ns"])
-    return percentile_ns(ours_ns, percentile) / percentile_ns(ideal_ns, percentile)
 
 
 def peak_share(count: int, noise: Noise) -> list[Row]:

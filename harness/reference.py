@@ -7,7 +7,8 @@ dispatcher would lose to queueing. Pure: a run's files in, numbers out.
 """
 
 import heapq
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,11 +44,23 @@ def simulate(
 ) -> Simulated:
     """scheduled_ns: (queries,) ascending. Service times are drawn with a fixed seed."""
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
-    table = [service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)]
+    table: list[list[int]] = [
+        service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)
+    ]
+    return _dispatched(
+        scheduled_ns, instances, max_batch, lambda size, first, _: table[size - 1][draws[first]]
+    )
+
+
+def _dispatched(
+    scheduled_ns: Array, instances: int, max_batch: int, took_ns: Callable[[int, int, int], int]
+) -> Simulated:
+    """took_ns: of a batch of so many, by its first query and when it starts."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
     sizes: list[int] = []
+    took: list[int] = []
     first, count = 0, len(arrivals)
     while first < count:
         start = max(free[0], arrivals[first])
@@ -55,15 +68,60 @@ def simulate(
         last = first + 1
         while last < end and arrivals[last] <= start:
             last += 1
-        heapq.heapreplace(free, start + table[last - first - 1][draws[first]])
+        took.append(took_ns(last - first, first, start))
+        heapq.heapreplace(free, start + took[-1])
         started.append(start)
         sizes.append(last - first)
         first = last
     batch_of = np.repeat(np.arange(len(sizes)), sizes)
-    begins = np.cumsum(sizes) - sizes if sizes else np.zeros(0, np.int64)
-    infer = [table[n - 1][draws[i]] for n, i in zip(sizes, begins.tolist(), strict=True)]
     queue_ns = np.asarray(started, np.int64)[batch_of] - scheduled_ns
-    return Simulated(queue_ns, np.asarray(infer, np.int64)[batch_of])
+    return Simulated(queue_ns, np.asarray(took, np.int64)[batch_of])
+
+
+class _InRun(NamedTuple):
+    """The batches of a run. begins_ns: (batches,) ascending, when the model was called.
+
+    slower: (batches,) float64, how long it took over the bare loops' mean for that size.
+    ratio: the same of all batches together.
+    """
+
+    begins_ns: Array
+    slower: Array
+    ratio: float
+
+    @classmethod
+    def of(cls, done: Completions, service: ServiceTimes) -> "_InRun":
+        batch = done.columns["batch"]
+        first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
+        first = first[np.argsort(done.columns["gathered_ns"][first], kind="stable")]
+        begins_ns, ends_ns, sizes = (
+            done.columns[name][first] for name in ("gathered_ns", "inferred_ns", "batch_size")
+        )
+        different, which = np.unique(sizes, return_inverse=True)
+        bare_ns = np.array([max(service.of(int(n)).mean(), 1.0) for n in different])[which]
+        took_ns = ends_ns - begins_ns
+        return cls(begins_ns, took_ns / bare_ns, float(took_ns.sum() / bare_ns.sum()))
+
+
+def _at_run_speed(
+    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances
+) -> Array:
+    """(queries,) ns: the same dispatcher with a model that is as fast as it was in the run just then.
+
+    Bare loops before and after a run know nothing of a machine that is slower for a second in its
+    middle, and near capacity that second makes the tail of any dispatcher. So here a batch takes what
+    bare loops say of its size, times how much slower than that the run's next batch was.
+    """
+    usual_ns = [float(service.of(size).mean()) for size in range(1, spec.max_batch + 1)]
+    begins_ns: list[int] = run.begins_ns.tolist()
+    slower: list[float] = run.slower.tolist()
+
+    def took_ns(size: int, _: int, start_ns: int) -> int:
+        batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
+        return round(usual_ns[size - 1] * slower[batch])
+
+    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, took_ns)
+    return found.queue_ns + found.infer_ns
 
 
 def report(
@@ -81,6 +139,7 @@ def report(
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
     service = together(before, after)
+    run = _InRun.of(done, service)
     found = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
@@ -88,10 +147,11 @@ def report(
         ],
         "batches": sum(service.counts),
         "drift": _drift(before, after),
+        "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
-        return found | _server(plan, done, service, spec)
+        return found | _server(plan, done, service, spec, run)
     if plan.scenario == "offline":
         return found | _offline(done, service, spec)
     return found | _streams(plan, done, service, spec.max_batch)
@@ -103,7 +163,7 @@ def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
 
 
 def _server(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Instances
+    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Instances, run: _InRun
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
     scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
@@ -112,12 +172,14 @@ def _server(
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
     at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
     at_ours = percentile_ns(np.sort(ours_ns), percentile)
+    as_slow = percentile_ns(np.sort(_at_run_speed(scheduled_ns, run, service, spec)), percentile)
     return {
         "what": f"p{percentile * 100:.10g}",
         "unit": "ns",
         "reference": at_ideal,
         "ours": at_ours,
         "ratio": at_ours / at_ideal,
+        "at_run_speed": {"reference": as_slow, "ratio": at_ours / as_slow},
         "queries": len(scheduled_ns),
         "of_queries": len(done),
         "lost_ns": _lost_ns(done, ours_ns, ideal, ideal_ns, percentile),
@@ -210,6 +272,11 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
         judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judged = "the load generator was not the bottleneck"
+    elif (alike := _at_the_models_speed(found, worse)) <= TIGHT:
+        judged = (
+            f"not decidable: the model itself took {found['model_ratio'] - 1:.0%} longer in the run "
+            f"than in the bare loops around it; dispatch made {alike:.3g} x of that"
+        )
     else:
         judged = "the load generator held it back" + _where(found.get("lost_ns"))
     head = ""
@@ -219,6 +286,15 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
             f"; null backend here {_show_rate(ceiling_per_s)}, {ceiling_per_s / rate_per_s:.0f} x"
         )
     return f"{told}: {judged}{head}"
+
+
+def _at_the_models_speed(found: Mapping[str, Any], worse: float) -> float:
+    """How much worse than a reference whose model is as slow as it was in the run."""
+    if "model_ratio" not in found:  # a result folder of an earlier version
+        return worse
+    if "at_run_speed" in found:
+        return float(found["at_run_speed"]["ratio"])
+    return worse / float(found["model_ratio"])
 
 
 def _where(lost_ns: Mapping[str, float] | None) -> str:

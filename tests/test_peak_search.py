@@ -82,6 +82,33 @@ def test_noise_moves_the_result_by_little_in_most_searches() -> None:
     assert near >= 160
 
 
+def test_a_full_length_run_that_failed_by_accident_is_asked_again() -> None:
+    """A stall at 700 of 1000: the search had ended there."""
+    system = System(1000.0)
+    accidents = {700.0}
+
+    def ask(load: float, full: bool) -> bool:
+        if full and load in accidents:
+            accidents.remove(load)
+            return False
+        return system(load, full)
+
+    load, _ = search(ask, 700.0, Limits(least=1, most=1e9, runs=20))
+    assert load is not None
+    assert 950 <= load <= 1000
+
+    spoilt = random.Random(2)
+    near = 0
+    for _ in range(500):
+        loads = search(
+            lambda load, full: load <= 1000 and spoilt.random() >= (0.05 if full else 0.02),
+            spoilt.uniform(300, 800),
+            LIMITS,
+        )
+        near += (loads.load or 0) >= 950
+    assert near >= 470
+
+
 def test_a_first_probe_that_fails_by_accident_costs_little() -> None:
     system = System(1000.0)
     accidents = iter([True])

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.reach import own_times_ratio
 from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
@@ -157,6 +156,7 @@ def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
     """Every sample alone in its batch, each stage as long as said."""
     at = np.asarray(scheduled_ns, np.int64)
     columns = {"order": np.arange(len(at)), "scheduled_ns": at}
+    columns |= {"batch": columns["order"], "batch_size": np.ones(len(at), np.int64)}
     names = ("entry", "taken", "gathered", "inferred", "postprocessed", "completed")
     for stage, name in zip(STAGES, names, strict=True):
         at = at + spent_ns.get(stage, 0)
@@ -190,7 +190,7 @@ def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatc
 
 
 def test_offline_is_held_against_the_bare_loop() -> None:
-    done = completions(np.zeros(50, np.int64), infer=1_000_000)
+    done = completions(np.zeros(50, np.int64), infer=10_000, postprocess=990_000)
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
     found = report(plan("offline"), done, bare, Instances(2, 1, 1))
     assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
@@ -220,15 +220,40 @@ def test_no_reference_says_why() -> None:
     assert line(found, None) == "no reference: the backend broke"
 
 
-def test_at_the_runs_own_speed_only_the_dispatcher_counts() -> None:
+def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
     """A model twice as slow in every fifth second, behind an ideal dispatcher: nothing was lost."""
     arrivals = np.cumsum(np.random.default_rng(1).exponential(6.4e6, 4000)).astype(np.int64)
-    columns = _ideal_journal(arrivals, instances=2, max_batch=8)
-    assert own_times_ratio(columns, 2, 8, 0.99) == pytest.approx(1.0)
-    alone = own_times_ratio(columns, 1, 8, 0.99)
+    service = constant(*(9_500_000 * n for n in range(1, 9)))
+    bare = {"before": service.to_json(), "after": service.to_json()}
+    journal = _ideal_journal(arrivals, instances=2, max_batch=8)
+    server = plan("server", target_qps=1.0, percentile=0.99)
+
+    def judged(columns: dict[str, Array], instances: int = 2) -> dict[str, Any]:
+        done = Completions(columns, len(arrivals), True)
+        return report(server, done, bare, Instances(instances, 1, 8))
+
+    ideal = judged(journal)
+    assert ideal["ratio"] > 1.5
+    assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
+    assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.05)
+    assert ": the model itself took 15% longer" in line(ideal, None)
+    assert "the bare loops around it; dispatch made 1 x of that" in line(ideal, None)
+    alone = judged(journal, 1)["at_run_speed"]["ratio"]
     assert alone < 0.5, "one instance would have been far slower than these two"
-    late_ns = columns["completed_ns"] + np.int64(200_000_000)
-    assert own_times_ratio(columns | {"completed_ns": late_ns}, 2, 8, 0.99) > 1.2
+    late = judged(journal | {"completed_ns": journal["completed_ns"] + np.int64(200_000_000)})
+    assert late["at_run_speed"]["ratio"] > 1.2
+    assert "held it back" in line(late, None)
+
+
+def test_a_slower_model_is_told_in_offline_too() -> None:
+    done = completions(np.zeros(50, np.int64), infer=13_000)
+    done.columns["completed_ns"][-1] = 25 * 13_500
+    bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
+    found = report(plan("offline"), done, bare, Instances(2, 1, 1))
+    assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
+    assert "the model itself took 30% longer in the run" in line(found, None)
+    del found["model_ratio"]
+    assert "held it back" in line(found, None), "a result of an earlier version has no such value"
 
 
 def _ideal_journal(arrivals: Array, instances: int, max_batch: int) -> dict[str, Array]:
@@ -243,5 +268,12 @@ def _ideal_journal(arrivals: Array, instances: int, max_batch: int) -> dict[str,
         rows += [(at, start, free[worker], first, size) for at in waiting[:size].tolist()]
         first += size
     names = ("scheduled_ns", "gathered_ns", "inferred_ns", "batch", "batch_size")
-    columns = dict(zip(names, np.asarray(rows, np.int64).T, strict=True))
-    return columns | {"completed_ns": columns["inferred_ns"]}
+    columns: dict[str, Array] = dict(zip(names, np.asarray(rows, np.int64).T, strict=True))
+    for name, same in (
+        ("entry_ns", "scheduled_ns"),
+        ("taken_ns", "gathered_ns"),
+        ("postprocessed_ns", "inferred_ns"),
+        ("completed_ns", "inferred_ns"),
+    ):
+        columns[name] = columns[same]
+    return columns | {"order": np.arange(len(arrivals))}
