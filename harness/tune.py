@@ -86,7 +86,8 @@ class TuneJob:
         self.folder = self._results.path
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
-        self._cut = Cut(self._forecast, self._time, partial(candidates, config), self._tell)
+        given = self._default.max_batch if config.max_batch is not None else None
+        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._tell)
         self._rounds = Rounds(
             *(config, self._scenario, self._slo, measure, self.folder, self._tell, self._save)
         )
@@ -125,7 +126,7 @@ class TuneJob:
         ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
         plain = self._cut.measured[grid[0]]
         if plain.values:
-            size = min(self._default.max_batch, max(plain.values))
+            (size,) = candidates(self._default.max_batch, plain.service, self._cut.fixed_batch)
             value = self._forecast.of(plain.service, plain.layout.instances, size)
             self._finalists.append(Finalist(Plan(grid[0], size), value, is_default=True))
         known = {one.plan for one in self._finalists}

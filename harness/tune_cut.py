@@ -61,17 +61,20 @@ class Measured:
 
 
 class Cut:
-    """measured: so far, the default first; it grows while `run` goes on."""
+    """measured: so far, the default first; it grows while `run` goes on. fixed_batch: samples, where
+    the model file allows no other batch; known as soon as a layout could be loaded.
+    """
 
     def __init__(
         self,
         forecast: Forecast,
         time_layout: TimeLayout,
-        largest: Callable[[ServiceTimes], Sequence[int]],
+        largest: Callable[[ServiceTimes, int | None], Sequence[int]],
         tell: Callable[[str], None],
     ) -> None:
-        """largest: of the sizes measured, those that a plan may have as its largest batch."""
+        """largest: what to choose a largest batch from, by the times and the batch that the file fixes."""
         self.measured: dict[Layout, Measured] = {}
+        self.fixed_batch: int | None = None
         self._forecast = forecast
         self._time_layout = time_layout
         self._largest = largest
@@ -141,6 +144,7 @@ class Cut:
                 else:
                     one.failed = one_line(e)
                 continue
+            self.fixed_batch = found.fixed_batch
             self._tunable = found.tunable or self._tunable
             one.parts.append(found.service)
             one.ended = one.ended or found.ended
@@ -152,7 +156,10 @@ class Cut:
             if one.parts:
                 service = one.service
                 one.values, one.batch = best_batch(
-                    self._forecast, service, layout.instances, self._largest(service)
+                    self._forecast,
+                    service,
+                    layout.instances,
+                    self._largest(service, self.fixed_batch),
                 )
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:

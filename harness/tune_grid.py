@@ -126,11 +126,13 @@ def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
     return _powers(config.max_batch or LARGEST_BATCH)
 
 
-def candidates(config: RunConfig, service: ServiceTimes) -> Sequence[int]:
-    """Of the sizes that were measured, those that may be the largest batch."""
-    if config.max_batch is None:
-        return service.sizes
-    return [min(config.max_batch, service.sizes[-1])]
+def candidates(given: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
+    """What may be the largest batch: the sizes that were measured, or the one that the user has given.
+
+    given: as a run would have it. fixed: by the model file, which caps it as it does in a run; where
+    bare loops ended before it says nothing of what may be asked for.
+    """
+    return service.sizes if given is None else [min(given, fixed or given)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,16 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 @dataclass
 class Machine:
     """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
-    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops.
+    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
+    which end at `most` samples. fixed: batch of the file.
     """
 
     told: Callable[[RunConfig], float]
     spinning: float = 0.9
     drift: float = 0.0
     factor: float = 1.0
+    most: int = 1024
+    fixed: int | None = None
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
     refused: tuple[tuple[int, int], ...] = ()
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
@@ -63,7 +66,10 @@ class Machine:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
         factor = self.factor * (self.spinning if options.get("spinning") == "on" else 1.0)
         factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
-        return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
+        timed = [size for size in sizes if size <= self.most]
+        timed = timed if self.fixed is None else [min(self.fixed, max(sizes))]
+        times = service(timed, 50e3 * factor, 10e3 * factor)
+        return Bare(times, {"spinning": ("on",)}, fixed_batch=self.fixed)
 
     def measure(self, config: RunConfig, *, probe_s: float) -> Finished:
         self.configs.append(config)
@@ -219,6 +225,32 @@ def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
     assert all(options == {"spinning": "off"} for _, _, options in machine.timed)
     assert {c.max_batch for c in machine.configs} == {4}
     assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
+
+
+def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    machine = Machine(by_batch, most=4)
+    _, content = tuned(machine, *OFFLINE, "--max-batch", "32")
+    assert {c.max_batch for c in machine.configs} == {32}
+    assert all(set(one["predicted"]) == {"32"} for one in content["layouts"])
+    assert yaml.safe_load(Path("t/tuned.yaml").read_text())["max_batch"] == 32
+
+
+def test_the_plan_without_tuning_is_a_runs_own_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
+    (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
+    assert default == "2 x 1, batch 64"  # the manifest's
+    others = [one["plan"] for one in content["finalists"] if not one["is_default"]]
+    assert others
+    assert all(plan.endswith(", batch 4") for plan in others)
+
+
+@pytest.mark.parametrize("given", [(), ("--max-batch", "32")])
+def test_no_plan_has_a_larger_batch_than_the_file_allows(
+    tuned: Tuned, given: tuple[str, ...]
+) -> None:
+    machine = Machine(by_batch, fixed=2)
+    tuned(machine, *OFFLINE, *given)
+    assert {c.max_batch for c in machine.configs} == {2}
 
 
 def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
@@ -408,6 +440,7 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert (found.service.ns > 0).all()
     assert min(found.service.counts) >= 6  # three by each instance
     assert found.tunable["spinning"] == ["on"]
+    assert found.fixed_batch is None
     assert names(tmp_path) == []
 
 
