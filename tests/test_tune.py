@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,23 @@ from harness.bare_loops import Bare, time_layout
 from harness.cli import main
 from harness.config import RunConfig
 from harness.cores import Cores
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.keeping import Finished
 from harness.layout import Instances, plan
 from harness.manifest import load_model
 from harness.parse import parse_slo
 from harness.service import QUANTILES, ServiceTimes
-from harness.tune_grid import Aim, Forecast, Layout, Plan, batch_sizes, best_batch, layouts
+from harness.tune_cut import Cut
+from harness.tune_grid import (
+    Aim,
+    Forecast,
+    Layout,
+    Plan,
+    batch_sizes,
+    best_batch,
+    candidates,
+    layouts,
+)
 from harness.tune_judge import Finalist, decide, to_drop
 from tests.searching import names, result
 
@@ -370,6 +381,44 @@ def test_forecasts() -> None:
     assert 1.5 * peaks[0] < peaks[1] < 2 * 8 / 9e-3
     strict = Forecast(server, 1, parse_slo("p99=10ms"), None).of(times, 1, 8)
     assert strict < peaks[0]
+
+
+def cut_to(slo: str, call_ns: dict[Layout, float]) -> Cut:
+    """A Server's grid cut by calls of one query that always take so long."""
+
+    def timed(layout: Layout, sizes: Sequence[int]) -> Bare:
+        return Bare(service(sizes, call_ns[layout], 0.0), {})
+
+    forecast = Forecast(registry.load("scenario", "server"), 1, parse_slo(slo), None)
+    made = Cut(forecast, timed, partial(candidates, None), lambda _text: None)
+    made.run(list(call_ns), [1], {})
+    return made
+
+
+def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
+    wide, deep = Layout(4, 1), Layout(1, 4)
+    found = cut_to("p99=12ms", {wide: 20e6, deep: 9e6})
+    (left,) = found.ranked()
+    assert left.layout == deep
+    assert 1.2 < left.predicted < 2.2  # 1 % of the queries find another begun 6 ms before them
+    told = found.measured[wide].to_json()
+    assert told["failed"] == "misses p99=12ms even where a query is alone: 20.0 ms"
+    assert (told["predicted"], told["best_batch"]) == ({}, None)
+
+
+def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
+    with pytest.raises(RunInvalid, match="^no layout meets p99=5ms, .* 1 x 4, takes 9.00 ms: raise"):
+        cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6})
+
+
+def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch), *SERVER[:-3], "--slo", "p99=10us", "--quiet")
+    assert status == 4
+    assert all("misses p99=10us" in one["failed"] for one in content["layouts"])
+    assert "harness: no layout meets p99=10us" in capsys.readouterr().err
+    assert names(Path("t.partial")) == ["bare", "tune.json"]
 
 
 def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
