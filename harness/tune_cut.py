@@ -174,9 +174,7 @@ class Cut:
             one.values, one.batch, one.failed = {}, 0, self._forecast.hopeless(service)
             if not one.failed:
                 sizes = self._largest(service, self.fixed_batch)
-                one.values, one.batch = best_batch(
-                    self._forecast, service, layout.instances, sizes
-                )
+                one.values, one.batch = best_batch(self._forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
         """Where more than one option alone made it better."""

@@ -36,6 +36,7 @@ from harness.tune_grid import (
     layouts,
 )
 from harness.tune_judge import Finalist, decide, to_drop
+from harness.tune_report import said
 from tests.searching import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -54,7 +55,7 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 class Machine:
     """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
     what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
-    which end at `most` samples. fixed: batch of the file.
+    which end at `most` samples. fixed: batch of the file. broken, doubted: by the number of the run.
     """
 
     told: Callable[[RunConfig], float]
@@ -64,6 +65,7 @@ class Machine:
     most: int = 1024
     fixed: int | None = None
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
+    doubted: tuple[int, ...] = ()
     refused: tuple[tuple[int, int], ...] = ()
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     configs: list[RunConfig] = field(default_factory=list)
@@ -92,6 +94,7 @@ class Machine:
         value = self.told(config) * (1 + self.drift * len(self.configs))
         made["throughput_per_s"]["completed"] = value
         made["latency_ns"] = dict.fromkeys(made["latency_ns"], value)
+        made["doubts"] = [{"code": "busy-machine"}] * (len(self.configs) in self.doubted)
         (folder / "result.json").write_text(json.dumps(made))
         return Finished(status, folder, made)
 
@@ -212,12 +215,83 @@ def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned
     assert 300_000 < content["rate_per_s"] <= 500_000
 
 
+@pytest.mark.parametrize("scenario", ["offline", "single-stream"])
+def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
+    tuned: Tuned, scenario: str
+) -> None:
+    machine = Machine(by_batch, factor=1e-4)
+    status, _ = tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])
+    assert status == 0
+    assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
+
+
+def test_where_every_plan_fails_the_first_ones_reason_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = dict.fromkeys(range(1, 4), ("batch-failed", 4))
+    status, content = tuned(Machine(by_batch, broken=broken), *OFFLINE)
+    assert status == 4
+    first = content["finalists"][0]["plan"]
+    told = f"every plan failed; {first}: batch-failed: batch-failed it is\n"
+    assert f"nothing is taken: {told}" in capsys.readouterr().out
+
+
+def test_doubts_of_the_runs_that_judged_are_counted(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(by_batch, doubted=(1, 4, 5))
+    _, content = tuned(machine, *OFFLINE, "--rounds", "3")
+    assert re.search(r"^doubt +busy-machine in 3 of 9 runs$", capsys.readouterr().out, re.MULTILINE)
+    assert "doubt" not in "".join(said(content | {"runs": []}))
+
+
 def test_an_slo_that_no_rate_meets_is_told(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
     assert status == 0
     assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
+
+
+def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: RunConfig) -> float:
+        is_default = (config.instances, config.backend_option) == (2, ())
+        return (9.0e6, 12.5e6)[(config.schedule_seed or 0) % 2] if is_default else 9.9e6
+
+    fixed = ("--target-qps", "700", "--max-batch", "8", "--finalists", "2")
+    _, content = tuned(Machine(told), *SERVER, "--no-report", *fixed)
+    assert content["best_over_second"]["low"] < 1
+    assert content["second"] == "2 x 1, batch 8"
+    assert content["taken"] == content["best"] != content["second"]
+    out = capsys.readouterr().out
+    assert f"{content['best']} is the one that meets p99=10ms\n" in out
+    assert "warning" not in out
+
+
+def test_an_slo_that_offlines_runs_missed_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missed = dict.fromkeys(range(1, 16), ("slo-missed", 4))
+    status, content = tuned(Machine(by_batch, broken=missed), *OFFLINE, "--slo", "p99.99=1s")
+    assert status == 0
+    told = f"p99.99=1s was missed in 5 of 5 runs of {content['taken']}: an Offline latency grows"
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scenario", ["server", "single-stream"])
+def test_a_percentile_that_no_run_reports_is_refused(
+    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "t"))
+    ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
+    assert main(ask) == 2
+    assert capsys.readouterr().err == (
+        "harness: tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
+        "p99.99=10ms: pass --slo with p99.9 or a lower one\n"
+    )
+    assert names(tmp_path) == []
 
 
 def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
@@ -407,7 +481,9 @@ def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
 
 
 def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
-    with pytest.raises(RunInvalid, match="^no layout meets p99=5ms, .* 1 x 4, takes 9.00 ms: raise"):
+    with pytest.raises(
+        RunInvalid, match=r"^no layout meets p99=5ms, .* 1 x 4, takes 9\.00 ms: raise"
+    ):
         cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6})
 
 
@@ -457,6 +533,39 @@ def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
     for one in (best, near, far):
         del one.values[2]
     assert list(to_drop(TAIL, [best, near, far])) == []
+
+
+def test_who_is_surely_worse_than_any_is_not_taken_though_it_looks_like_the_best() -> None:
+    plain = finalist(1, [100.0, 101.0, 99.0], is_default=True)
+    steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
+    noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
+    plain.dropped = True
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+    plain.dropped = False
+    plain.values = dict(enumerate([100.0, 101.0, 99.0, 100.0, 100.0]))
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+
+
+def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
+    dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
+    dropped.dropped, failed.failed = True, "died"
+    found = decide(RATE, [failed, dropped])
+    assert found is not None
+    assert found.taken is dropped
+
+
+def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> None:
+    plain = finalist(1, [9e6, 12e6, 10.8e6, 9.3e6, 11.6e6], is_default=True)
+    fast = finalist(2, [9.5e6] * 5)
+    for bound_ns, taken in ((None, plain), (10e6, fast), (9e6, plain), (11e6, plain)):
+        found = decide(TAIL, [plain, fast], bound_ns)
+        assert found is not None
+        assert found.best is fast
+        assert found.taken is taken
 
 
 def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
