@@ -59,12 +59,14 @@ SAMPLES = 64
 
 class Bare(NamedTuple):
     """tunable: backend option -> values to try beside the configured one. ended: why larger sizes
-    were not measured although they were to be, '' where nothing was wrong.
+    were not measured although they were to be, '' where nothing was wrong. fixed_batch: samples,
+    where the model file allows no other batch.
     """
 
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
     ended: str = ""
+    fixed_batch: int | None = None
 
 
 def time_layout(
@@ -104,7 +106,7 @@ def time_layout(
             if not parts:
                 raise
             ended = one_line(e)
-    return Bare(joined(parts), loaded["tunable"], ended)
+    return Bare(joined(parts), loaded["tunable"], ended, loaded["fixed_batch"])
 
 
 def main() -> None:
@@ -142,7 +144,7 @@ def _measure(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> No
 
     dataset = open_dataset(config, model, setup["dataset"], inputs, tell)
     held = samples_held(dataset, setup["dataset"], config.performance_count)
-    channel.send("loaded", tunable=dict(getattr(cls, "tunable", {})))
+    channel.send("loaded", tunable=dict(getattr(cls, "tunable", {})), fixed_batch=fixed)
     nothing = postprocessor((), None, None)
     cpus = spec.pinned or [()] * len(backends)
     answerers = [Answerer(b, dataset, nothing, cpus[i]) for i, b in enumerate(backends)]

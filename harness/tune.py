@@ -17,15 +17,17 @@ from harness import cores, layout, preflight, registry, resolve, results, tune_r
 from harness.bare_loops import Bare, time_layout
 from harness.config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.console import say
-from harness.errors import HarnessError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
 from harness.jobs import conclude, kept
 from harness.keeping import Measure
 from harness.loading import default_dataset
 from harness.manifest import load_model
+from harness.parse import Slo
 from harness.scenario import Scenario
 from harness.search_options import TuneOptions
 from harness.signals import Stopped, stoppable
 from harness.sizing import slo_of
+from harness.stages import PERCENTILES
 from harness.tune_cut import Cut
 from harness.tune_grid import Forecast, Layout, Plan, batch_sizes, candidates, layouts
 from harness.tune_judge import Decision, Finalist, Gain, decide, gain
@@ -79,6 +81,7 @@ class TuneJob:
         self._cores = cores.available()
         self._default = layout.plan(config, self._scenario, self._model, self._cores)
         self._slo = slo_of(self._scenario, config, self._model)
+        _check_percentile(self._scenario, self._slo)
         samples = self._scenario.samples_per_query(config)
         self._forecast = Forecast(self._scenario, samples, self._slo, config.target_qps)
         words = (f"tune-{config.scenario}", config.backend, self._model.name)
@@ -86,7 +89,8 @@ class TuneJob:
         self.folder = self._results.path
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
-        self._cut = Cut(self._forecast, self._time, partial(candidates, config), self._tell)
+        given = self._default.max_batch if config.max_batch is not None else None
+        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._tell)
         self._rounds = Rounds(
             *(config, self._scenario, self._slo, measure, self.folder, self._tell, self._save)
         )
@@ -125,7 +129,7 @@ class TuneJob:
         ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
         plain = self._cut.measured[grid[0]]
         if plain.values:
-            size = min(self._default.max_batch, max(plain.values))
+            (size,) = candidates(self._default.max_batch, plain.service, self._cut.fixed_batch)
             value = self._forecast.of(plain.service, plain.layout.instances, size)
             self._finalists.append(Finalist(Plan(grid[0], size), value, is_default=True))
         known = {one.plan for one in self._finalists}
@@ -148,7 +152,9 @@ class TuneJob:
 
     def _publish(self) -> int:
         """tuned.yaml, and the folder whole; `.partial` where no plan could be judged."""
-        self._decision = decide(self._rounds.aim, self._finalists)
+        aim = self._rounds.aim
+        bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
+        self._decision = decide(aim, self._finalists, bound_ns)
         self._save()
         if self._decision is None:
             return RunInvalid.exit_status
@@ -211,6 +217,16 @@ class TuneJob:
             "dropped": one.dropped,
             "failed": one.failed or None,
         }
+
+
+def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
+    """A ConfigError where plans would be judged by a percentile below the SLO's."""
+    name, most = max(PERCENTILES.items(), key=lambda item: item[1])
+    if slo is not None and scenario.dispatch != "sliced" and slo.percentile > most + 1e-9:
+        raise ConfigError(
+            f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
+            f"{slo}: pass --slo with {name} or a lower one"
+        )
 
 
 def _gain(found: Gain | None) -> dict[str, float] | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.bare_loops import Bare
-from harness.errors import HarnessError, one_line
+from harness.errors import HarnessError, RunInvalid, one_line
 from harness.service import ServiceTimes, joined, together
 from harness.tune_grid import ALIKE, Forecast, Layout, Plan, best_batch
+from harness.units import show_ns
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
 """Measures a layout at these batch sizes; raises a HarnessError where it cannot."""
@@ -20,7 +21,7 @@ WITH_OPTIONS = 2
 class Measured:
     """One layout. parts: of each pass. values: largest batch -> what is predicted for it.
 
-    failed: why it was not measured. ended: why larger batches were not.
+    failed: why it was not measured, or can be no plan. ended: why larger batches were not measured.
     """
 
     layout: Layout
@@ -61,17 +62,20 @@ class Measured:
 
 
 class Cut:
-    """measured: so far, the default first; it grows while `run` goes on."""
+    """measured: so far, the default first; it grows while `run` goes on. fixed_batch: samples, where
+    the model file allows no other batch; known as soon as a layout could be loaded.
+    """
 
     def __init__(
         self,
         forecast: Forecast,
         time_layout: TimeLayout,
-        largest: Callable[[ServiceTimes], Sequence[int]],
+        largest: Callable[[ServiceTimes, int | None], Sequence[int]],
         tell: Callable[[str], None],
     ) -> None:
-        """largest: of the sizes measured, those that a plan may have as its largest batch."""
+        """largest: what to choose a largest batch from, by the times and the batch that the file fixes."""
         self.measured: dict[Layout, Measured] = {}
+        self.fixed_batch: int | None = None
         self._forecast = forecast
         self._time_layout = time_layout
         self._largest = largest
@@ -89,12 +93,11 @@ class Cut:
         """configured: backend options that the user has chosen, which are kept.
 
         Every layout is measured twice, the second time in reverse order, so that a machine that
-        becomes slower or faster does so for all. Raises where none can be measured.
+        becomes slower or faster does so for all. Raises where none can be measured, or none
+        can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
-        best = self.ranked()
-        if not best:
-            raise self._errors[0]
+        best = self._left()
         changes = [
             (name, value)
             for name, values in self._tunable.items()
@@ -112,12 +115,27 @@ class Cut:
         combined = self._all_that_helped(best[0].layout)
         if combined is not None:
             self._pass_twice([combined], near)
+        self._left()  # the passes after the first two may have seen what rules a layout out
 
     def ranked(self) -> list[Measured]:
         """Those that could be measured, best prediction first."""
         aim = self._forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
+
+    def _left(self) -> list[Measured]:
+        """As `ranked`; raises why where there is none."""
+        ranked = self.ranked()
+        if ranked:
+            return ranked
+        slow = {one.layout: one.service for one in self.measured.values() if one.parts}
+        if not slow:
+            raise self._errors[0]
+        alone_ns, layout = min((self._forecast.alone_ns(slow[one]), one) for one in slow)
+        raise RunInvalid(
+            f"no layout meets {self._forecast.slo}, not even where a query is alone: the fastest, "
+            f"{layout}, takes {show_ns(alone_ns)}: raise --slo"
+        )
 
     def brings_nothing(self, one: Measured) -> bool:
         """Its options are no better than doing without them."""
@@ -141,6 +159,7 @@ class Cut:
                 else:
                     one.failed = one_line(e)
                 continue
+            self.fixed_batch = found.fixed_batch
             self._tunable = found.tunable or self._tunable
             one.parts.append(found.service)
             one.ended = one.ended or found.ended
@@ -149,11 +168,13 @@ class Cut:
     def _predict(self, layouts: Iterable[Layout]) -> None:
         for layout in layouts:
             one = self.measured[layout]
-            if one.parts:
-                service = one.service
-                one.values, one.batch = best_batch(
-                    self._forecast, service, layout.instances, self._largest(service)
-                )
+            if not one.parts:
+                continue
+            service = one.service
+            one.values, one.batch, one.failed = {}, 0, self._forecast.hopeless(service)
+            if not one.failed:
+                sizes = self._largest(service, self.fixed_batch)
+                one.values, one.batch = best_batch(self._forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
         """Where more than one option alone made it better."""

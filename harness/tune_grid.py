@@ -1,5 +1,6 @@
 """What `tune` chooses from, and what bare loops say of it before LoadGen is asked. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -29,8 +30,11 @@ SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
 """Of the bare loops' rate: so short a simulation hardly sees a queue grow that is offered more."""
 
-RATE_STEPS = 7
-"""Of the bisection between 0.2 and MOST_UTILISATION of the bare rate: to 0.6 % of it."""
+LEAST_UTILISATION = 0.001
+"""The least that is tried: there a query hardly ever meets another."""
+
+RATE_STEPS = 10
+"""Of the bisection between these two, in ratios: to 0.7 % of the rate."""
 
 
 class Layout(NamedTuple):
@@ -126,11 +130,13 @@ def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
     return _powers(config.max_batch or LARGEST_BATCH)
 
 
-def candidates(config: RunConfig, service: ServiceTimes) -> Sequence[int]:
-    """Of the sizes that were measured, those that may be the largest batch."""
-    if config.max_batch is None:
-        return service.sizes
-    return [min(config.max_batch, service.sizes[-1])]
+def candidates(given: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
+    """What may be the largest batch: the sizes that were measured, or the one that the user has given.
+
+    given: as a run would have it. fixed: by the model file, which caps it as it does in a run; where
+    bare loops ended before it says nothing of what may be asked for.
+    """
+    return service.sizes if given is None else [min(given, fixed or given)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,20 @@ class Forecast:
         sizes = {max_batch, *(s for s in service.sizes if s < max_batch)}
         most_per_s = max(_bare_rate(service, instances, size) for size in sizes)
         return _highest_rate(service, instances, max_batch, most_per_s, self.slo)
+
+    def alone_ns(self, service: ServiceTimes) -> int:
+        """The SLO's percentile of a query that meets no other. Of Server."""
+        assert self.slo is not None
+        return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
+
+    def hopeless(self, service: ServiceTimes) -> str:
+        """Why no rate at all can meet the SLO; '' where one may, or where none is looked for."""
+        if self.slo is None or not self._queued or self.rate_per_s is not None:
+            return ""
+        alone_ns = self.alone_ns(service)
+        if alone_ns <= self.slo.bound_ns:
+            return ""
+        return f"misses {self.slo} even where a query is alone: {show_ns(alone_ns)}"
 
     @property
     def _queued(self) -> bool:
@@ -210,12 +230,14 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """queries/s; the lowest that is tried where even that misses the bound."""
-    low, high = 0.2 * most_per_s, MOST_UTILISATION * most_per_s
+    """queries/s. Where no rate that was tried meets the bound, the least of them: it is above any that
+    does, and still far below those of layouts that have one.
+    """
+    low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high
     for _ in range(RATE_STEPS):
-        middle = (low + high) / 2
+        middle = math.sqrt(low * high)
         passes = _tail_ns(service, instances, max_batch, middle, slo) <= slo.bound_ns
         low, high = (middle, high) if passes else (low, middle)
     return low

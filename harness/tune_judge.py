@@ -44,8 +44,9 @@ class Gain(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """best: by its mean. taken: the simplest of those that no difference to it is seen from.
-    second: the next best, None where there is one plan; gain: of `best` over it.
+    """best: by its mean. taken: the simplest of those that no difference to it is seen from,
+    if it meets the SLO as that does. second: the next best, None where there is one plan; gain: of
+    `best` over it.
     """
 
     best: Finalist
@@ -79,24 +80,47 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
         (one for one in running if one is not best), key=lambda one: _behind(aim, best, one)
     )
     for one in others[1:]:
-        found = gain(aim, best, one)
-        if found is not None and found.low > 1:
+        if _surely_better(aim, best, one):
             yield one
 
 
-def decide(aim: Aim, finalists: Sequence[Finalist]) -> Decision | None:
-    """None where no plan has two rounds."""
-    best = best_of(aim, finalists)
+def decide(
+    aim: Aim, finalists: Sequence[Finalist], bound_ns: float | None = None
+) -> Decision | None:
+    """None where no plan has two rounds.
+
+    To look like the best one is no order: where two plans do, one may still be surely worse than the
+    other, as it is than a third. So none is taken that is surely worse than any, or was dropped for
+    that; of those only where all others failed.
+
+    bound_ns: of the SLO, where it is its percentile that is judged: where the best plan meets it, so
+    does the one that is taken.
+    """
+    sound = [one for one in finalists if not one.failed]
+    running = [one for one in sound if not one.dropped] or sound
+    unbeaten = [
+        one for one in running if not any(_surely_better(aim, other, one) for other in running)
+    ]
+    best = best_of(aim, unbeaten or running)
     if best is None or len(best.values) < 2:
         return None
-    others = [one for one in finalists if one is not best and not one.failed]
-    others = sorted(
-        (o for o in others if gain(aim, best, o)), key=lambda one: _behind(aim, best, one)
-    )
-    alike = [one for one in others if (gain(aim, best, one) or Gain(2, 2, 2, 0)).low <= 1]
+    others = [one for one in sound if one is not best and gain(aim, best, one)]
+    others.sort(key=lambda one: (one not in unbeaten, _behind(aim, best, one)))
+    alike = [one for one in others if one in unbeaten]
+    if bound_ns is not None and _meets(best, bound_ns):
+        alike = [one for one in alike if _meets(one, bound_ns)]
     taken = min([best, *alike], key=lambda one: (not one.is_default, one.plan.effort))
     second = others[0] if others else None
     return Decision(best, taken, second, gain(aim, best, second) if second else None)
+
+
+def _meets(one: Finalist, bound_ns: float) -> bool:
+    return one.mean is not None and one.mean <= bound_ns
+
+
+def _surely_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
+    found = gain(aim, a, b)
+    return found is not None and found.low > 1
 
 
 def _behind(aim: Aim, best: Finalist, one: Finalist) -> float:

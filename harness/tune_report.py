@@ -1,5 +1,6 @@
 """The table of `tune`. Everything in it is in tune.json."""
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,35 +67,89 @@ def against(gain: Mapping[str, float] | None) -> str:
 
 
 def said(content: Mapping[str, Any]) -> Iterator[str]:
-    """How sure it is."""
+    """How sure it is, and what speaks against it."""
+    yield _sure(content)
+    yield from _warnings(content)
+    yield from _doubts(content)
+
+
+def _sure(content: Mapping[str, Any]) -> str:
     taken, best, second = content["taken"], content["best"], content["second"]
     gain = content["best_over_second"]
     if taken is None:
-        yield "nothing is taken: it was stopped, or no plan was judged twice"
-    elif gain is None:
-        yield f"{'sure':<12}{taken}: there was no other plan to compare it with"
-    elif taken != best:
-        why = _why_taken(content, taken)
-        yield f"{'sure':<12}no difference seen between {best} and {taken}: the {why} is taken"
-    elif gain["low"] > 1:
-        yield (
+        return _why_none(content)
+    if gain is None:
+        return f"{'sure':<12}{taken}: there was no other plan to compare it with"
+    if taken != best:
+        why = _why_taken(content, taken, best)
+        return f"{'sure':<12}no difference seen between {best} and {taken}: the {why} is taken"
+    if gain["low"] > 1:
+        return (
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
             f"95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds"
         )
-    else:
-        yield (
-            f"{'sure':<12}no difference seen between {best} and {second} "
-            f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the "
-            f"{_why_taken(content, best)}"
-        )
-
-    if content["slo"] and content["judged"]["unit"] == "ns":
-        means = [one["mean"] for one in content["finalists"] if one["mean"] is not None]
-        if means and min(means) > parse_slo(content["slo"]).bound_ns:
-            yield f"{'warning':<12}{content['slo']} was met by no plan at the rate they were judged at"
+    return (
+        f"{'sure':<12}no difference seen between {best} and {second} "
+        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the "
+        f"{_why_taken(content, best, second)}"
+    )
 
 
-def _why_taken(content: Mapping[str, Any], plan: str) -> str:
-    """Of plans that no difference is seen between."""
+def _why_none(content: Mapping[str, Any]) -> str:
+    finalists = content["finalists"]
+    if finalists and all(one["failed"] for one in finalists):
+        first = finalists[0]
+        return f"nothing is taken: every plan failed; {first['plan']}: {first['failed']}"
+    return "nothing is taken: it was stopped, or no plan was judged twice"
+
+
+def _why_taken(content: Mapping[str, Any], plan: str, other: str) -> str:
+    """Of two plans that no difference is seen between."""
+    means, bound_ns = _means(content), _bound_ns(content)
+    if means[plan] <= bound_ns < means[other]:
+        return f"one that meets {content['slo']}"
     is_default = any(one["is_default"] and one["plan"] == plan for one in content["finalists"])
     return "one without tuning" if is_default else "simpler one"
+
+
+def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
+    slo, taken, aim = content["slo"], content["taken"], Aim(**content["judged"])
+    means, bound_ns = _means(content), _bound_ns(content)
+    if means and min(means.values()) > bound_ns:
+        rate = " at the rate they were judged at" if content["rate_per_s"] else ""
+        yield f"{'warning':<12}{slo} was met by no plan{rate}"
+    elif taken is not None and means[taken] > bound_ns:
+        yield f"{'warning':<12}{taken} misses {slo}: its {aim.what} is {aim.show(means[taken])}"
+    runs = [run["reasons"] for run in _judged(content) if run["plan"] == taken]
+    missed = sum("slo-missed" in reasons for reasons in runs)
+    if missed and bound_ns == math.inf:
+        yield (
+            f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
+            "latency grows with the samples asked for, which --queries sets"
+        )
+
+
+def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
+    """In how many of the runs that judged each of them was."""
+    runs = [run["doubts"] for run in _judged(content)]
+    for code in sorted({code for doubts in runs for code in doubts}):
+        count = sum(code in doubts for doubts in runs)
+        yield f"{'doubt':<12}{code} in {count} of {len(runs)} runs"
+
+
+def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The runs of the rounds, without those that looked for the rate."""
+    return [run for run in content["runs"] if run["round"] is not None]
+
+
+def _means(content: Mapping[str, Any]) -> dict[str, float]:
+    """Of the plans that were judged."""
+    known = [one for one in content["finalists"] if one["mean"] is not None]
+    return {one["plan"]: one["mean"] for one in known}
+
+
+def _bound_ns(content: Mapping[str, Any]) -> float:
+    """Of the SLO, where plans are judged by its percentile; else none is too much."""
+    if content["slo"] and content["judged"]["unit"] == "ns":
+        return parse_slo(content["slo"]).bound_ns
+    return math.inf

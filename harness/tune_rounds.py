@@ -29,7 +29,9 @@ START_SHARE = 0.9
 """Of the rate predicted for the best plan: bare loops do not know what issuing queries costs."""
 
 MOST_PER_S = 1e6
-"""One thread issues queries: bare loops of a backend that does next to nothing predict more."""
+"""One thread issues queries: bare loops of a backend that does next to nothing predict more, and
+Offline's samples, that many, would not fit into memory.
+"""
 
 DOWN = 0.8
 MOST_RATES = 8
@@ -161,8 +163,9 @@ class Rounds:
         seconds = self._config.duration_ns / NS_PER_S
         if self._scenario.dispatch == "sliced":
             full = one.plan.layout.instances * one.plan.max_batch
-            return full * max(LEAST_BATCHES, ceil(seconds * one.predicted / full))
-        per_s = self.rate_per_s or NS_PER_S / one.predicted
+            per_s = min(MOST_PER_S, one.predicted)
+            return full * max(LEAST_BATCHES, ceil(seconds * per_s / full))
+        per_s = self.rate_per_s or min(MOST_PER_S, NS_PER_S / one.predicted)
         return max(ceil(seconds * per_s), queries_needed(1, self._percentile))
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,25 @@ from harness.bare_loops import Bare, time_layout
 from harness.cli import main
 from harness.config import RunConfig
 from harness.cores import Cores
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.keeping import Finished
 from harness.layout import Instances, plan
 from harness.manifest import load_model
 from harness.parse import parse_slo
 from harness.service import QUANTILES, ServiceTimes
-from harness.tune_grid import Aim, Forecast, Layout, Plan, batch_sizes, best_batch, layouts
+from harness.tune_cut import Cut
+from harness.tune_grid import (
+    Aim,
+    Forecast,
+    Layout,
+    Plan,
+    batch_sizes,
+    best_batch,
+    candidates,
+    layouts,
+)
 from harness.tune_judge import Finalist, decide, to_drop
+from harness.tune_report import said
 from tests.searching import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -42,14 +54,18 @@ def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTim
 @dataclass
 class Machine:
     """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
-    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops.
+    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
+    which end at `most` samples. fixed: batch of the file. broken, doubted: by the number of the run.
     """
 
     told: Callable[[RunConfig], float]
     spinning: float = 0.9
     drift: float = 0.0
     factor: float = 1.0
+    most: int = 1024
+    fixed: int | None = None
     broken: dict[int, tuple[str, int]] = field(default_factory=dict)
+    doubted: tuple[int, ...] = ()
     refused: tuple[tuple[int, int], ...] = ()
     timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
     configs: list[RunConfig] = field(default_factory=list)
@@ -63,7 +79,10 @@ class Machine:
             raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
         factor = self.factor * (self.spinning if options.get("spinning") == "on" else 1.0)
         factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
-        return Bare(service(sizes, 50e3 * factor, 10e3 * factor), {"spinning": ("on",)})
+        timed = [size for size in sizes if size <= self.most]
+        timed = timed if self.fixed is None else [min(self.fixed, max(sizes))]
+        times = service(timed, 50e3 * factor, 10e3 * factor)
+        return Bare(times, {"spinning": ("on",)}, fixed_batch=self.fixed)
 
     def measure(self, config: RunConfig, *, probe_s: float) -> Finished:
         self.configs.append(config)
@@ -75,6 +94,7 @@ class Machine:
         value = self.told(config) * (1 + self.drift * len(self.configs))
         made["throughput_per_s"]["completed"] = value
         made["latency_ns"] = dict.fromkeys(made["latency_ns"], value)
+        made["doubts"] = [{"code": "busy-machine"}] * (len(self.configs) in self.doubted)
         (folder / "result.json").write_text(json.dumps(made))
         return Finished(status, folder, made)
 
@@ -195,12 +215,83 @@ def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned
     assert 300_000 < content["rate_per_s"] <= 500_000
 
 
+@pytest.mark.parametrize("scenario", ["offline", "single-stream"])
+def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
+    tuned: Tuned, scenario: str
+) -> None:
+    machine = Machine(by_batch, factor=1e-4)
+    status, _ = tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])
+    assert status == 0
+    assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
+
+
+def test_where_every_plan_fails_the_first_ones_reason_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = dict.fromkeys(range(1, 4), ("batch-failed", 4))
+    status, content = tuned(Machine(by_batch, broken=broken), *OFFLINE)
+    assert status == 4
+    first = content["finalists"][0]["plan"]
+    told = f"every plan failed; {first}: batch-failed: batch-failed it is\n"
+    assert f"nothing is taken: {told}" in capsys.readouterr().out
+
+
+def test_doubts_of_the_runs_that_judged_are_counted(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(by_batch, doubted=(1, 4, 5))
+    _, content = tuned(machine, *OFFLINE, "--rounds", "3")
+    assert re.search(r"^doubt +busy-machine in 3 of 9 runs$", capsys.readouterr().out, re.MULTILINE)
+    assert "doubt" not in "".join(said(content | {"runs": []}))
+
+
 def test_an_slo_that_no_rate_meets_is_told(
     tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
     assert status == 0
     assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
+
+
+def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: RunConfig) -> float:
+        is_default = (config.instances, config.backend_option) == (2, ())
+        return (9.0e6, 12.5e6)[(config.schedule_seed or 0) % 2] if is_default else 9.9e6
+
+    fixed = ("--target-qps", "700", "--max-batch", "8", "--finalists", "2")
+    _, content = tuned(Machine(told), *SERVER, "--no-report", *fixed)
+    assert content["best_over_second"]["low"] < 1
+    assert content["second"] == "2 x 1, batch 8"
+    assert content["taken"] == content["best"] != content["second"]
+    out = capsys.readouterr().out
+    assert f"{content['best']} is the one that meets p99=10ms\n" in out
+    assert "warning" not in out
+
+
+def test_an_slo_that_offlines_runs_missed_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missed = dict.fromkeys(range(1, 16), ("slo-missed", 4))
+    status, content = tuned(Machine(by_batch, broken=missed), *OFFLINE, "--slo", "p99.99=1s")
+    assert status == 0
+    told = f"p99.99=1s was missed in 5 of 5 runs of {content['taken']}: an Offline latency grows"
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scenario", ["server", "single-stream"])
+def test_a_percentile_that_no_run_reports_is_refused(
+    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "t"))
+    ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
+    assert main(ask) == 2
+    assert capsys.readouterr().err == (
+        "harness: tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
+        "p99.99=10ms: pass --slo with p99.9 or a lower one\n"
+    )
+    assert names(tmp_path) == []
 
 
 def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
@@ -219,6 +310,32 @@ def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
     assert all(options == {"spinning": "off"} for _, _, options in machine.timed)
     assert {c.max_batch for c in machine.configs} == {4}
     assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
+
+
+def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    machine = Machine(by_batch, most=4)
+    _, content = tuned(machine, *OFFLINE, "--max-batch", "32")
+    assert {c.max_batch for c in machine.configs} == {32}
+    assert all(set(one["predicted"]) == {"32"} for one in content["layouts"])
+    assert yaml.safe_load(Path("t/tuned.yaml").read_text())["max_batch"] == 32
+
+
+def test_the_plan_without_tuning_is_a_runs_own_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
+    (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
+    assert default == "2 x 1, batch 64"  # the manifest's
+    others = [one["plan"] for one in content["finalists"] if not one["is_default"]]
+    assert others
+    assert all(plan.endswith(", batch 4") for plan in others)
+
+
+@pytest.mark.parametrize("given", [(), ("--max-batch", "32")])
+def test_no_plan_has_a_larger_batch_than_the_file_allows(
+    tuned: Tuned, given: tuple[str, ...]
+) -> None:
+    machine = Machine(by_batch, fixed=2)
+    tuned(machine, *OFFLINE, *given)
+    assert {c.max_batch for c in machine.configs} == {2}
 
 
 def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
@@ -340,6 +457,46 @@ def test_forecasts() -> None:
     assert strict < peaks[0]
 
 
+def cut_to(slo: str, call_ns: dict[Layout, float]) -> Cut:
+    """A Server's grid cut by calls of one query that always take so long."""
+
+    def timed(layout: Layout, sizes: Sequence[int]) -> Bare:
+        return Bare(service(sizes, call_ns[layout], 0.0), {})
+
+    forecast = Forecast(registry.load("scenario", "server"), 1, parse_slo(slo), None)
+    made = Cut(forecast, timed, partial(candidates, None), lambda _text: None)
+    made.run(list(call_ns), [1], {})
+    return made
+
+
+def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
+    wide, deep = Layout(4, 1), Layout(1, 4)
+    found = cut_to("p99=12ms", {wide: 20e6, deep: 9e6})
+    (left,) = found.ranked()
+    assert left.layout == deep
+    assert 1.2 < left.predicted < 2.2  # 1 % of the queries find another begun 6 ms before them
+    told = found.measured[wide].to_json()
+    assert told["failed"] == "misses p99=12ms even where a query is alone: 20.0 ms"
+    assert (told["predicted"], told["best_batch"]) == ({}, None)
+
+
+def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
+    with pytest.raises(
+        RunInvalid, match=r"^no layout meets p99=5ms, .* 1 x 4, takes 9\.00 ms: raise"
+    ):
+        cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6})
+
+
+def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch), *SERVER[:-3], "--slo", "p99=10us", "--quiet")
+    assert status == 4
+    assert all("misses p99=10us" in one["failed"] for one in content["layouts"])
+    assert "harness: no layout meets p99=10us" in capsys.readouterr().err
+    assert names(Path("t.partial")) == ["bare", "tune.json"]
+
+
 def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
     times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger ones bring nothing
     offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
@@ -378,6 +535,39 @@ def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
     assert list(to_drop(TAIL, [best, near, far])) == []
 
 
+def test_who_is_surely_worse_than_any_is_not_taken_though_it_looks_like_the_best() -> None:
+    plain = finalist(1, [100.0, 101.0, 99.0], is_default=True)
+    steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
+    noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
+    plain.dropped = True
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+    plain.dropped = False
+    plain.values = dict(enumerate([100.0, 101.0, 99.0, 100.0, 100.0]))
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+
+
+def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
+    dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
+    dropped.dropped, failed.failed = True, "died"
+    found = decide(RATE, [failed, dropped])
+    assert found is not None
+    assert found.taken is dropped
+
+
+def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> None:
+    plain = finalist(1, [9e6, 12e6, 10.8e6, 9.3e6, 11.6e6], is_default=True)
+    fast = finalist(2, [9.5e6] * 5)
+    for bound_ns, taken in ((None, plain), (10e6, fast), (9e6, plain), (11e6, plain)):
+        found = decide(TAIL, [plain, fast], bound_ns)
+        assert found is not None
+        assert found.best is fast
+        assert found.taken is taken
+
+
 def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
     alone = decide(RATE, [finalist(1, [1.0, 2.0])])
     assert alone is not None
@@ -408,6 +598,7 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert (found.service.ns > 0).all()
     assert min(found.service.counts) >= 6  # three by each instance
     assert found.tunable["spinning"] == ["on"]
+    assert found.fixed_batch is None
     assert names(tmp_path) == []
 
 

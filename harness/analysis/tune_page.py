@@ -105,5 +105,5 @@ def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     )
     failed = [one for one in content["layouts"] if one["failed"]]
     if failed:
-        yield "<h2>Not measured</h2>"
+        yield "<h2>Left out</h2>"
         yield table(("layout", "why"), [[tune_report.name_of(o), o["failed"]] for o in failed])
