@@ -124,6 +124,36 @@ def test_a_sweep_goes_on_where_it_was_stopped(
     assert names(Path("swept/points")) == ["100", "200", "300-2", "300.partial", "400"]
 
 
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (("interrupted", 130), 130),
+        (("batch-failed", 4), 4),
+        (("died", 5), 5),
+        (ConfigError("it is too large"), 2),
+    ],
+)
+def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
+    swept: Swept,
+    end: tuple[str, int] | ConfigError,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = (*SERVER, "--rate", "50%,100%")
+    assert swept(System(1300.0, {3: end}), *arguments)[0] == status
+    assert names(Path("swept")) == ["peak.partial", "sweep.csv", "sweep.json"]
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert (told == capsys.readouterr().err) == (status == 130)
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert swept(System(1300.0), *arguments)[0] == 0
+    peak = json.loads(Path("swept/peak-2/peak.json").read_text())["peak"]
+    content = sweep_json()
+    assert content["peak"] == peak
+    assert [p["share"] for p in content["points"]] == pytest.approx([0.5, 1], rel=1e-5)
+    status, system = swept(System(1300.0), *arguments)
+    assert (status, system.configs) == (0, [])
+
+
 def test_a_run_that_fails_for_another_reason_ends_it(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
