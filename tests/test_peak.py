@@ -280,6 +280,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
         ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
+        ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),
         ("--scenario server --queries 500", "peak sizes its runs by --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),

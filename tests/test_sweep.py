@@ -188,6 +188,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
         ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
+        ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
         ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
