@@ -16,7 +16,7 @@ from typing import Any
 from harness import database, peak_report, registry, results, userconf
 from harness.config import SCHEMA_VERSION, RunConfig
 from harness.console import say
-from harness.errors import HarnessError, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
 from harness.jobs import conclude, kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
@@ -34,6 +34,7 @@ from harness.plan import LoadPlan
 from harness.scenario import Scenario
 from harness.search_options import PeakOptions
 from harness.sizing import slo_of
+from harness.units import show_rate
 
 RUNS = 12
 """Of one search: calibration, probes and full-length runs together."""
@@ -116,6 +117,7 @@ class PeakJob:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
+        self._ended_early: str | None = None
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
@@ -133,7 +135,19 @@ class PeakJob:
         if start is None:
             start, left = self._calibrated(), RUNS - 1
         axis = self._axis
-        self._found = search(self._ask, start, Limits(axis.least, axis.most, left, axis.whole))
+        limits = Limits(axis.least, axis.most, left, axis.whole)
+        try:
+            self._found = search(self._ask, start, limits)
+        except ConfigError as e:
+            if self._best is None:
+                raise
+            self._ended_early = one_line(e)
+            self._found = self._found_so_far(self._best[0])
+
+    def _found_so_far(self, load: float) -> Found:
+        """load: the highest that a full-length run passed."""
+        failed = [p.load for p in self._probes if p.passed is False and p.load is not None]
+        return Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""
@@ -151,7 +165,12 @@ class PeakJob:
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
-        self._run(kind, replace(config, queries=queries), allowed)
+        try:
+            self._run(kind, replace(config, queries=queries), allowed)
+        except ConfigError as e:  # e.g. so many queries do not fit into memory
+            if not self._probes:
+                raise
+            raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
         return bool(self._probes[-1].passed)
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
@@ -262,7 +281,9 @@ class PeakJob:
         results.write_json(self.folder / results.PEAK, self.content())
 
     def content(self) -> dict[str, Any]:
-        """Of peak.json. peak: None while it is searched for, and where no load passed."""
+        """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
+        the search could not go on from there, None where it came to its end.
+        """
         return {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
@@ -274,6 +295,7 @@ class PeakJob:
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,
             "failed_above": self._found.above if self._found else None,
+            "ended_early": self._ended_early,
             "probes": [probe.to_json() for probe in self._probes],
         }
 

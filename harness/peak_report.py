@@ -78,8 +78,10 @@ def _found(content: Mapping[str, Any]) -> Iterator[str]:
     peak = f"{show_rate(content['peak'])} {unit}"
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
-        return
-    yield (
-        f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
-        f"{show_rate(above)}"
-    )
+    else:
+        yield (
+            f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
+            f"{show_rate(above)}"
+        )
+    if content["ended_early"] is not None:
+        yield f"{'ended early':<12}{content['ended_early']}"

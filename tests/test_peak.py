@@ -264,6 +264,43 @@ def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None
     assert len(peak_json("found.partial")["probes"]) == 2
 
 
+class _Small:
+    """A machine whose memory takes runs of so many queries."""
+
+    def __init__(self, system: System, most: int) -> None:
+        self.system = system
+        self.most = most
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        if (config.queries or 0) > self.most:
+            raise ConfigError("so many queries need 9 GB: shorten --duration")
+        return self.system(config, **how)
+
+
+def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.search_verbs.measure", _Small(System(1300.0), 12_600))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    content = peak_json()
+    assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
+    told = r"at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration"
+    assert re.fullmatch(told, content["ended_early"])
+    out = capsys.readouterr().out
+    assert out.startswith("PEAK  server")
+    assert f"\nended early {content['ended_early']}\nresults     found\n" in out
+
+
+def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.search_verbs.measure", _Small(System(1300.0), 10_000))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
+    told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
+    assert re.fullmatch(told, capsys.readouterr().err)
+    assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
+
+
 def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
     searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
     text = lint(Path("user.conf"))
