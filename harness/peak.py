@@ -121,7 +121,9 @@ class PeakJob:
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no load passed, a run's own where that ended the search."""
+        """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
+        where that ended the search.
+        """
         with kept(lambda: self.folder, lambda: bool(self._probes)):
             try:
                 self._search()
@@ -144,10 +146,17 @@ class PeakJob:
             self._ended_early = one_line(e)
             self._found = self._found_so_far(self._best[0])
 
+    def _kind_of_failure(self, load: float) -> str:
+        """full where a full-length run failed at that load, else probe: a short one may be wrong."""
+        failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
+        return "full" if "full" in failed else "probe"
+
     def _found_so_far(self, load: float) -> Found:
         """load: the highest that a full-length run passed."""
-        failed = [p.load for p in self._probes if p.passed is False and p.load is not None]
-        return Found(load, min((at for at in failed if at > load), default=None))
+        failed = [(p.kind, p.load) for p in self._probes if p.passed is False and p.load]
+        above = [(kind, at) for kind, at in failed if at > load]
+        full = [at for kind, at in above if kind == "full"]
+        return Found(load, min(full or [at for _, at in above], default=None))
 
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""
@@ -252,11 +261,12 @@ class PeakJob:
             database.add(self.folder.parent, self.folder.name, finished.result)
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
-        if self._options.write_user_conf is not None:
-            self._write_user_conf(self._options.write_user_conf, load, probe.queries)
+        file, status = self._options.write_user_conf, 0
+        if file is not None and not self._write_user_conf(file, load, probe.queries):
+            status = RunInvalid.exit_status
         if not self._config.no_report:
             self._write_page()
-        return 0
+        return status
 
     def _write_page(self) -> None:
         """As an ordinary run has it; made here, where the run lies in its place."""
@@ -267,7 +277,8 @@ class PeakJob:
         except HarnessError as e:
             say(f"no report: {e}")
 
-    def _write_user_conf(self, file: Path, load: float, queries: int) -> None:
+    def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
+        """Whether that went well: where not, it is told."""
         about = (
             f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
@@ -276,6 +287,8 @@ class PeakJob:
             file.write_text(userconf.server_text(load, self._slo, about), encoding="utf-8")
         except OSError as e:
             say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
+            return False
+        return True
 
     def _save(self) -> None:
         results.write_json(self.folder / results.PEAK, self.content())
@@ -284,6 +297,7 @@ class PeakJob:
         """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
         the search could not go on from there, None where it came to its end.
         """
+        above = self._found.above if self._found else None
         return {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
@@ -294,7 +308,8 @@ class PeakJob:
             "unit": self._axis.unit,
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,
-            "failed_above": self._found.above if self._found else None,
+            "failed_above": above,
+            "failed_above_kind": None if above is None else self._kind_of_failure(above),
             "ended_early": self._ended_early,
             "probes": [probe.to_json() for probe in self._probes],
         }

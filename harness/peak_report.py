@@ -76,12 +76,13 @@ def _found(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     peak = f"{show_rate(content['peak'])} {unit}"
+    short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
     else:
         yield (
             f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
-            f"{show_rate(above)}"
+            f"{show_rate(above)}{short}"
         )
     if content["ended_early"] is not None:
         yield f"{'ended early':<12}{content['ended_early']}"

@@ -64,6 +64,7 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     assert status == 0
     content = peak_json()
     assert 1300 / 1.03 <= content["peak"] <= 1300 < content["failed_above"] <= 1300 * 1.03
+    assert content["failed_above_kind"] == "full"
     assert len(system.configs) == len(content["probes"]) <= 12
     (confirmed,) = [p for p in content["probes"] if p["folder"] == "."]
     assert (confirmed["kind"], confirmed["passed"], confirmed["load"]) == (
@@ -307,6 +308,35 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
     assert f"*.Server.target_qps = {peak_json()['peak']:.6f}\n" in text
     assert "*.Server.target_latency = 10\n" in text
     assert "percentile" not in text
+
+
+def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        Path("user.conf").mkdir(exist_ok=True)
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    told = capsys.readouterr()
+    assert told.err == (
+        "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
+    )
+    assert told.out.startswith("PEAK")
+    assert peak_json()["finished"]
+
+
+def test_a_failure_of_a_short_probe_is_told_as_one(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All probes go into doubling, so that the full-length runs do not come to where one failed."""
+    searched(System(1000.0), *SERVER, "--target-qps", "10")
+    content = peak_json()
+    assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
+    assert "the lowest above it that failed: 1,280 (a short probe)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
