@@ -226,6 +226,7 @@ class PeakJob:
             queries=planned if ended is None else answered(queries),
             late=late,
             latency_ns=result["latency_ns"],
+            scheduled_per_s=throughput.get("scheduled"),
             completed_per_s=throughput.get("completed"),
             mean_batch=queries.get("mean_batch"),
             verdict=result["verdict"],
@@ -283,6 +284,7 @@ class PeakJob:
             f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
         )
+        about = "\n".join([about, *(f"warning: {text}" for text in self.content()["warnings"])])
         try:
             file.write_text(userconf.server_text(load, self._slo, about), encoding="utf-8")
         except OSError as e:
@@ -298,7 +300,7 @@ class PeakJob:
         the search could not go on from there, None where it came to its end.
         """
         above = self._found.above if self._found else None
-        return {
+        content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
             "scenario": self._config.scenario,
@@ -313,6 +315,7 @@ class PeakJob:
             "ended_early": self._ended_early,
             "probes": [probe.to_json() for probe in self._probes],
         }
+        return {**content, "warnings": list(peak_report.warnings(content))}
 
 
 def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:

@@ -148,6 +148,8 @@ class _SweepJob:
             if status:
                 return status
             folder = job.folder
+            for text in job.content()["warnings"]:
+                say(f"{folder}: {text}")
         self._peak = float(results.read_json(folder / results.PEAK)["peak"])
         return 0
 

@@ -329,6 +329,45 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
     assert peak_json()["finished"]
 
 
+class _Behind:
+    """Passes up to 1300 queries/s and completes 1000 of them: the bound hides how the queue grows."""
+
+    def __init__(self) -> None:
+        self.system = System(1300.0)
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        finished = self.system(config, **how)
+        rates = finished.result["throughput_per_s"]
+        rates["completed"] = min(rates["completed"], 1000.0)
+        return finished
+
+
+@pytest.mark.parametrize(("bound", "best"), [("5s", ", best to 250 s"), ("10ms", "")])
+def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
+) -> None:
+    """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
+    monkeypatch.setattr("harness.search_verbs.measure", _Behind())
+    arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
+    assert main([*arguments, "--no-report", "--out", "found"]) == 0
+    content = peak_json()
+    (warning,) = content["warnings"]
+    assert warning == (
+        f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
+        f"end, so this is more than is sustained: lengthen --duration{best}"
+    )
+    assert f"\n(warning)   {warning}\nresults     found\n" in capsys.readouterr().out
+    assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
+
+
+def test_a_rate_that_is_sustained_has_no_warning(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
+    assert peak_json()["warnings"] == []
+    assert "warning" not in capsys.readouterr().out + lint(Path("user.conf"))
+
+
 def test_a_failure_of_a_short_probe_is_told_as_one(
     searched: Searched, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from harness.analysis.sweep_page import figures
 from harness.cli import main
+from harness.config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
+from harness.keeping import Finished
 from harness.recheck import check
 from harness.search_options import Rates, parse_rates
 from harness.sweep_points import Point, knee
@@ -107,6 +109,21 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     (config,) = system.configs  # what is there is kept
     assert config.target_qps == pytest.approx(0.75 * peak, rel=1e-5)
     assert len(sweep_json()["points"]) == 3
+
+
+def test_a_peak_that_is_not_sustained_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        finished.result["throughput_per_s"]["completed"] = 500.0
+        return finished
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    main([*SERVER, "--rate", "10%,20%", "--out", "swept"])
+    assert re.match(r"harness: swept/peak: 500 of 1,\d+ queries/s offered", capsys.readouterr().err)
 
 
 def test_a_sweep_goes_on_where_it_was_stopped(
