@@ -241,7 +241,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
     assert knee(missed[1:]) is None
 
 
-def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
+def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = {"points": points, "slo": "p99=10ms", "peak": None, "highest_valid": 200, "knee": 100}
@@ -249,7 +249,10 @@ def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
+    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
+    (latency, _) = figures({**content, "peak": 250})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 0]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
     json.dumps([latency, achieved], allow_nan=False)
