@@ -298,6 +298,26 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
     assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
 
 
+def test_doubts_stand_at_the_end_of_their_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(900.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        if config.target_qps == 200:
+            doubts = [{"code": code, "text": ""} for code in ("drift", "busy-machine")]
+            changed = {**finished.result, "doubts": doubts}
+            (finished.folder / "result.json").write_text(json.dumps(changed))
+        return finished
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[3:5]
+    assert first.endswith("  VALID")
+    assert second.endswith("  VALID  doubts: drift busy-machine")
+
+
 def test_a_page_is_made_where_plotly_is_there(
     swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
