@@ -69,7 +69,7 @@ _OVERRIDDEN = {
         *("qsl_seed", "sample_index_seed", "schedule_seed"),
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
-    "arrivals": ("queries", "target_qps", "arrivals_sha256", "concurrency"),
+    "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
     "concurrency": ("queries", "target_qps", "arrivals", "arrivals_sha256"),
     "no_metrics": ("metrics", "metrics_linger_ns"),
     "metrics": ("no_metrics",),
@@ -138,6 +138,8 @@ def configured(
     given = {k: v for k, v in options.items() if v is not None}
     for key in not_from_file:
         values.pop(key, None)
+    if "arrivals" in values:  # its file says how long, whatever the verb has for others
+        defaults = {key: value for key, value in defaults.items() if key != "duration_ns"}
     values = {**defaults, **values}
     for key in given:
         for resolved in _OVERRIDDEN.get(key, ()):

@@ -16,7 +16,7 @@ from typing import Any
 from harness import database, peak_report, registry, results, userconf
 from harness.config import SCHEMA_VERSION, RunConfig
 from harness.console import say
-from harness.errors import HarnessError, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
 from harness.jobs import conclude, kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
@@ -34,6 +34,7 @@ from harness.plan import LoadPlan
 from harness.scenario import Scenario
 from harness.search_options import PeakOptions
 from harness.sizing import slo_of
+from harness.units import show_rate
 
 RUNS = 12
 """Of one search: calibration, probes and full-length runs together."""
@@ -116,10 +117,13 @@ class PeakJob:
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
+        self._ended_early: str | None = None
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no load passed, a run's own where that ended the search."""
+        """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
+        where that ended the search.
+        """
         with kept(lambda: self.folder, lambda: bool(self._probes)):
             try:
                 self._search()
@@ -133,7 +137,26 @@ class PeakJob:
         if start is None:
             start, left = self._calibrated(), RUNS - 1
         axis = self._axis
-        self._found = search(self._ask, start, Limits(axis.least, axis.most, left, axis.whole))
+        limits = Limits(axis.least, axis.most, left, axis.whole)
+        try:
+            self._found = search(self._ask, start, limits)
+        except ConfigError as e:
+            if self._best is None:
+                raise
+            self._ended_early = one_line(e)
+            self._found = self._found_so_far(self._best[0])
+
+    def _kind_of_failure(self, load: float) -> str:
+        """full where a full-length run failed at that load, else probe: a short one may be wrong."""
+        failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
+        return "full" if "full" in failed else "probe"
+
+    def _found_so_far(self, load: float) -> Found:
+        """load: the highest that a full-length run passed."""
+        failed = [(p.kind, p.load) for p in self._probes if p.passed is False and p.load]
+        above = [(kind, at) for kind, at in failed if at > load]
+        full = [at for kind, at in above if kind == "full"]
+        return Found(load, min(full or [at for _, at in above], default=None))
 
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""
@@ -151,7 +174,12 @@ class PeakJob:
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
-        self._run(kind, replace(config, queries=queries), allowed)
+        try:
+            self._run(kind, replace(config, queries=queries), allowed)
+        except ConfigError as e:  # e.g. so many queries do not fit into memory
+            if not self._probes:
+                raise
+            raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
         return bool(self._probes[-1].passed)
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
@@ -198,6 +226,7 @@ class PeakJob:
             queries=planned if ended is None else answered(queries),
             late=late,
             latency_ns=result["latency_ns"],
+            scheduled_per_s=throughput.get("scheduled"),
             completed_per_s=throughput.get("completed"),
             mean_batch=queries.get("mean_batch"),
             verdict=result["verdict"],
@@ -233,11 +262,12 @@ class PeakJob:
             database.add(self.folder.parent, self.folder.name, finished.result)
         except sqlite3.Error as e:
             say(f"{database.path_in(self.folder.parent)}: the run was not added: {e}")
-        if self._options.write_user_conf is not None:
-            self._write_user_conf(self._options.write_user_conf, load, probe.queries)
+        file, status = self._options.write_user_conf, 0
+        if file is not None and not self._write_user_conf(file, load, probe.queries):
+            status = RunInvalid.exit_status
         if not self._config.no_report:
             self._write_page()
-        return 0
+        return status
 
     def _write_page(self) -> None:
         """As an ordinary run has it; made here, where the run lies in its place."""
@@ -248,22 +278,29 @@ class PeakJob:
         except HarnessError as e:
             say(f"no report: {e}")
 
-    def _write_user_conf(self, file: Path, load: float, queries: int) -> None:
+    def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
+        """Whether that went well: where not, it is told."""
         about = (
             f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
         )
+        about = "\n".join([about, *(f"warning: {text}" for text in self.content()["warnings"])])
         try:
             file.write_text(userconf.server_text(load, self._slo, about), encoding="utf-8")
         except OSError as e:
             say(f"--write-user-conf {file} cannot be written: {e.strerror}: see {self.folder}")
+            return False
+        return True
 
     def _save(self) -> None:
         results.write_json(self.folder / results.PEAK, self.content())
 
     def content(self) -> dict[str, Any]:
-        """Of peak.json. peak: None while it is searched for, and where no load passed."""
-        return {
+        """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
+        the search could not go on from there, None where it came to its end.
+        """
+        above = self._found.above if self._found else None
+        content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
             "scenario": self._config.scenario,
@@ -273,9 +310,12 @@ class PeakJob:
             "unit": self._axis.unit,
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,
-            "failed_above": self._found.above if self._found else None,
+            "failed_above": above,
+            "failed_above_kind": None if above is None else self._kind_of_failure(above),
+            "ended_early": self._ended_early,
             "probes": [probe.to_json() for probe in self._probes],
         }
+        return {**content, "warnings": list(peak_report.warnings(content))}
 
 
 def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:

@@ -53,7 +53,8 @@ class Probe:
     """kind: calibration, probe or full. load: None of a calibration that did not come to one. passed:
     None where the run says nothing about its load: a calibration, or one that ended the search.
     ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
-    answered. folder: below the search's.
+    answered. scheduled_per_s: what the seed made of a rate, in queries/s, None where no rate is offered.
+    folder: below the search's.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Probe:
     queries: int
     late: int | None
     latency_ns: Mapping[str, Any] | None
+    scheduled_per_s: float | None
     completed_per_s: float | None
     mean_batch: float | None
     verdict: str

@@ -7,7 +7,34 @@ from typing import Any
 from harness.parse import parse_slo
 from harness.peak_probe import INTERRUPTED, Probe
 from harness.stages import PERCENTILES
-from harness.units import show_ns, show_rate
+from harness.units import NS_PER_S, show_ns, show_rate
+
+SHORTFALL = 0.02
+"""Of the offered queries/s: where those completed fall further behind, a queue was left at the end.
+The search itself comes no nearer than that.
+"""
+
+
+def warnings(content: Mapping[str, Any]) -> Iterator[str]:
+    """Why a rate that was found is above what is sustained. content: of peak.json.
+
+    A queue that grows is VALID while it stays within the bound: a run of D seconds passes at up to
+    1 + bound / D times the capacity, and completes what it is behind by after its last arrival.
+    """
+    if content["peak"] is None:
+        return
+    runs = (p for p in content["probes"] if p["kind"] == "full" and p["passed"])
+    run = next(p for p in runs if p["load"] == content["peak"])
+    offered, completed = run["scheduled_per_s"], run["completed_per_s"]
+    if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
+        return
+    bound_ns = parse_slo(content["slo"]).bound_ns
+    short = run["queries"] / offered * NS_PER_S < bound_ns / SHORTFALL
+    wanted = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
+    yield (
+        f"{show_rate(completed)} of {show_rate(offered)} queries/s offered were completed: a queue was "
+        f"left at the end, so this is more than is sustained: lengthen --duration{wanted}"
+    )
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
@@ -76,10 +103,15 @@ def _found(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     peak = f"{show_rate(content['peak'])} {unit}"
+    short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
-        return
-    yield (
-        f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
-        f"{show_rate(above)}"
-    )
+    else:
+        yield (
+            f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
+            f"{show_rate(above)}{short}"
+        )
+    if content["ended_early"] is not None:
+        yield f"{'ended early':<12}{content['ended_early']}"
+    for text in content["warnings"]:
+        yield f"{'(warning)':<12}{text}"

@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 class Found(NamedTuple):
     """load: the highest that a full-length run passed, None where none did. above: the lowest load
-    above it that failed; None where none did.
+    above it at which a full-length run failed; where none did, at which a probe failed, None without.
     """
 
     load: float | None

@@ -19,12 +19,16 @@ from harness.errors import RunInvalid
 from harness.jobs import kept
 from harness.keeping import Finished, Measure
 from harness.manifest import load_model
+from harness.peak_probe import other_reason
 from harness.signals import stoppable
 from harness.sizing import seeds_of
 from harness.stages import PERCENTILES
 from harness.units import show_ns, show_rate
 
 REPEATS = "repeats.json"
+_ENDED = (0, RunInvalid.exit_status)
+"""Exit statuses of runs that came to their end."""
+
 _LEAST_TOLD = 2
 """An interval takes so many runs that measured the number."""
 
@@ -54,11 +58,12 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
             _save(reserved.path, config, first_seed, made)
             if not quiet:
                 say(f"run {number} of {repeats}: {_told(made[-1].result)}")
-            if made[-1].status not in (0, RunInvalid.exit_status):
+            if made[-1].status not in _ENDED:
                 break  # it was stopped, died or hung: so would the others
             config = _sized_as(config, made[0].result)
+        whole = len(made) == repeats and made[-1].status in _ENDED
+        folder = reserved.finish(newest=False) if whole else reserved.path
     status = max(finished.status for finished in made)
-    folder = reserved.path if len(made) < repeats else reserved.finish(newest=False)
     content = results.read_json(folder / REPEATS)
     show(json.dumps(content, indent=2) if as_json else "\n".join(_lines(content, folder)))
     return status
@@ -85,22 +90,33 @@ def _save(folder: Path, config: RunConfig, first_seed: int, made: Sequence[Finis
             "verdicts": [finished.result["verdict"] for finished in made],
             "reasons": [[r["code"] for r in finished.result["reasons"]] for finished in made],
             "doubts": [[d["code"] for d in finished.result["doubts"]] for finished in made],
+            "left_out": [_failure(finished.result) for finished in made],
             "level": spread.LEVEL,
             "numbers": dict(_numbers([finished.result for finished in made])),
         },
     )
 
 
+def _failure(result: Mapping[str, Any]) -> str | None:
+    """Why a run is left out of the numbers: one that was stopped has those of its beginning, and
+    samples that failed were answered at once. None of one that was VALID or only missed its SLO.
+    """
+    other = other_reason(result)
+    return other.code if other is not None else None
+
+
 def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """name -> unit, each run's value, their geometric mean and its interval; not of Offline's
-    latencies, which only say how much was asked for at once.
+    """name -> unit, each run's value (None where it is left out), their geometric mean and its
+    interval; not of Offline's latencies, which only say how much was asked for at once.
     """
     offline = found[0]["scenario"] == "offline"
     names = () if offline else ("mean", *PERCENTILES)
     kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
     kinds += [(name, "latency_ns", name, "ns") for name in names]
     for name, group, key, unit in kinds:
-        values = [(result[group] or {}).get(key) for result in found]
+        values = [
+            (result[group] or {}).get(key) if _failure(result) is None else None for result in found
+        ]
         known = [float(value) for value in values if value is not None]
         over = spread.over_runs(known)
         yield (
@@ -132,6 +148,7 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     for code in doubts:
         count = sum(code in codes for codes in content["doubts"])
         yield f"  doubt   {code} in {count} of {len(verdicts)} runs"
+    yield from _left_out(content["left_out"])
     yield ""
     level = f"{content['level']:.0%} interval over runs"
     yield f"{'':<12}{'mean':>12}{level:>30}{'least':>12}{'most':>12}"
@@ -148,3 +165,9 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
             )
     yield ""
     yield f"{'results':<12}{folder}"
+
+
+def _left_out(codes: Sequence[str | None]) -> Iterator[str]:
+    """Where the table is not over all runs."""
+    if why := sorted({code for code in codes if code is not None}):
+        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(why)}"

@@ -355,6 +355,7 @@ class _MainJob:
             model_bytes,
             host.available_memory_bytes(),
             counted=config.queries is not None or config.arrivals is not None,
+            searched=self._most_late is not None,
         )
         if accuracy:
             free_bytes = shutil.disk_usage(outdir).free

@@ -50,6 +50,9 @@ def _profile(config: RunConfig, options: ProfileOptions, *, as_json: bool, quiet
     return profile_job.profile(config, options, measure, as_json=as_json, quiet=quiet)
 
 
+_MANY = {"run": "--repeats", "peak": "peak", "sweep": "sweep"}
+"""What makes more runs than the one that --audit is; tune and a grid refuse it in their own words."""
+
 VERBS = {
     "run": Verb(lambda config, options: repeats.problems(config, options.repeats), _repeat),
     "peak": Verb(peak.problems, _peak),
@@ -66,6 +69,8 @@ def execute(verb: str, config: RunConfig, options: object, *, as_json: bool, qui
     found = list(chosen.problems(config, options))
     if config.harness_scheduled and verb not in ("run", "peak", "profile"):
         found.append(f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency")
+    if config.audit is not None and verb in _MANY:
+        found.append(f"--audit is one run, {_MANY[verb]} makes many: drop it")
     if power_session.asked(config):
         found.append(f"--meter {NAME} measures one run: drop it")
     if found:

@@ -205,11 +205,18 @@ def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
 
 
 def check_memory(
-    plan: LoadPlan, max_batch: int, model_bytes: int, available_bytes: int, *, counted: bool
+    plan: LoadPlan,
+    max_batch: int,
+    model_bytes: int,
+    available_bytes: int,
+    *,
+    counted: bool,
+    searched: bool = False,
 ) -> None:
     """A ConfigError with the longest run that fits, when the plan does not.
 
-    counted: the user gave --queries, so the advice is about those.
+    counted: the user gave --queries, so the advice is about those. searched: a search for the load
+    gave them, which has --duration to go by.
     """
     wanted = memory_bytes(plan, max_batch, model_bytes)
     limit = MEMORY_SHARE * available_bytes
@@ -224,6 +231,8 @@ def check_memory(
         advice = _official_advice(plan, fits)
     elif not fits:
         advice = "free some memory"
+    elif searched:
+        advice = "shorten --duration"
     elif counted or not seconds:
         advice = f"the most that fits is --queries {fits}"
     else:

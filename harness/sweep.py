@@ -24,6 +24,7 @@ from harness.peak import PeakJob
 from harness.peak_probe import INTERRUPTED, other_reason
 from harness.scenario import Scenario
 from harness.search_options import PeakOptions, SweepOptions
+from harness.signals import INTERRUPT_EXIT
 from harness.sizing import slo_of
 from harness.stats import queries_needed
 from harness.sweep_points import Point, knee, point_of
@@ -113,10 +114,13 @@ class _SweepJob:
         return made.finish(newest=False)  # never whole: rates can be added
 
     def run(self) -> int:
+        if not (self.folder / SWEEP).is_file():
+            self._save()  # by it the same command knows its folder, however early this one ends
         if self._rates.are_shares and self._peak is None:
             status = self._find_peak()
             if status:
                 return status
+            self._save()
         offered = self._offered()
         self._save()
         for number, rate in enumerate(offered, 1):
@@ -139,9 +143,13 @@ class _SweepJob:
             status = job.run()
             if status == RunInvalid.exit_status:
                 say(f"{job.folder}: no peak was found: --rate A..B in queries/s needs none")
+            if status >= INTERRUPT_EXIT:
+                self._say_stopped()
             if status:
                 return status
             folder = job.folder
+            for text in job.content()["warnings"]:
+                say(f"{folder}: {text}")
         self._peak = float(results.read_json(folder / results.PEAK)["peak"])
         return 0
 
@@ -180,10 +188,13 @@ class _SweepJob:
         if other is None:
             return 0
         if other.code == INTERRUPTED:
-            say(f"stopped: the same command with --out {self.folder} goes on here")
+            self._say_stopped()
         else:
             say(f"{finished.folder}: the sweep ends here: {other.code}: {other.text}")
         return finished.status or RunInvalid.exit_status
+
+    def _say_stopped(self) -> None:
+        say(f"stopped: the same command with --out {self.folder} goes on here")
 
     def _folder_of(self, rate: float) -> Path | None:
         """The finished run at that rate."""
@@ -208,7 +219,9 @@ class _SweepJob:
             raise ConfigError(f"{path} is not what a run writes: `check` says more") from None
 
     def content(self) -> dict[str, Any]:
-        """Of sweep.json. peak: queries/s, given or found; else the highest rate that was VALID."""
+        """Of sweep.json. peak: queries/s, given or found, None where neither. highest_valid: of the
+        points, None where none was.
+        """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
         return {

@@ -32,9 +32,10 @@ def _row(point: Mapping[str, Any], content: Mapping[str, Any]) -> str:
     batch = f"{point['mean_batch']:.1f}" if point["mean_batch"] is not None else "-"
     late = f"{point['late']:,}" if point["late"] is not None else "-"
     mark = "  <- knee" if point["rate_per_s"] == content["knee"] else ""
+    doubts = f"  doubts: {' '.join(point['doubts'])}" if point["doubts"] else ""
     return (
         f"{show_rate(point['rate_per_s']):>12}{share:>9}{rate:>12}{times}{batch:>8}{late:>9}"
-        f"  {point['verdict']}{mark}"
+        f"  {point['verdict']}{mark}{doubts}"
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from harness import arrivals, schedule
 from harness.cli import main
+from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.loadgen import PINNED_VERSION, ROUNDS
 from harness.profiles import KINDS, Profile, lines
@@ -144,6 +145,29 @@ def test_too_many_arrivals_and_too_large_a_file_are_refused(
     assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: cut it"]
     monkeypatch.setattr(arrivals, "LARGEST_BYTES", 3)
     assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: cut it"]
+
+
+def test_a_verb_with_a_duration_of_its_own_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tune and profile said "--duration: the file of --arrivals says how long": nobody had given one."""
+    words = ["--scenario", "server", "--arrivals", str(written(tmp_path, "0\n1\n"))]
+    assert main(["tune", *words]) == 2
+    refusal = "tune offers Poisson arrivals: drop --arrivals and --concurrency"
+    assert capsys.readouterr().err == f"harness: {refusal}\n"
+    file = tmp_path / "replay.yaml"
+    file.write_text(f"scenario: server\narrivals: {words[-1]}\n")
+    assert main(["tune", "--config", str(file)]) == 2
+    assert capsys.readouterr().err == f"harness: {refusal}\n"
+    asked: list[RunConfig] = []
+    monkeypatch.setattr(
+        "harness.search_verbs.execute", lambda _verb, config, _own, **_how: asked.append(config)
+    )
+    main(["profile", *words])
+    assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it
+    assert main(["profile", *words, "--duration", "2s"]) == 2
+    told = "--duration: the file of --arrivals says how long; --queries N takes its first N"
+    assert capsys.readouterr().err == f"harness: {told}\n"
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:

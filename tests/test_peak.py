@@ -64,6 +64,7 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     assert status == 0
     content = peak_json()
     assert 1300 / 1.03 <= content["peak"] <= 1300 < content["failed_above"] <= 1300 * 1.03
+    assert content["failed_above_kind"] == "full"
     assert len(system.configs) == len(content["probes"]) <= 12
     (confirmed,) = [p for p in content["probes"] if p["folder"] == "."]
     assert (confirmed["kind"], confirmed["passed"], confirmed["load"]) == (
@@ -264,12 +265,117 @@ def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None
     assert len(peak_json("found.partial")["probes"]) == 2
 
 
+class _Small:
+    """A machine whose memory takes runs of so many queries."""
+
+    def __init__(self, system: System, most: int) -> None:
+        self.system = system
+        self.most = most
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        if (config.queries or 0) > self.most:
+            raise ConfigError("so many queries need 9 GB: shorten --duration")
+        return self.system(config, **how)
+
+
+def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.search_verbs.measure", _Small(System(1300.0), 12_600))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    content = peak_json()
+    assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
+    told = r"at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration"
+    assert re.fullmatch(told, content["ended_early"])
+    out = capsys.readouterr().out
+    assert out.startswith("PEAK  server")
+    assert f"\nended early {content['ended_early']}\nresults     found\n" in out
+
+
+def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.search_verbs.measure", _Small(System(1300.0), 10_000))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
+    told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
+    assert re.fullmatch(told, capsys.readouterr().err)
+    assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
+
+
 def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
     searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
     text = lint(Path("user.conf"))
     assert f"*.Server.target_qps = {peak_json()['peak']:.6f}\n" in text
     assert "*.Server.target_latency = 10\n" in text
     assert "percentile" not in text
+
+
+def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        Path("user.conf").mkdir(exist_ok=True)
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    told = capsys.readouterr()
+    assert told.err == (
+        "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
+    )
+    assert told.out.startswith("PEAK")
+    assert peak_json()["finished"]
+
+
+class _Behind:
+    """Passes up to 1300 queries/s and completes 1000 of them: the bound hides how the queue grows."""
+
+    def __init__(self) -> None:
+        self.system = System(1300.0)
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        finished = self.system(config, **how)
+        rates = finished.result["throughput_per_s"]
+        rates["completed"] = min(rates["completed"], 1000.0)
+        return finished
+
+
+@pytest.mark.parametrize(("bound", "best"), [("5s", ", best to 250 s"), ("10ms", "")])
+def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
+) -> None:
+    """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
+    monkeypatch.setattr("harness.search_verbs.measure", _Behind())
+    arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
+    assert main([*arguments, "--no-report", "--out", "found"]) == 0
+    content = peak_json()
+    (warning,) = content["warnings"]
+    assert warning == (
+        f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
+        f"end, so this is more than is sustained: lengthen --duration{best}"
+    )
+    assert f"\n(warning)   {warning}\nresults     found\n" in capsys.readouterr().out
+    assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
+
+
+def test_a_rate_that_is_sustained_has_no_warning(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
+    assert peak_json()["warnings"] == []
+    assert "warning" not in capsys.readouterr().out + lint(Path("user.conf"))
+
+
+def test_a_failure_of_a_short_probe_is_told_as_one(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All probes go into doubling, so that the full-length runs do not come to where one failed."""
+    searched(System(1000.0), *SERVER, "--target-qps", "10")
+    content = peak_json()
+    assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
+    assert "the lowest above it that failed: 1,280 (a short probe)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -280,6 +386,7 @@ def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
         ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
+        ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),
         ("--scenario server --queries 500", "peak sizes its runs by --duration and --probe: drop --queries"),
         ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),

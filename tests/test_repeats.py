@@ -1,6 +1,7 @@
 """--repeats: runs with the next seed each, their folders, and an interval over them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 
 from harness.analysis import spread
 from harness.cli import main
+from harness.config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
+from harness.keeping import Finished
 from harness.loadgen import PINNED_VERSION, ROUNDS
 from tests.searching import System, names
 
@@ -90,6 +93,64 @@ def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
     assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2.partial"]
 
 
+@pytest.mark.parametrize("end", [("interrupted", 130), ("died", 5)])
+def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, int]
+) -> None:
+    status, _ = repeated(monkeypatch, System(100.0, {3: end}), "--repeats", "3")
+    assert status == end[1]
+    assert names(Path()) == ["all.partial"]
+    assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2", "run-3.partial"]
+
+
+@pytest.mark.parametrize("end", [("interrupted", 130), ("batch-failed", 4)])
+def test_what_failed_is_in_no_mean(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failed sample is answered at once: such a run is the fastest of all."""
+    system = System(100.0, {4: end})
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        if finished.status:
+            finished.result["latency_ns"]["p99"] = 1
+        return finished
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "4", "--quiet"]) == end[1]
+    content = repeats_json("all" if end[1] == 4 else "all.partial")
+    assert content["left_out"] == [None, None, None, end[0]]
+    assert content["numbers"]["p99"]["values"] == [2e7, 2e7, 2e7, None]
+    assert content["numbers"]["p99"]["interval"] == pytest.approx([2e7, 2e7])
+    out = capsys.readouterr().out
+    assert out.startswith("3 of 4 VALID  server  null  digits\n")
+    assert f"\n  over    3 of 4 runs; left out: {end[0]}\n" in out
+    assert re.search(r"^p99 +20.0 ms +20.0 ms to 20.0 ms +20.0 ms +20.0 ms$", out, re.MULTILINE)
+
+
+def test_what_only_missed_its_slo_is_in_the_mean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeated(monkeypatch, System(100.0, {2: ("slo-missed", 4)}), "--repeats", "3")
+    assert repeats_json()["numbers"]["p99"]["values"] == [2e7] * 3
+    assert " over  " not in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_named_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(100.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        Path("all/taken").mkdir(parents=True, exist_ok=True)  # a folder that is not empty
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "2", "--quiet"]) == 4
+    told = "harness: all.partial cannot be written: Directory not empty: pass --out elsewhere\n"
+    assert capsys.readouterr().err == told
+
+
 def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(100.0, {1: ConfigError("no")})
     assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
@@ -108,6 +169,7 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
         ("--repeats 1", "--repeats 1: how runs differ takes at least 2"),
         ("--repeats 0", "--repeats: 0 must lie between 1 and 1,000"),
         ("--repeats 3 --mlperf", "--repeats takes other seeds each time: drop --mlperf, whose round sets them"),
+        ("--repeats 3 --audit a.config", "--audit is one run, --repeats makes many: drop it"),
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),
     ],
 )  # fmt: skip

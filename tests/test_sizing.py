@@ -244,6 +244,13 @@ def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
         check_memory(asked, 8, 0, 100 * GB, counted=False)
 
 
+def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
+    with pytest.raises(ConfigError, match=r"available: shorten --duration$"):
+        check_memory(
+            *(sized(10**9, expected_s=50_000.0), 8, 0, 100 * GB), counted=True, searched=True
+        )
+
+
 @pytest.mark.parametrize("expected_s", [0.0, 2.0])
 def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -12,7 +12,9 @@ import pytest
 
 from harness.analysis.sweep_page import figures
 from harness.cli import main
+from harness.config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
+from harness.keeping import Finished
 from harness.recheck import check
 from harness.search_options import Rates, parse_rates
 from harness.sweep_points import Point, knee
@@ -109,6 +111,23 @@ def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None
     assert len(sweep_json()["points"]) == 3
 
 
+def test_a_peak_that_is_not_sustained_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        finished.result["throughput_per_s"]["completed"] = 500.0
+        return finished
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    main([*SERVER, "--rate", "10%,20%", "--out", "swept"])
+    assert re.search(
+        r"harness: swept/peak: 500 of 1,\d+ queries/s offered", capsys.readouterr().err
+    )
+
+
 def test_a_sweep_goes_on_where_it_was_stopped(
     swept: Swept, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +141,36 @@ def test_a_sweep_goes_on_where_it_was_stopped(
     assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
     assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200, 300, 400]
     assert names(Path("swept/points")) == ["100", "200", "300-2", "300.partial", "400"]
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (("interrupted", 130), 130),
+        (("batch-failed", 4), 4),
+        (("died", 5), 5),
+        (ConfigError("it is too large"), 2),
+    ],
+)
+def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
+    swept: Swept,
+    end: tuple[str, int] | ConfigError,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = (*SERVER, "--rate", "50%,100%")
+    assert swept(System(1300.0, {3: end}), *arguments)[0] == status
+    assert names(Path("swept")) == ["peak.partial", "sweep.csv", "sweep.json"]
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert (told == capsys.readouterr().err) == (status == 130)
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert swept(System(1300.0), *arguments)[0] == 0
+    peak = json.loads(Path("swept/peak-2/peak.json").read_text())["peak"]
+    content = sweep_json()
+    assert content["peak"] == peak
+    assert [p["share"] for p in content["points"]] == pytest.approx([0.5, 1], rel=1e-5)
+    status, system = swept(System(1300.0), *arguments)
+    assert (status, system.configs) == (0, [])
 
 
 def test_a_run_that_fails_for_another_reason_ends_it(
@@ -158,6 +207,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
         ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
+        ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
         ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
@@ -193,7 +243,7 @@ def test_the_knee_is_of_valid_points_only() -> None:
     assert knee(missed[1:]) is None
 
 
-def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
+def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
     content = {"points": points, "slo": "p99=10ms", "peak": None, "highest_valid": 200, "knee": 100}
@@ -201,7 +251,10 @@ def test_the_plots_mark_the_knee_and_the_peak_and_leave_gaps() -> None:
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
+    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
+    (latency, _) = figures({**content, "peak": 250})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 0]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
     json.dumps([latency, achieved], allow_nan=False)
@@ -245,6 +298,26 @@ def test_rates_that_no_run_can_offer_are_refused_before_the_first(
     status, system = swept(System(900.0), *SERVER, "--rate", *rates.split())
     assert (status, system.configs, names(Path())) == (2, [], [])
     assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
+
+
+def test_doubts_stand_at_the_end_of_their_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(900.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        if config.target_qps == 200:
+            doubts = [{"code": code, "text": ""} for code in ("drift", "busy-machine")]
+            changed = {**finished.result, "doubts": doubts}
+            (finished.folder / "result.json").write_text(json.dumps(changed))
+        return finished
+
+    monkeypatch.setattr("harness.search_verbs.measure", measure)
+    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[3:5]
+    assert first.endswith("  VALID")
+    assert second.endswith("  VALID  doubts: drift busy-machine")
 
 
 def test_a_page_is_made_where_plotly_is_there(

@@ -14,7 +14,9 @@ from harness.units import NS_PER_MS, show_ns, show_rate
 PAGE = "sweep.html"
 
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37"}
-"""name in sweep.json -> colour of its line."""
+"""name in sweep.json -> colour of its line. Without a peak the highest VALID rate stands for it, under
+its own name.
+"""
 
 _CROSSED = "circle-x-open"
 
@@ -108,16 +110,18 @@ def _told(valid: Sequence[bool]) -> str:
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Upright lines at the knee and at the peak, and their names above."""
+    """Upright lines at the knee and at the peak, else at the highest VALID rate; their names above."""
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     for name, colour in _MARKS.items():
-        at = content[name] if name != "peak" else content["peak"] or content["highest_valid"]
+        at, called = content[name], name
+        if at is None and name == "peak":
+            at, called = content["highest_valid"], "highest VALID"
         if at is None:
             continue
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
-        text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
+        text = {"text": called, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
         names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
     return lines, names
 
