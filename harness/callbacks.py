@@ -15,6 +15,7 @@ from harness.dispatch import WORKER, Dispatcher
 from harness.family import children_cpu_s
 from harness.journal import Journal
 from harness.pinning import run_on
+from harness.processes import SeparateInstance
 from harness.types import Dataset
 
 Die = Callable[[BaseException], None]
@@ -24,13 +25,21 @@ Die = Callable[[BaseException], None]
 class SampleCallbacks:
     """load and unload of the dataset's samples, and what the run used between them.
 
+    Between them nothing is collected, here and in `separate`: instances in processes of their own.
+
     LoadGen calls both on the thread that issues; that one is on `cpus` (() for any) from the end
     of load on, when LoadGen and the dataset have started the threads that are not to share them.
     """
 
     def __init__(
-        self, dataset: Dataset, journal: Journal, die: Die, cpus: Sequence[int] = ()
+        self,
+        dataset: Dataset,
+        journal: Journal,
+        die: Die,
+        cpus: Sequence[int] = (),
+        separate: Sequence[SeparateInstance] = (),
     ) -> None:
+        self._separate = separate
         self._cpus = cpus
         self._anywhere = tuple(os.sched_getaffinity(0)) if cpus else ()
         self._dataset = dataset
@@ -39,13 +48,15 @@ class SampleCallbacks:
         self._rss_before_bytes = _rss_bytes()
         self._start: dict[str, float] | None = None
         self._end: dict[str, float] | None = None
-        self._cyclic_garbage = 0
+        self._cyclic_garbage: int | None = 0
 
     def load(self, indices: list[int]) -> None:
         self._journal.loading = True
         run_on(self._anywhere)
         try:
             self._dataset.load(indices)
+            for each in self._separate:
+                each.start_run()
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
             self._die(e)
         gc.collect()
@@ -58,8 +69,10 @@ class SampleCallbacks:
     def unload(self, indices: list[int]) -> None:
         self._end = _usage()
         self._journal.loading = True  # until the next set is there, or the logs are written
-        self._cyclic_garbage += gc.collect()
+        found = [self._cyclic_garbage, gc.collect(), *(each.end_run() for each in self._separate)]
         gc.enable()
+        counts = [objects for objects in found if objects is not None]
+        self._cyclic_garbage = sum(counts) if len(counts) == len(found) else None
         try:
             self._dataset.unload(indices)
         except BaseException:  # noqa: BLE001 - every answer was given: only worth a note

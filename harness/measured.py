@@ -47,6 +47,7 @@ from harness.manifest import Model, load_model
 from harness.modelfiles import size_bytes
 from harness.plan import LoadPlan
 from harness.postprocess import check, postprocessor
+from harness.processes import SeparateInstance
 from harness.rehearsal import Rehearsal
 from harness.scheduler import Scheduler, scheduler_for
 from harness.sharing import SharedDispatcher
@@ -111,6 +112,7 @@ class _Measurement:
         self._import_s = time.monotonic() - start
         path = model_file(config, model)
         backends = open_backends(config, model, path, self._spec, stack, self._load_s)
+        self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
@@ -257,7 +259,7 @@ class _Measurement:
         Returns the resources used.
         """
         settings = settings_for(plan) if scheduler is None else None
-        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus)
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         errors: list[BaseException] = []
 
