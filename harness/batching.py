@@ -106,17 +106,22 @@ class PlanningDispatcher(QueuedDispatcher):
             if item is None:
                 return None
             ids, indices = item
-            self._gather(ids, indices)
+            start = self._rest_from
+            if len(ids) - start < self._max_batch:
+                if start:
+                    ids, indices, start = ids[start:], indices[start:], 0
+                self._gather(ids, indices)
             first = self._taken
-            size = min(len(ids), self._max_batch)
+            size = min(len(ids) - start, self._max_batch)
             if self._deadlines is not None:
                 entries = self._entry_ns[first : first + size]
                 size = self._deadlines.size(entries, wall_ns(), number)
             self._taken = first + size
-            self._rest = None
-            if len(ids) > size:
-                self._rest = (ids[size:], indices[size:])
-                ids, indices = ids[:size], indices[:size]
+            end = start + size
+            rest = len(ids) > end
+            self._rest, self._rest_from = ((ids, indices), end) if rest else (None, 0)
+            if rest or start:
+                ids, indices = ids[start:end], indices[start:end]
             return ids, indices, first
 
     def _gather(self, ids: list[int], indices: list[int]) -> None:

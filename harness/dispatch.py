@@ -223,7 +223,8 @@ class QueuedDispatcher(_Workers):
     """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
 
     Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
-    that a batch is a contiguous run of issue order; the others wait for their turn.
+    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item that is
+    larger than a batch only the batch is copied: its rest each time would be quadratic work.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -233,6 +234,7 @@ class QueuedDispatcher(_Workers):
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
         self._rest: tuple[list[int], list[int]] | None = None
+        self._rest_from = 0  # what lies before it is taken
         self._taken = 0
         self.start()
 
@@ -252,7 +254,9 @@ class QueuedDispatcher(_Workers):
             if item is None:
                 return None
             ids, indices = item
-            queue, limit = self._queue, self._max_batch
+            queue, limit, start = self._queue, self._max_batch, self._rest_from
+            if start and len(ids) - start <= limit:
+                ids, indices, start = ids[start:], indices[start:], 0
             while len(ids) < limit and not queue.empty():
                 more = queue.get()
                 if more is None:
@@ -260,10 +264,12 @@ class QueuedDispatcher(_Workers):
                     break
                 ids += more[0]
                 indices += more[1]
-            self._rest = None
-            if len(ids) > limit:
-                self._rest = (ids[limit:], indices[limit:])
-                ids, indices = ids[:limit], indices[:limit]
+            end = start + limit
+            if len(ids) > end:
+                self._rest, self._rest_from = (ids, indices), end
+                ids, indices = ids[start:end], indices[start:end]
+            else:
+                self._rest, self._rest_from = None, 0
             first = self._taken
             self._taken = first + len(ids)
             return ids, indices, first

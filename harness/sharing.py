@@ -32,7 +32,8 @@ class SharedDispatcher:
     """The first instance belongs to the issuing thread, each other one to a worker.
 
     One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
-    order. A worker is idle from the moment it finds nothing until the issuing thread wakes it.
+    order, and only the batch is copied: the rest each time would be quadratic work. A worker is idle
+    from the moment it finds nothing until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -42,6 +43,7 @@ class SharedDispatcher:
         self._lock = threading.Lock()
         self._ids: list[int] = []
         self._indices: list[int] = []
+        self._from = 0  # of both lists: what lies before it is taken; empty lists: nothing waits
         self._first = 0
         self._idle = 0
         self._woken = 0
@@ -68,7 +70,7 @@ class SharedDispatcher:
     def _take_own(self) -> _Batch | None:
         """The issuing thread's share of what waits; wakes idle workers for the rest."""
         with self._lock:
-            waiting = len(self._ids)
+            waiting = len(self._ids) - self._from
             if not waiting:
                 return None
             share = waiting
@@ -84,13 +86,16 @@ class SharedDispatcher:
 
     def _cut(self, count: int) -> _Batch:
         """The first `count` of what waits. Called with the lock held."""
-        ids, indices, first = self._ids, self._indices, self._first
+        ids, indices, first, start = self._ids, self._indices, self._first, self._from
         self._first = first + count
-        if len(ids) == count:
-            self._ids, self._indices = [], []
-            return ids, indices, first
-        self._ids, self._indices = ids[count:], indices[count:]
-        return ids[:count], indices[:count], first
+        end = start + count
+        if len(ids) > end:
+            self._from = end
+        else:
+            self._ids, self._indices, self._from = [], [], 0
+            if not start:
+                return ids, indices, first
+        return ids[start:end], indices[start:end], first
 
     def _work(self, instance: Instance) -> None:
         run_on(instance.cpus)
@@ -101,7 +106,8 @@ class SharedDispatcher:
                 self._woken -= woken
                 woken = 0
                 if self._ids:  # leave their part to those who were woken with this one
-                    share = -(-len(self._ids) // (self._woken + 1))
+                    waiting = len(self._ids) - self._from
+                    share = -(-waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))
                 elif self._closed:
                     return
