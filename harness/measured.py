@@ -184,20 +184,19 @@ class _Measurement:
             curve=rehearsal.curve,
             lengths=rehearsal.lengths,
         )
-        # LoadGen's thread answers, too, on the first instance, or has what the instances leave.
-        answers = self._dispatch == "inline" or cls is SharedDispatcher
-        cpus = instances[0].cpus if answers else self._spec.issuer
+        # Of a shared dispatcher LoadGen's thread is the first instance's.
+        cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
         bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
-        self._close(stack, used, row, NAMES[cls], bare)
+        self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(
         self,
         stack: ExitStack,
         used: Mapping[str, Any],
         row: AnswerRow,
-        dispatcher: str,
+        placed: Mapping[str, Any],
         bare: Mapping[str, Any] | None,
     ) -> None:
         """Leave the backends, then say how it went: a failing exit must not lose the run."""
@@ -212,7 +211,7 @@ class _Measurement:
             used=used,
             answer_dtype=str(row.dtype),
             answer_shape=list(row.shape),
-            dispatcher=dispatcher,
+            **placed,
             bare=bare,
             failed_samples=self._failures.samples,
             first_failure=self._failures.first,
