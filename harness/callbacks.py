@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import resource
 import threading
 import time
@@ -17,6 +18,9 @@ from harness.journal import Journal
 from harness.pinning import run_on
 from harness.processes import SeparateInstance
 from harness.types import Dataset
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+"""Takes a 5: the process's peak of memory begins anew. Source: Linux, filesystems/proc.rst."""
 
 Die = Callable[[BaseException], None]
 """Tells the supervisor and ends this process."""
@@ -45,6 +49,8 @@ class SampleCallbacks:
         self._dataset = dataset
         self._journal = journal
         self._die = die
+        self._peak_before_bytes = _peak_bytes()
+        self._no_peak = _forget_peak()
         self._rss_before_bytes = _rss_bytes()
         self._start: dict[str, float] | None = None
         self._end: dict[str, float] | None = None
@@ -79,13 +85,21 @@ class SampleCallbacks:
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
-        """From the first set's load to the last one's unload."""
+        """From the first set's load to the last one's unload; memory from LoadGen's start on.
+
+        rss_peak_bytes: since the process began. rss_run_peak_bytes: since LoadGen's start, None
+        where rss_run_peak_reason says why.
+        """
+        peak_bytes = _peak_bytes()
+        peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
         end = self._end or _usage()  # LoadGen that cannot open its logs runs nothing
         start = self._start or end
         return {k: end[k] - start[k] for k in end} | {
             "rss_before_bytes": self._rss_before_bytes,
             "cyclic_garbage_objects": self._cyclic_garbage,
-            "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "rss_peak_bytes": max(peaks_bytes, default=None),
+            "rss_run_peak_bytes": None if self._no_peak else peak_bytes,
+            "rss_run_peak_reason": self._no_peak,
         }
 
 
@@ -125,3 +139,22 @@ def _usage() -> dict[str, float]:
 def _rss_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+def _peak_bytes() -> int | None:
+    """The most memory that was held since the process began, or since `_forget_peak`.
+
+    Not ru_maxrss: that begins with the parent's.
+    """
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _forget_peak() -> str | None:
+    """From here on `_peak_bytes` is of what comes. -> why not, None where the kernel did it."""
+    try:
+        CLEAR_REFS.write_text("5")
+    except OSError as e:
+        return f"{CLEAR_REFS} cannot be written: {e.strerror}"
+    return None if _peak_bytes() is not None else "/proc/self/status has no VmHWM"

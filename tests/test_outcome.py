@@ -90,6 +90,22 @@ def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
     assert found["plan"]["issuer"] == issuer
 
 
+@pytest.mark.parametrize(
+    ("more", "growth", "reason"),
+    [
+        ({"rss_run_peak_bytes": 130_000_000, "rss_run_peak_reason": None}, 30_000_000, None),
+        ({"rss_run_peak_bytes": None, "rss_run_peak_reason": "refused"}, None, "refused"),
+        ({}, 100_000_000, None),  # of an older version, whose result.json has that
+    ],
+)
+def test_growth_of_memory_is_the_runs_or_absent(
+    more: dict[str, Any], growth: int | None, reason: str | None
+) -> None:
+    ended = {**ENDED, "used": {**ENDED["used"], **more}}
+    told = result(findings("server", evidence("server", ended=ended)))["measured_process"]
+    assert (told["rss_growth_bytes"], told["rss_growth_reason"]) == (growth, reason)
+
+
 def test_a_run_that_has_not_happened_did_not_finish() -> None:
     found = result(findings("server", None))
     assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
