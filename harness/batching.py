@@ -29,8 +29,9 @@ class Deadlines:
     """How many of those that wait are one batch, so that none of them is late if that can be helped.
 
     All of a batch are answered at its end, so the longest that has waited decides. bound_ns: the
-    SLO's. curve: ns of a batch by its size, as `latency_curve` gives it. A sample that is late
-    whatever is done holds nobody back, and is not overtaken: under load it would wait for ever.
+    SLO's, here from the callback on: when LoadGen wanted to issue is not known in the run. curve:
+    ns of a batch by its size, as `latency_curve` gives it. A sample that is late whatever is done
+    holds nobody back, and is not overtaken: under load it would wait for ever.
     Used by one thread at a time.
     """
 
