@@ -63,8 +63,8 @@ class Arrivals:
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
     def check_samples(self, queries: int, held: int) -> None:
-        """A ConfigError, a line a problem, where one of the first `queries` asks for a sample that is
-        not among the first `held`.
+        """A ConfigError, a line a problem, where one of the first `queries` asks for a sample that
+        is not among the first `held`.
         """
         if self.samples is None:
             return

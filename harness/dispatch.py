@@ -223,8 +223,8 @@ class QueuedDispatcher(_Workers):
     """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
 
     Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
-    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item that is
-    larger than a batch only the batch is copied: its rest each time would be quadratic work.
+    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item
+    larger than a batch only the batch is copied: the rest each time would be quadratic work.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:

@@ -12,8 +12,8 @@ LATE_ALLOWED = 10
 """A quick Server run is long enough for this many late queries to pass early stopping."""
 
 TURNS = 10
-"""A closed loop sized by us gives each place in flight to at least so many queries, one after another:
-the first ones come all at once, and a run of little else would be a burst."""
+"""A closed loop whose length we choose gives each place in flight to so many queries at least: the
+first ones come all at once, and a run of little else would be a burst."""
 
 
 class Load(NamedTuple):

@@ -32,8 +32,8 @@ class SharedDispatcher:
     """The first instance belongs to the issuing thread, each other one to a worker.
 
     One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
-    order, and only the batch is copied: the rest each time would be quadratic work. A worker is idle
-    from the moment it finds nothing until the issuing thread wakes it.
+    order, and only the batch is copied: the rest each time would be quadratic work. A worker is
+    idle from the moment it finds nothing until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
