@@ -191,7 +191,13 @@ def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "queries", "told"),
-    [(20, None, [21, 22, 23, None]), (24, None, [25]), (20, 20, []), (25, None, []), (None, None, [])],
+    [
+        (20, None, [21, 22, 23, None]),
+        (24, None, [25]),
+        (20, 20, []),
+        (25, None, []),
+        (None, None, []),
+    ],
 )
 def test_samples_that_are_not_held_are_told_before_anything_starts(
     count: int | None, queries: int | None, told: list[int | None], tmp_path: Path
