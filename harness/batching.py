@@ -103,11 +103,15 @@ class PlanningDispatcher(QueuedDispatcher):
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
         """As `_take`, for the instance of that number."""
         with self._turn:
-            item = self._rest or self._queue.get()
-            if item is None:
-                return None
-            ids, indices = item
-            start = self._rest_from
+            start = 0
+            if self._rest is None:
+                item = self._queue.get()
+                if item is None:
+                    return None
+                ids, indices = item
+            else:
+                ids, indices, start = self._rest
+                self._rest = None
             if len(ids) - start < self._max_batch:
                 if start:
                     ids, indices, start = ids[start:], indices[start:], 0
@@ -117,13 +121,12 @@ class PlanningDispatcher(QueuedDispatcher):
             if self._deadlines is not None:
                 entries = self._entry_ns[first : first + size]
                 size = self._deadlines.size(entries, wall_ns(), number)
-            self._taken = first + size
-            end = start + size
-            rest = len(ids) > end
-            self._rest, self._rest_from = ((ids, indices), end) if rest else (None, 0)
-            if rest or start:
-                ids, indices = ids[start:end], indices[start:end]
-            return ids, indices, first
+            self._taken, end = first + size, start + size
+            if len(ids) > end:
+                self._rest = ids, indices, end
+            elif not start:
+                return ids, indices, first
+            return ids[start:end], indices[start:end], first
 
     def _gather(self, ids: list[int], indices: list[int]) -> None:
         """Adds what waits, and what comes until the batch is full, its oldest sample has waited, or

@@ -233,8 +233,7 @@ class QueuedDispatcher(_Workers):
         self._issued = issuer.issued
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: tuple[list[int], list[int]] | None = None
-        self._rest_from = 0  # what lies before it is taken
+        self._rest: tuple[list[int], list[int], int] | None = None  # from that place on
         self._taken = 0
         self.start()
 
@@ -250,13 +249,20 @@ class QueuedDispatcher(_Workers):
     def _take(self) -> tuple[list[int], list[int], int] | None:
         """What waits, up to the largest batch; blocks for the first sample. None: closed."""
         with self._turn:
-            item = self._rest or self._queue.get()
-            if item is None:
-                return None
-            ids, indices = item
-            queue, limit, start = self._queue, self._max_batch, self._rest_from
-            if start and len(ids) - start <= limit:
-                ids, indices, start = ids[start:], indices[start:], 0
+            queue, limit, first = self._queue, self._max_batch, self._taken
+            if self._rest is None:
+                item = queue.get()
+                if item is None:
+                    return None
+                ids, indices = item
+            else:
+                ids, indices, start = self._rest
+                if len(ids) - start > limit:
+                    self._taken, end = first + limit, start + limit
+                    self._rest = ids, indices, end
+                    return ids[start:end], indices[start:end], first
+                ids, indices = ids[start:], indices[start:]
+                self._rest = None
             while len(ids) < limit and not queue.empty():
                 more = queue.get()
                 if more is None:
@@ -264,13 +270,9 @@ class QueuedDispatcher(_Workers):
                     break
                 ids += more[0]
                 indices += more[1]
-            end = start + limit
-            if len(ids) > end:
-                self._rest, self._rest_from = (ids, indices), end
-                ids, indices = ids[start:end], indices[start:end]
-            else:
-                self._rest, self._rest_from = None, 0
-            first = self._taken
+            if len(ids) > limit:
+                self._rest = ids, indices, limit
+                ids, indices = ids[:limit], indices[:limit]
             self._taken = first + len(ids)
             return ids, indices, first
 
