@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -95,7 +96,7 @@ _MILLION = {
 def million(scenario: str, count: int, noise: Noise) -> list[Row]:
     """Two rows of the same runs: memory, and how long the ending takes."""
     runs = [noise.quiet(lambda: harness(*_MILLION[scenario])) for _ in range(max(2, count // 2))]
-    growth_mb = [r.result["measured_process"]["rss_growth_bytes"] / 1e6 for r in runs]
+    growth_mb = [_growth_mb(r.result["measured_process"]) for r in runs]
     peaks_mb = [r.supervisor_peak_bytes / 1e6 for r in runs]
     ending_s = [(r.ended_ns - r.last_completed_ns) / 1e9 for r in runs]
     name, load = f"million-{scenario}", f"1,000,000 queries, {scenario}, null backend"
@@ -117,6 +118,12 @@ def million(scenario: str, count: int, noise: Noise) -> list[Row]:
             {},
         ),
     ]
+
+
+def _growth_mb(process: Mapping[str, Any]) -> float:
+    if process["rss_growth_bytes"] is None:
+        sys.exit(f"the growth of memory is not known: {process['rss_growth_reason']}")
+    return float(process["rss_growth_bytes"]) / 1e6
 
 
 def watching(rate: int, count: int, noise: Noise) -> list[Row]:

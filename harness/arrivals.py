@@ -44,13 +44,14 @@ _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """after_ns: (n,) int64 ns after the first, ascending. samples: (n,) dataset indices, None where
-    the file names none. sha256: of the file.
+    the file names none. lines: (n,) where in the file they stand, from 1. sha256: of the file.
     """
 
     path: Path
     sha256: str
     after_ns: Array
     samples: Array | None
+    lines: Array
 
     def load(self, queries: int | None) -> Load:
         """queries: only the first so many, the user's --queries."""
@@ -61,15 +62,26 @@ class Arrivals:
             )
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
+    def check_samples(self, queries: int, held: int) -> None:
+        """A ConfigError, a line a problem, where one of the first `queries` asks for a sample that
+        is not among the first `held`.
+        """
+        if self.samples is None:
+            return
+        beyond = np.flatnonzero(self.samples[:queries] >= held)
+        problems = [
+            f"line {self.lines[at]}: asks for sample {self.samples[at]}: the performance run holds "
+            f"samples 0 to {held - 1} (--performance-count)"
+            for at in beyond[:_SHOWN].tolist()
+        ]
+        if problems:
+            raise ConfigError(_told(self.path, problems, len(beyond)))
+
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
         """Keeps what will be replayed in `outdir`, where every process of the run reads it."""
         count = plan.query_count
+        self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
-        if samples is not None and int(samples.max()) >= plan.performance_count:
-            raise ConfigError(
-                f"{self.path} asks for sample {int(samples.max())}: the performance run holds "
-                f"samples 0 to {plan.performance_count - 1} (--performance-count)"
-            )
         path = outdir.absolute() / schedule.SCHEDULE
         schedule.store(path, self.after_ns[:count], samples)
         return replace(plan, schedule=str(path), arrivals_sha256=self.sha256)
@@ -89,10 +101,10 @@ def read(path: Path, wanted_sha256: str | None = None) -> Arrivals:
         )
     lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # not all at once: memory
     try:
-        after_ns, samples = _parsed(path, lines)
+        found = _parsed(path, lines)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival a line") from None
-    return Arrivals(path, sha256, after_ns, samples)
+    return Arrivals(path, sha256, *found)
 
 
 def _content(path: Path) -> bytes:
@@ -114,7 +126,7 @@ class _Columns:
     """What the lines say, and what is wrong with them."""
 
     def __init__(self) -> None:
-        self.times_ns, self.samples, self.lines = array("q"), array("q"), array("q")
+        self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
         self.problems: list[str] = []  # the first few
         self.faulty = 0
         self._columns = 0
@@ -138,7 +150,8 @@ class _Columns:
                 self.problems.append(f"line {number}: {e}")
 
 
-def _parsed(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None]:
+def _parsed(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
+    """-> Arrivals' after_ns, samples and lines."""
     found = _Columns()
     heading = True  # until the first line that counts
     for number, line in enumerate(lines, 1):
@@ -157,7 +170,7 @@ def _parsed(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None]:
     if not len(times_ns):
         raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one a line")
     samples = np.array(found.samples, np.int64) if len(found.samples) else None
-    return times_ns - times_ns[0], samples
+    return times_ns - times_ns[0], samples, np.array(found.lines, np.int32)
 
 
 def _check_order(path: Path, times_ns: Array, found: _Columns) -> None:

@@ -29,8 +29,9 @@ class Deadlines:
     """How many of those that wait are one batch, so that none of them is late if that can be helped.
 
     All of a batch are answered at its end, so the longest that has waited decides. bound_ns: the
-    SLO's. curve: ns of a batch by its size, as `latency_curve` gives it. A sample that is late
-    whatever is done holds nobody back, and is not overtaken: under load it would wait for ever.
+    SLO's, here from the callback on: when LoadGen wanted to issue is not known in the run. curve:
+    ns of a batch by its size, as `latency_curve` gives it. A sample that is late whatever is done
+    holds nobody back, and is not overtaken: under load it would wait for ever.
     Used by one thread at a time.
     """
 
@@ -102,22 +103,30 @@ class PlanningDispatcher(QueuedDispatcher):
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
         """As `_take`, for the instance of that number."""
         with self._turn:
-            item = self._rest or self._queue.get()
-            if item is None:
-                return None
-            ids, indices = item
-            self._gather(ids, indices)
+            start = 0
+            if self._rest is None:
+                item = self._queue.get()
+                if item is None:
+                    return None
+                ids, indices = item
+            else:
+                ids, indices, start = self._rest
+                self._rest = None
+            if len(ids) - start < self._max_batch:
+                if start:
+                    ids, indices, start = ids[start:], indices[start:], 0
+                self._gather(ids, indices)
             first = self._taken
-            size = min(len(ids), self._max_batch)
+            size = min(len(ids) - start, self._max_batch)
             if self._deadlines is not None:
                 entries = self._entry_ns[first : first + size]
                 size = self._deadlines.size(entries, wall_ns(), number)
-            self._taken = first + size
-            self._rest = None
-            if len(ids) > size:
-                self._rest = (ids[size:], indices[size:])
-                ids, indices = ids[:size], indices[:size]
-            return ids, indices, first
+            self._taken, end = first + size, start + size
+            if len(ids) > end:
+                self._rest = ids, indices, end
+            elif not start:
+                return ids, indices, first
+            return ids[start:end], indices[start:end], first
 
     def _gather(self, ids: list[int], indices: list[int]) -> None:
         """Adds what waits, and what comes until the batch is full, its oldest sample has waited, or

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import resource
 import threading
 import time
@@ -15,7 +16,11 @@ from harness.dispatch import WORKER, Dispatcher
 from harness.family import children_cpu_s
 from harness.journal import Journal
 from harness.pinning import run_on
+from harness.processes import SeparateInstance
 from harness.types import Dataset
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+"""Takes a 5: the process's peak of memory begins anew. Source: Linux, filesystems/proc.rst."""
 
 Die = Callable[[BaseException], None]
 """Tells the supervisor and ends this process."""
@@ -24,28 +29,40 @@ Die = Callable[[BaseException], None]
 class SampleCallbacks:
     """load and unload of the dataset's samples, and what the run used between them.
 
+    Between them nothing is collected, here and in `separate`: instances in processes of their own.
+
     LoadGen calls both on the thread that issues; that one is on `cpus` (() for any) from the end
     of load on, when LoadGen and the dataset have started the threads that are not to share them.
     """
 
     def __init__(
-        self, dataset: Dataset, journal: Journal, die: Die, cpus: Sequence[int] = ()
+        self,
+        dataset: Dataset,
+        journal: Journal,
+        die: Die,
+        cpus: Sequence[int] = (),
+        separate: Sequence[SeparateInstance] = (),
     ) -> None:
+        self._separate = separate
         self._cpus = cpus
         self._anywhere = tuple(os.sched_getaffinity(0)) if cpus else ()
         self._dataset = dataset
         self._journal = journal
         self._die = die
+        self._peak_before_bytes = _peak_bytes()
+        self._no_peak = _forget_peak()
         self._rss_before_bytes = _rss_bytes()
         self._start: dict[str, float] | None = None
         self._end: dict[str, float] | None = None
-        self._cyclic_garbage = 0
+        self._cyclic_garbage: int | None = 0
 
     def load(self, indices: list[int]) -> None:
         self._journal.loading = True
         run_on(self._anywhere)
         try:
             self._dataset.load(indices)
+            for each in self._separate:
+                each.start_run()
         except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
             self._die(e)
         gc.collect()
@@ -58,21 +75,31 @@ class SampleCallbacks:
     def unload(self, indices: list[int]) -> None:
         self._end = _usage()
         self._journal.loading = True  # until the next set is there, or the logs are written
-        self._cyclic_garbage += gc.collect()
+        found = [self._cyclic_garbage, gc.collect(), *(each.end_run() for each in self._separate)]
         gc.enable()
+        counts = [objects for objects in found if objects is not None]
+        self._cyclic_garbage = sum(counts) if len(counts) == len(found) else None
         try:
             self._dataset.unload(indices)
         except BaseException:  # noqa: BLE001 - every answer was given: only worth a note
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
-        """From the first set's load to the last one's unload."""
+        """From the first set's load to the last one's unload; memory from LoadGen's start on.
+
+        rss_peak_bytes: since the process began. rss_run_peak_bytes: since LoadGen's start, None
+        where rss_run_peak_reason says why.
+        """
+        peak_bytes = _peak_bytes()
+        peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
         end = self._end or _usage()  # LoadGen that cannot open its logs runs nothing
         start = self._start or end
         return {k: end[k] - start[k] for k in end} | {
             "rss_before_bytes": self._rss_before_bytes,
             "cyclic_garbage_objects": self._cyclic_garbage,
-            "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "rss_peak_bytes": max(peaks_bytes, default=None),
+            "rss_run_peak_bytes": None if self._no_peak else peak_bytes,
+            "rss_run_peak_reason": self._no_peak,
         }
 
 
@@ -112,3 +139,22 @@ def _usage() -> dict[str, float]:
 def _rss_bytes() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()
+
+
+def _peak_bytes() -> int | None:
+    """The most memory that was held since the process began, or since `_forget_peak`.
+
+    Not ru_maxrss: that begins with the parent's.
+    """
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _forget_peak() -> str | None:
+    """From here on `_peak_bytes` is of what comes. -> why not, None where the kernel did it."""
+    try:
+        CLEAR_REFS.write_text("5")
+    except OSError as e:
+        return f"{CLEAR_REFS} cannot be written: {e.strerror}"
+    return None if _peak_bytes() is not None else "/proc/self/status has no VmHWM"

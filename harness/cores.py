@@ -1,6 +1,7 @@
 """The cores that are really there: the affinity mask, its SMT siblings, and the cgroup's quota."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,13 +48,19 @@ class Cores(NamedTuple):
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
         """Each instance's own logical processors, and as the last entry those that are left.
 
-        A core each where there are enough, else siblings of one core to the same instance.
+        A core each where there are enough, else siblings one after another: with an odd number of
+        threads two instances may share a core, which `apart` tells.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]
         flat = alone if total <= len(alone) else [cpu for group in self.groups for cpu in group]
         own = [tuple(flat[i * threads : (i + 1) * threads]) for i in range(instances)]
         return (*own, tuple(flat[total:]))
+
+    def apart(self, places: Sequence[Sequence[int]]) -> bool:
+        """No core has logical processors of two of `places`."""
+        owner = {cpu: n for n, cpus in enumerate(places) for cpu in cpus}
+        return all(len({owner[cpu] for cpu in group if cpu in owner}) <= 1 for group in self.groups)
 
 
 def available() -> Cores:

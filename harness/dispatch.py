@@ -223,7 +223,8 @@ class QueuedDispatcher(_Workers):
     """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
 
     Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
-    that a batch is a contiguous run of issue order; the others wait for their turn.
+    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item
+    larger than a batch only the batch is copied: the rest each time would be quadratic work.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -232,7 +233,7 @@ class QueuedDispatcher(_Workers):
         self._issued = issuer.issued
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: tuple[list[int], list[int]] | None = None
+        self._rest: tuple[list[int], list[int], int] | None = None  # from that place on
         self._taken = 0
         self.start()
 
@@ -248,11 +249,20 @@ class QueuedDispatcher(_Workers):
     def _take(self) -> tuple[list[int], list[int], int] | None:
         """What waits, up to the largest batch; blocks for the first sample. None: closed."""
         with self._turn:
-            item = self._rest or self._queue.get()
-            if item is None:
-                return None
-            ids, indices = item
-            queue, limit = self._queue, self._max_batch
+            queue, limit, first = self._queue, self._max_batch, self._taken
+            if self._rest is None:
+                item = queue.get()
+                if item is None:
+                    return None
+                ids, indices = item
+            else:
+                ids, indices, start = self._rest
+                if len(ids) - start > limit:
+                    self._taken, end = first + limit, start + limit
+                    self._rest = ids, indices, end
+                    return ids[start:end], indices[start:end], first
+                ids, indices = ids[start:], indices[start:]
+                self._rest = None
             while len(ids) < limit and not queue.empty():
                 more = queue.get()
                 if more is None:
@@ -260,11 +270,9 @@ class QueuedDispatcher(_Workers):
                     break
                 ids += more[0]
                 indices += more[1]
-            self._rest = None
             if len(ids) > limit:
-                self._rest = (ids[limit:], indices[limit:])
+                self._rest = ids, indices, limit
                 ids, indices = ids[:limit], indices[:limit]
-            first = self._taken
             self._taken = first + len(ids)
             return ids, indices, first
 

@@ -20,8 +20,9 @@ class Instances(NamedTuple):
     """instances: copies of the model; threads: of each; max_batch: samples.
 
     cores: worth of time there is. pinned: each instance's own logical processors, () without
-    --pin. issuer: those of LoadGen's thread, () where it runs anywhere. owns_cores: nothing of
-    this process but the instance is on its processors.
+    --pin. issuer: those planned for LoadGen's thread, () where it runs anywhere; the shared
+    dispatcher, which the warm-up decides on, moves it to the first instance's. owns_cores: nothing
+    of this process but one instance is on any core with a processor of its own.
     """
 
     instances: int
@@ -75,9 +76,11 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
 
 
 def _pinned(found: Instances, scenario: Scenario, cores: Cores) -> Instances:
-    """LoadGen's thread gets what is left. In Server it works while the instances do, so without a
-    place of its own it is on theirs.
+    """LoadGen's thread gets what is left, or answers itself. In Server it works while the instances
+    do, so without a core of its own it is on theirs.
     """
     *own, rest = cores.assigned(found.instances, found.threads)
-    owns = bool(rest) or scenario.dispatch != "queued"
-    return found._replace(pinned=tuple(own), issuer=rest, owns_cores=owns)
+    at_work = [*own, rest] if scenario.dispatch == "queued" else own
+    owns = all(at_work) and cores.apart(at_work)
+    issuer = own[0] if scenario.dispatch == "inline" else rest
+    return found._replace(pinned=tuple(own), issuer=issuer, owns_cores=owns)

@@ -47,6 +47,7 @@ from harness.manifest import Model, load_model
 from harness.modelfiles import size_bytes
 from harness.plan import LoadPlan
 from harness.postprocess import check, postprocessor
+from harness.processes import SeparateInstance
 from harness.rehearsal import Rehearsal
 from harness.scheduler import Scheduler, scheduler_for
 from harness.sharing import SharedDispatcher
@@ -111,6 +112,7 @@ class _Measurement:
         self._import_s = time.monotonic() - start
         path = model_file(config, model)
         backends = open_backends(config, model, path, self._spec, stack, self._load_s)
+        self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
@@ -182,20 +184,19 @@ class _Measurement:
             curve=rehearsal.curve,
             lengths=rehearsal.lengths,
         )
-        # LoadGen's thread answers, too, on the first instance, or has what the instances leave.
-        answers = self._dispatch == "inline" or cls is SharedDispatcher
-        cpus = instances[0].cpus if answers else self._spec.issuer
+        # Of a shared dispatcher LoadGen's thread is the first instance's.
+        cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
         bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
-        self._close(stack, used, row, NAMES[cls], bare)
+        self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(
         self,
         stack: ExitStack,
         used: Mapping[str, Any],
         row: AnswerRow,
-        dispatcher: str,
+        placed: Mapping[str, Any],
         bare: Mapping[str, Any] | None,
     ) -> None:
         """Leave the backends, then say how it went: a failing exit must not lose the run."""
@@ -210,7 +211,7 @@ class _Measurement:
             used=used,
             answer_dtype=str(row.dtype),
             answer_shape=list(row.shape),
-            dispatcher=dispatcher,
+            **placed,
             bare=bare,
             failed_samples=self._failures.samples,
             first_failure=self._failures.first,
@@ -257,7 +258,7 @@ class _Measurement:
         Returns the resources used.
         """
         settings = settings_for(plan) if scheduler is None else None
-        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus)
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
         calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
         errors: list[BaseException] = []
 

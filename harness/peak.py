@@ -31,7 +31,7 @@ from harness.peak_probe import (
 )
 from harness.peak_search import Found, Limits, search
 from harness.plan import LoadPlan
-from harness.scenario import Scenario
+from harness.scenario import TURNS, Scenario
 from harness.search_options import PeakOptions
 from harness.sizing import slo_of
 from harness.units import show_rate
@@ -172,6 +172,7 @@ class PeakJob:
         config = replace(self._config, **changed)
         judge, probe_ns = self._judge, self._options.probe_ns
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
+        queries = max(queries, TURNS * (config.concurrency or 0))  # a probe closes the loop, too
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
         try:

@@ -161,16 +161,23 @@ class Performance:
         }
 
     def process(self) -> Mapping[str, Any] | None:
-        """CPU and switches from the first load of samples until LoadGen unloads them."""
+        """CPU and switches from the first load of samples until LoadGen unloads them; by how much
+        memory grew at most from LoadGen's start on, None where rss_growth_reason says why.
+        """
         if self.run.ended is None or self.done is None:
             return None
         used = self.run.ended["used"]
         queries = max(1, self.done.issued // self.run.plan.samples_per_query)
+        # older versions: the peak of the process's whole life
+        peak_bytes = used.get("rss_run_peak_bytes", used["rss_peak_bytes"])
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
             "voluntary_switches_per_query": used["voluntary_switches"] / queries,
             "involuntary_switches_per_query": used["involuntary_switches"] / queries,
             "cyclic_garbage_objects": used.get("cyclic_garbage_objects"),
-            "rss_growth_bytes": used["rss_peak_bytes"] - used["rss_before_bytes"],
+            "rss_growth_bytes": (
+                None if peak_bytes is None else peak_bytes - used["rss_before_bytes"]
+            ),
+            "rss_growth_reason": used.get("rss_run_peak_reason"),
         }

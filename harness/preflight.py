@@ -45,7 +45,10 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     if config.arrivals is not None:
         try:
             found = arrivals.read(config.arrivals, config.arrivals_sha256)
-            found.load(config.queries)
+            load = found.load(config.queries)
+            held = config.performance_count or model.performance_count
+            if held is not None:  # else only the dataset can tell
+                found.check_samples(load.query_count, held)
         except ConfigError as e:
             problems.append(str(e))
     if problems:

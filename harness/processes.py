@@ -133,6 +133,19 @@ class SeparateInstance:
         arrays = [array for _, array in found]
         return arrays[0] if told["kind"] == "array" else arrays
 
+    def start_run(self) -> None:
+        """Nothing is collected there until `end_run`. No batch may be under way, in either."""
+        self._channel.send("start_run")
+        self._answer()
+
+    def end_run(self) -> int | None:
+        """-> the objects in cycles that the run left there; None where the process has ended."""
+        self._channel.send("end_run")
+        try:
+            return int(self._answer()["objects"])
+        except PluginUnavailable:
+            return None
+
     def describe(self) -> Mapping[str, object]:
         return {**self._about, "process": "of its own"}
 
@@ -166,9 +179,10 @@ def main() -> None:
         try:
             if message["event"] == "load":
                 backend = _loaded(message["name"], message["setup"])
-                gc.collect()
-                gc.freeze()
-                channel.send("loaded", **_about(backend))  # from here on idle, while others warm up
+                channel.send("loaded", **_about(backend))
+                continue
+            if message["event"] in _COLLECTIONS:
+                channel.send("collected", objects=_COLLECTIONS[message["event"]]())
                 continue
             assert backend is not None
             if message["event"] == "close":
@@ -185,6 +199,22 @@ def main() -> None:
             channel.send("error", status=1, text=f"{type(e).__name__}: {one_line(e)}")
     sys.stdout.flush()
     os._exit(0)  # as the measured process: frameworks' destructors can hang
+
+
+def _hold_garbage() -> int:
+    found = gc.collect()
+    gc.freeze()  # what is there stays: no later collection looks at it
+    gc.disable()
+    return found
+
+
+def _collect_garbage() -> int:
+    found = gc.collect()
+    gc.enable()
+    return found
+
+
+_COLLECTIONS = {"start_run": _hold_garbage, "end_run": _collect_garbage}
 
 
 def _loaded(name: str, setup: Mapping[str, Any]) -> Backend:

@@ -169,4 +169,10 @@ def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
     if problems:
         raise ConfigError("\n".join(problems))
     rates, duration_ns = found.pop("rate"), found.pop("duration")
-    return Profile(kind=kind, rates=rates, duration_ns=duration_ns, **found)
+    profile = Profile(kind=kind, rates=rates, duration_ns=duration_ns, **found)
+    problems += profile.problems()
+    if kind == "constant" and words["seed"] is not None:
+        problems.append("--seed is of what is drawn: drop it for constant")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return profile

@@ -11,6 +11,10 @@ from harness.types import Quantity
 LATE_ALLOWED = 10
 """A quick Server run is long enough for this many late queries to pass early stopping."""
 
+TURNS = 10
+"""A closed loop whose length we choose gives each place in flight to so many queries at least: the
+first ones come all at once, and a run of little else would be a burst."""
+
 
 class Load(NamedTuple):
     """What a quick run asks of LoadGen. query_count: queries (Offline: samples)."""

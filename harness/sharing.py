@@ -27,12 +27,16 @@ and never, docs/decisions.md."""
 
 _Batch = tuple[list[int], list[int], int]
 
+_NONE: list[int] = []
+"""Nothing waits; never added to."""
+
 
 class SharedDispatcher:
     """The first instance belongs to the issuing thread, each other one to a worker.
 
     One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
-    order. A worker is idle from the moment it finds nothing until the issuing thread wakes it.
+    order, and only the batch is copied: the rest each time would be quadratic work. A worker is
+    idle from the moment it finds nothing until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -40,8 +44,8 @@ class SharedDispatcher:
         self._max_batch = max_batch
         self._issued = issuer.issued
         self._lock = threading.Lock()
-        self._ids: list[int] = []
-        self._indices: list[int] = []
+        self._ids = self._indices = _NONE
+        self._waiting = 0  # samples, at the end of both lists
         self._first = 0
         self._idle = 0
         self._woken = 0
@@ -57,25 +61,26 @@ class SharedDispatcher:
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
         with self._lock:
-            if self._ids:
+            if self._waiting:
                 self._ids += ids
                 self._indices += indices
+                self._waiting += len(ids)
             else:
-                self._ids, self._indices = ids, indices
+                self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
         """The issuing thread's share of what waits; wakes idle workers for the rest."""
         with self._lock:
-            waiting = len(self._ids)
+            waiting = self._waiting
             if not waiting:
                 return None
             share = waiting
             if waiting > SPLIT_FROM and self._idle:
                 share = -(-waiting // (self._idle + 1))
             batch = self._cut(min(share, self._max_batch))
-            wakes = self._idle if self._ids else 0
+            wakes = self._idle if self._waiting else 0
             self._idle -= wakes
             self._woken += wakes
         for _ in range(wakes):
@@ -84,13 +89,15 @@ class SharedDispatcher:
 
     def _cut(self, count: int) -> _Batch:
         """The first `count` of what waits. Called with the lock held."""
-        ids, indices, first = self._ids, self._indices, self._first
-        self._first = first + count
-        if len(ids) == count:
-            self._ids, self._indices = [], []
-            return ids, indices, first
-        self._ids, self._indices = ids[count:], indices[count:]
-        return ids[:count], indices[:count], first
+        ids, indices, first, waiting = self._ids, self._indices, self._first, self._waiting
+        self._first, self._waiting = first + count, waiting - count
+        start = len(ids) - waiting
+        if count == waiting:
+            self._ids = self._indices = _NONE
+            if not start:
+                return ids, indices, first
+        end = start + count
+        return ids[start:end], indices[start:end], first
 
     def _work(self, instance: Instance) -> None:
         run_on(instance.cpus)
@@ -100,8 +107,8 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                if self._ids:  # leave their part to those who were woken with this one
-                    share = -(-len(self._ids) // (self._woken + 1))
+                if self._waiting:  # leave their part to those who were woken with this one
+                    share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))
                 elif self._closed:
                     return

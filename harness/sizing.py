@@ -14,7 +14,7 @@ from harness.loadgen import PINNED_VERSION, ROUNDS, installed_version, official_
 from harness.manifest import Model
 from harness.parse import Slo
 from harness.plan import Calibration, LoadPlan, Seeds
-from harness.scenario import Load, Scenario
+from harness.scenario import TURNS, Load, Scenario
 from harness.types import TensorSpec
 from harness.units import show_bytes
 
@@ -233,6 +233,8 @@ def check_memory(
         advice = "free some memory"
     elif searched:
         advice = "shorten --duration"
+    elif not counted and plan.concurrency is not None and TURNS <= fits < TURNS * plan.concurrency:
+        advice = f"the most that fits is --concurrency {fits // TURNS}"
     elif counted or not seconds:
         advice = f"the most that fits is --queries {fits}"
     else:

@@ -8,7 +8,7 @@ from typing import Any
 from harness.config import RunConfig
 from harness.parse import Slo
 from harness.plan import Calibration
-from harness.scenario import LATE_ALLOWED, Load, Scenario
+from harness.scenario import LATE_ALLOWED, TURNS, Load, Scenario
 from harness.stats import queries_needed
 from harness.types import Quantity
 from harness.units import NS_PER_MS, NS_PER_S
@@ -47,15 +47,17 @@ class _Server:
 
     def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
         if config.concurrency is not None:
-            return self._in_flight(config, slo, found)
+            return self._in_flight(config, config.concurrency, slo, found)
         rate = self.rate(config, found)
         count = config.queries or self._count(config, slo, rate)
         return Load(count, count / rate, rate)
 
-    def _in_flight(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+    def _in_flight(
+        self, config: RunConfig, concurrency: int, slo: Slo | None, found: Calibration | None
+    ) -> Load:
         """The rate is what comes of it: no target."""
         rate = found.rate_per_s if found and found.rate_per_s else 0.0
-        count = config.queries or self._count(config, slo, rate)
+        count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
         return Load(count, count / rate if rate else 0.0)
 
     def _count(self, config: RunConfig, slo: Slo | None, rate_per_s: float) -> int:

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import arrivals, schedule
+from harness import arrivals, preflight, schedule
 from harness.cli import main
 from harness.config import RunConfig
 from harness.errors import ConfigError
 from harness.loadgen import PINNED_VERSION, ROUNDS
+from harness.manifest import load_model
 from harness.profiles import KINDS, Profile, lines
 from harness.schedule import server_schedule_ns
 from harness.units import NS_PER_S
@@ -204,11 +205,42 @@ def test_the_first_queries_are_replayed_and_never_more_than_there_are(tmp_path: 
 
 
 def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
-    found = arrivals.read(written(tmp_path, "0,5\n1,20\n"))
-    message = "asks for sample 20: the performance run holds samples 0 to 19"
-    with pytest.raises(ConfigError, match=message):
+    found = arrivals.read(written(tmp_path, "# two\n0,5\n\n1,20\n"))
+    message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
+    with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
     found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
+
+
+@pytest.mark.parametrize(
+    ("count", "queries", "told"),
+    [
+        (20, None, [21, 22, 23, None]),
+        (24, None, [25]),
+        (20, 20, []),
+        (25, None, []),
+        (None, None, []),
+    ],
+)
+def test_samples_that_are_not_held_are_told_before_anything_starts(
+    count: int | None, queries: int | None, told: list[int | None], tmp_path: Path
+) -> None:
+    path = written(tmp_path, "\n".join(f"{n},{n}" for n in range(25)))
+    config = RunConfig(
+        scenario="server", backend="null", arrivals=path, performance_count=count, queries=queries
+    )
+    said: list[str] = []
+    try:
+        preflight.check(config, load_model("digits"), "digits", None)
+    except ConfigError as e:
+        said = str(e).splitlines()
+    assert said == [
+        f"{path}: 2 more lines like these"
+        if line is None
+        else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
+        f"samples 0 to {(count or 0) - 1} (--performance-count)"
+        for line in told
+    ]
 
 
 def test_a_stored_schedule_that_is_broken_is_one_line(tmp_path: Path) -> None:
@@ -306,6 +338,13 @@ def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
         ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
         ("constant --rate 5 --cv 2", ["--cv is gamma's: drop it for constant"]),
+        (
+            "constant --rate 5 --cv 2 --seed 1",
+            [
+                "--cv is gamma's: drop it for constant",
+                "--seed is of what is drawn: drop it for constant",
+            ],
+        ),
         (
             "constant --rate 1e9 --duration 1h",
             ["about 3,600,000,000,000 arrivals, at most 10,000,000 are replayed"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.batching import Deadlines, PlanningDispatcher, latency_curve
 from tests.support import journal
-from tests.test_dispatch import Bench, run
+from tests.test_dispatch import Bench, copies_of_a_burst, run
 
 MS = 1_000_000
 CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
@@ -211,3 +211,14 @@ def test_no_sample_is_lost_duplicated_or_reordered(
         assert not failed
         seen += len(ids)
     assert seen == total == bench.journal.completed
+
+
+@pytest.mark.parametrize("bound_ns", [None, 10**12])
+def test_a_burst_is_copied_once_however_many_batches_it_makes(bound_ns: int | None) -> None:
+    def make(instances: Any, most: int, issuer: Any) -> PlanningDispatcher:
+        curve = latency_curve([(1, 1000), (most, 5000)], most)
+        deadlines = Deadlines(bound_ns, curve, 1) if bound_ns else None
+        return PlanningDispatcher(instances, most, issuer, np.zeros(1001, np.int64), 0, deadlines)
+
+    assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
+    assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001

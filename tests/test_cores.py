@@ -84,6 +84,18 @@ def test_instances_get_cores_of_their_own_before_siblings() -> None:
     assert found.assigned(2, 4) == ((0, 4, 1, 5), (2, 6, 3, 7), ())
 
 
+@pytest.mark.parametrize(
+    ("instances", "threads", "apart"),
+    [(2, 2, True), (2, 3, False), (3, 2, True), (1, 3, True), (1, 5, True), (8, 1, False)],
+)
+def test_instances_that_share_a_core_are_not_apart(
+    instances: int, threads: int, apart: bool
+) -> None:
+    found = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))
+    *own, _ = found.assigned(instances, threads)
+    assert found.apart(own) == apart
+
+
 @given(
     groups=st.lists(st.integers(1, 2), min_size=1, max_size=6),
     instances=st.integers(1, 6),

@@ -206,6 +206,38 @@ def test_batches_stay_contiguous_when_threads_interrupt_each_other(make: Any) ->
     assert bench.journal.completed == 10_000
 
 
+class Counted(list[int]):
+    """Counts how many items slices of it copy, and slices of these."""
+
+    copied = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if not isinstance(at, slice):
+            return found
+        Counted.copied += len(found)
+        return Counted(found)
+
+
+def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
+    """Items copied for all batches of a burst and of a query after it, by one instance."""
+    bench = Bench(samples + 1, 1)
+    dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
+    Counted.copied = 0
+    dispatcher.issue(Counted(range(samples)), Counted(range(samples)))
+    dispatcher.issue(Counted([samples]), Counted([samples]))
+    dispatcher.stop()
+    assert [i for _, ids, _, _ in bench.batches() for i in ids] == list(range(samples + 1))
+    return Counted.copied
+
+
+@each_dispatcher
+def test_a_burst_is_copied_once_however_many_batches_it_makes(make: Any) -> None:
+    """Bug: each batch copied all that was still waiting, under the lock: quadratic work."""
+    assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
+    assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001
+
+
 @each_dispatcher
 def test_stopping_without_a_query_ends(make: Any) -> None:
     bench = Bench(0, 3)

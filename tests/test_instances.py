@@ -95,9 +95,14 @@ def test_oversubscription_is_refused_with_its_numbers_unless_forced(
         (TWO, "offline", {}, ((0,), (1,)), (), True),
         (TWO, "server", {}, ((0,), (1,)), (), False),
         (TWO, "server", {"instances": 1, "threads": 1}, ((0,),), (1,), True),
-        (TWO, "single-stream", {}, ((0, 1),), (), True),
+        (TWO, "single-stream", {}, ((0, 1),), (0, 1), True),
         (EIGHT, "server", {"threads": 3}, ((0, 1, 2), (3, 4, 5)), (6, 7), True),
         (SMT, "server", {}, ((0,), (1,), (2,)), (3,), True),
+        (SMT, "offline", {"instances": 2, "threads": 4}, ((0, 4, 1, 5), (2, 6, 3, 7)), (), True),
+        # the second core is of both instances: whoever spins there takes it from the other
+        (SMT, "offline", {"instances": 2, "threads": 3}, ((0, 4, 1), (5, 2, 6)), (3, 7), False),
+        (SMT, "server", {"instances": 1, "threads": 5}, ((0, 4, 1, 5, 2),), (6, 3, 7), False),
+        (SMT, "server", {"instances": 1, "threads": 6}, ((0, 4, 1, 5, 2, 6),), (3, 7), True),
     ],
 )
 def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(

@@ -7,6 +7,7 @@ import pytest
 
 from harness import performance, registry
 from harness.config import RunConfig
+from harness.layout import Instances
 from harness.manifest import load_model
 from harness.outcome import NOT_STORED, Findings, result
 from harness.parse import parse_slo
@@ -14,7 +15,7 @@ from harness.plan import Calibration
 from harness.score import Scoring
 from harness.types import Reason, Score
 from harness.verdict import Evidence
-from tests.support import SCENARIOS, evidence, golden_log
+from tests.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 
@@ -71,6 +72,40 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
     found = result(findings(scenario, replace(run, log=replace(run.log, values=values))))
     assert found["headline"] is None or found["headline"]["value"] is None
     assert [r["code"] for r in found["reasons"]] == ["loadgen-invalid"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "issuer"),
+    [({**ENDED, "issuer": [0]}, [0]), ({**ENDED, "issuer": []}, None), (ENDED, [3]), (None, None)],
+)
+def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
+    ended: Any, issuer: list[int] | None
+) -> None:
+    """Bug: a shared dispatcher's is the first instance's; what was left over stood there.
+
+    Runs of older versions did not tell: theirs is what was planned.
+    """
+    spec = Instances(1, 1, 8, pinned=((0,),), issuer=(3,))
+    found = findings("server", evidence("server", ended=ended), spec=spec)
+    found.calibration = Calibration(slowest_batch_ns=10**6, placed=((1, 0),))
+    plan = result(found)["plan"]
+    assert plan["issuer"] == issuer
+
+
+@pytest.mark.parametrize(
+    ("more", "growth", "reason"),
+    [
+        ({"rss_run_peak_bytes": 130_000_000, "rss_run_peak_reason": None}, 30_000_000, None),
+        ({"rss_run_peak_bytes": None, "rss_run_peak_reason": "refused"}, None, "refused"),
+        ({}, 100_000_000, None),  # of an older version, whose result.json has that
+    ],
+)
+def test_growth_of_memory_is_the_runs_or_absent(
+    more: dict[str, Any], growth: int | None, reason: str | None
+) -> None:
+    ended = {**ENDED, "used": {**ENDED["used"], **more}}
+    told = result(findings("server", evidence("server", ended=ended)))["measured_process"]
+    assert (told["rss_growth_bytes"], told["rss_growth_reason"]) == (growth, reason)
 
 
 def test_a_run_that_has_not_happened_did_not_finish() -> None:

@@ -151,6 +151,16 @@ def test_the_most_in_flight_is_found_from_where_concurrency_begins(searched: Sea
     assert max(c.queries or 0 for c in system.configs) >= 2 * 300 / 0.01
 
 
+def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Searched) -> None:
+    """Bug: a probe shorter than the bound issued less than it was to keep in flight: one burst."""
+    slow = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10s", "--quiet")
+    searched_in = ("--concurrency", "20000", "--duration", "2s", "--probe", "1s")
+    status, system = searched(System(90_000), *slow, *searched_in)
+    assert status == 0
+    asked = [(c.concurrency or 0, c.queries or 0) for c in system.configs]
+    assert all(queries == 10 * in_flight for in_flight, queries in asked)
+
+
 def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     file = ("--write-user-conf", "user.conf")
     assert main([*SERVER, "--concurrency", "4", *file]) == 2

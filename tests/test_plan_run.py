@@ -55,6 +55,8 @@ def test_pinned_threads_are_where_the_plan_says(tmp_path: Path) -> None:
         str(first[0]),
         str(second[0]),
     ]
+    assert found["plan"]["dispatcher"] == "shared"
+    assert found["plan"]["issuer"] == first
     assert found["plan"]["placed"] == [{"threads": 1, "outside": 0}] * 2
     cold, warm = found["cold"], found["warm_up"]
     assert len(cold["load_s"]) == len(cold["first_batch_ns"]) == 2

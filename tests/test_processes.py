@@ -24,7 +24,7 @@ from tests.faults.command import SERVER, SHORT, codes, result, run
 DIGITS = load_model("digits")
 PROCESSES = ("--backend-option", "processes=on")
 PLUGIN = '''
-import os, time
+import gc, os, time
 import numpy as np
 
 class Plugin:
@@ -44,6 +44,11 @@ class Plugin:
         if self.way == "rows": return [row[: n + 1] for n, row in enumerate(rows)]
         if self.way == "named": return {"a": rows, "b": batch.inputs["x"] + 1}
         if self.way == "sum": return sum(a.sum(axis=1) for a in batch.inputs.values())
+        if self.way == "garbage":
+            for _ in range(1000):
+                cycle = []
+                cycle.append(cycle)
+            return np.asarray([gc.isenabled(), gc.get_freeze_count()])
         return rows
 '''
 
@@ -134,12 +139,27 @@ def test_what_is_raised_there_is_raised_here(plugin: str) -> None:
         backend.infer(batch(1))
 
 
+def test_nothing_is_collected_there_between_start_and_end_of_a_run(plugin: str) -> None:
+    """Bug: it was frozen before the warm-up, and its collector ran on in the run."""
+    with SeparateInstance(plugin, setup("garbage")) as backend:
+        warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
+        assert warm
+        for _ in range(2):  # as many as an accuracy run loads sets of samples
+            backend.start_run()
+            collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
+            assert not collects
+            assert now_frozen > frozen
+            assert 1000 <= (backend.end_run() or 0) < 2000
+        assert np.asarray(backend.infer(batch(1))).tolist()[0]
+
+
 def test_a_process_that_ends_fails_every_batch_and_is_no_hang(plugin: str) -> None:
     with SeparateInstance(plugin, setup("die")) as backend:
         backend.infer(batch(1))
         for _ in range(2):
             with pytest.raises(PluginUnavailable, match="ended by itself, with status 7"):
                 backend.infer(batch(1, 2))
+        assert backend.end_run() is None
 
 
 def test_the_process_is_gone_after_its_instance(plugin: str) -> None:
@@ -157,6 +177,7 @@ def test_a_run_with_instances_in_processes_is_valid(tmp_path: Path) -> None:
     found = result(tmp_path / "r")
     assert found["accuracy"]["value"] >= 98.5
     assert found["backend_description"]["process"] == "of its own"
+    assert found["measured_process"]["cyclic_garbage_objects"] >= 0
     assert check(tmp_path / "r") == []
 
 

@@ -89,6 +89,16 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
     assert made(config, parse_slo(slo) if slo else None).query_count == queries
 
 
+def test_a_closed_loop_takes_each_place_ten_times_where_its_length_is_not_asked_for() -> None:
+    """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
+    many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
+    assert made(many).query_count == 1_000_000
+    few = RunConfig(scenario="server", concurrency=4, duration_ns=NS_PER_S)
+    assert made(few).query_count == 2010
+    asked = RunConfig(scenario="server", concurrency=100, queries=100)
+    assert made(asked).query_count == 100
+
+
 durations = st.integers(1, 10**13)
 rates = st.floats(0.1, 1e6)
 
@@ -249,6 +259,14 @@ def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
         check_memory(
             *(sized(10**9, expected_s=50_000.0), 8, 0, 100 * GB), counted=True, searched=True
         )
+
+
+def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit() -> None:
+    asked = sized(10**7, concurrency=10**6, expected_s=100.0)
+    available = int(memory_bytes(asked, 8, 0) / MEMORY_SHARE / 2)
+    with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
+        check_memory(asked, 8, 0, available, counted=False)
+    assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
 
 
 @pytest.mark.parametrize("expected_s", [0.0, 2.0])
