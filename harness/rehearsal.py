@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import ceil
 from typing import Any
 
 from harness.answers import AnswerRow
@@ -14,6 +15,7 @@ from harness.plan import LoadPlan
 from harness.postprocess import flat
 from harness.service import ServiceTimes, batches_of, measure, time_for
 from harness.types import Backend, Dataset, HasLengths
+from harness.units import NS_PER_S
 from harness.warmup import (
     LOOKED_AT,
     Answerer,
@@ -125,7 +127,7 @@ class Rehearsal:
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
             with self._warming():
-                self._before = self._service_times(plan.expected_s)
+                self._before = self._service_times(plan)
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
@@ -137,15 +139,24 @@ class Rehearsal:
             return None
         try:
             self._dataset.load(self._loaded)
-            after = self._service_times(plan.expected_s)
+            after = self._service_times(plan)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
             return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
         return {"before": self._before.to_json(), "after": after.to_json()}
 
-    def _service_times(self, expected_s: float) -> ServiceTimes:
+    def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, probes(self._sizes))
-        return measure(self.answerers, batches, time_for(expected_s))
+        return measure(self.answerers, batches, time_for(self._expected_s(plan)))
+
+    def _expected_s(self, plan: LoadPlan) -> float:
+        """Of the run; where only its count is known, as long as its batches take a warm model."""
+        if plan.expected_s is not None:
+            return plan.expected_s
+        batches = plan.query_count * ceil(self._query_samples / self._max_batch)
+        if self._dispatch == "sliced":
+            batches = ceil(plan.query_count / self._max_batch / len(self.answerers))
+        return batches * self.slowest_ns / NS_PER_S
 
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":

@@ -1,0 +1,96 @@
+"""Bare loops around a run: how long, of which batches, and why there are none."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import rehearsal, service
+from harness.config import RunConfig
+from harness.plan import LoadPlan
+from harness.postprocess import Postprocess, has_nan
+from harness.rehearsal import Rehearsal
+from harness.types import Batch
+from harness.warmup import Answerer
+from tests.support import plan
+
+MS = 1_000_000
+
+
+class Model:
+    """Dataset and backend in one; sleeps, and the answer to a sample is its index."""
+
+    def __init__(self, sleep_s: float = 0.0) -> None:
+        self.sleep_s = sleep_s
+        self.sizes: list[int] = []
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Nothing is held."""
+
+    unload = load
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return Batch(tuple(indices), {})
+
+    def infer(self, batch: Batch) -> Any:
+        self.sizes.append(len(batch.indices))
+        time.sleep(self.sleep_s)
+        return np.asarray(batch.indices)
+
+
+def rehearsed(
+    model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
+) -> Rehearsal:
+    """As after `run`, with a model whose slowest batch took 20 ms when it was warm."""
+    plugin: Any = model
+    same = Postprocess(lambda outputs, _: outputs, has_nan)
+    made = Rehearsal(
+        *(RunConfig(scenario="offline"), dispatch, [Answerer(plugin, plugin, same)] * 2),
+        *(plugin, "fake"),
+        held=100,
+        max_batch=max_batch,
+        query_samples=query_samples,
+        **more,
+    )
+    made.slowest_ns = 20 * MS
+    return made
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "scenario", "count", "expected_s", "seconds"),
+    [
+        ("sliced", "offline", 8 * 100, None, 1.0),  # 100 batches on two instances
+        ("inline", "multi-stream", 100, None, 4.0),  # two batches a query, one instance
+        ("inline", "multi-stream", 100, 7.0, 7.0),
+        ("queued", "server", 100, 3.0, 3.0),
+    ],
+)
+def test_where_only_the_count_is_known_a_run_is_as_long_as_its_batches(
+    dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
+) -> None:
+    query = 16 if scenario == "multi-stream" else 1
+    made = rehearsed(Model(), dispatch, 8, query)
+    asked = plan(scenario, query_count=count, expected_s=expected_s)
+    assert made._expected_s(asked) == pytest.approx(seconds)
+
+
+def test_a_given_count_has_more_of_a_reference_than_three_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """5 % of a run of 100 batches of 20 ms are 50 ms at each end."""
+    given: list[float] = []
+
+    def note(answerers: Any, batches: Any, limit_s: float, *more: float) -> service.ServiceTimes:
+        given.append(limit_s)
+        return service.measure(answerers, batches, limit_s, *more)
+
+    monkeypatch.setattr(rehearsal, "measure", note)
+    made = rehearsed(Model(0.001), "sliced", 8)
+    asked = plan("offline", query_count=8 * 100, expected_s=None)
+    made.finish(asked)
+    bare = made.bare_loops(asked)
+    assert given == [pytest.approx(0.05)] * 2
+    assert bare is not None
+    assert all(min(bare[name]["counts"]) > 2 * 3 for name in ("before", "after"))
