@@ -187,7 +187,7 @@ class _Measurement:
         cpus = instances[0].cpus if answers else self._spec.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
+        bare = rehearsal.bare_loops(plan, self._failures.samples)
         self._close(stack, used, row, NAMES[cls], bare)
 
     def _close(

@@ -74,7 +74,7 @@ class Performance:
 
     @cached_property
     def _reference(self) -> Mapping[str, Any] | None:
-        """None where no bare loops were made: the run did not end by itself, or batches failed."""
+        """None where the run did not end by itself, or lost samples."""
         run, done = self.run, self.done
         bare = run.ended.get("bare") if run.ended is not None else None
         if bare is None or self._spec is None or done is None or not done.answered_once:

@@ -131,12 +131,16 @@ class Rehearsal:
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
-    def bare_loops(self, plan: LoadPlan) -> Mapping[str, Any] | None:
+    def bare_loops(self, plan: LoadPlan, failed_samples: int = 0) -> Mapping[str, Any] | None:
         """Service times before and, measured now, after the run, for harness/reference.py; or the
-        reason why there are none. None where nobody asks for them.
+        reason why there are none. None where nobody asks for them: of an accuracy run.
         """
-        if self._before is None:
+        if plan.accuracy:
             return None
+        if self._before is None:
+            return {"reason": "with a fixed number in flight there is no schedule to simulate"}
+        if failed_samples:
+            return {"reason": "batches failed"}
         try:
             self._dataset.load(self._loaded)
             after = self._service_times(plan)

@@ -9,8 +9,9 @@ import pytest
 
 from harness import rehearsal, service
 from harness.config import RunConfig
-from harness.plan import LoadPlan
+from harness.layout import Instances
 from harness.postprocess import Postprocess, has_nan
+from harness.reference import line, report
 from harness.rehearsal import Rehearsal
 from harness.types import Batch
 from harness.warmup import Answerer
@@ -94,3 +95,31 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
     assert given == [pytest.approx(0.05)] * 2
     assert bare is not None
     assert all(min(bare[name]["counts"]) > 2 * 3 for name in ("before", "after"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed", "reason"),
+    [
+        ({"concurrency": 4}, 0, "with a fixed number in flight there is no schedule to simulate"),
+        ({}, 3, "batches failed"),
+    ],
+)
+def test_a_run_without_bare_loops_says_why(
+    changed: dict[str, Any], failed: int, reason: str
+) -> None:
+    made = rehearsed(Model(), "queued", 2)
+    asked = plan("server", expected_s=0.0, **changed)
+    made.finish(asked)
+    bare = made.bare_loops(asked, failed)
+    assert bare == {"reason": reason}
+    done: Any = None
+    assert line(report(asked, done, bare, Instances(2, 1, 2)), None) == f"no reference: {reason}"
+
+
+def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
+    model = Model()
+    made = rehearsed(model, "queued", 2)
+    asked = plan("server", accuracy=True)
+    made.finish(asked)
+    assert made.bare_loops(asked) is None
+    assert not model.sizes
