@@ -140,13 +140,16 @@ def report(
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
     service = together(before, after)
     run = _InRun.of(done, service)
+    drifted = [before, after]
+    if plan.scenario == "offline":  # what is left over is one batch of the run
+        drifted = [part.only(part.sizes[-1:]) for part in drifted]
     found = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
         ],
         "batches": sum(service.counts),
-        "drift": _drift(before, after),
+        "drift": _drift(*drifted),
         "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
@@ -206,11 +209,15 @@ def _lost_ns(
 
 
 def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[str, Any]:
-    """The bare loop at the largest batch, every instance busy."""
+    """Bare batches dealt out as the run's are: the largest, then what is left over as one more."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
-    size = min(spec.max_batch, len(done))
+    largest, rest = divmod(len(done), spec.max_batch)
+    rounds, more = divmod(largest, spec.instances)
+    largest_ns = float(service.of(spec.max_batch).mean())
+    rest_ns = float(service.of(rest).mean()) if rest else 0.0
+    bare_ns = max((rounds + bool(more)) * largest_ns, rounds * largest_ns + rest_ns)
     ours = len(done) * 1e9 / took_ns
-    bare = spec.instances * size * 1e9 / float(service.of(size).mean())
+    bare = len(done) * 1e9 / bare_ns
     return {
         "what": "samples/s",
         "unit": "samples/s",

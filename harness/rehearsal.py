@@ -73,6 +73,7 @@ class Rehearsal:
         self._check_steps = check_steps
         self.curve: list[tuple[int, int]] = []
         self.lengths: Lengths | None = None
+        self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
@@ -114,10 +115,13 @@ class Rehearsal:
 
     def finish(self, plan: LoadPlan) -> None:
         """Offline's last batch, whose size only the plan tells; then the samples are given back."""
+        self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
             sets = (held, plan.total_count % held)
             sizes = remainders(sets if plan.accuracy else (plan.query_count,), self._max_batch)
+            largest = self._sizes if plan.query_count >= self._max_batch else []
+            self._probed = [*sizes, *largest]
             with self._warming():
                 for each in self.answerers:
                     with running_on(each.cpus):
@@ -150,7 +154,7 @@ class Rehearsal:
         return {"before": self._before.to_json(), "after": after.to_json()}
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
-        batches = batches_of(self._dataset, self._loaded, probes(self._sizes))
+        batches = batches_of(self._dataset, self._loaded, self._probed)
         return measure(self.answerers, batches, time_for(self._expected_s(plan)))
 
     def _expected_s(self, plan: LoadPlan) -> float:

@@ -197,6 +197,48 @@ def test_offline_is_held_against_the_bare_loop() -> None:
     assert "held it back" in line(found, None)
 
 
+@pytest.mark.parametrize(
+    ("samples", "instances", "sizes", "bare_sizes"),
+    [
+        (180, 2, [64, 64, 52], [52, 64]),
+        (384, 3, [64] * 6, [64]),
+        (130, 2, [64, 64, 2], [2, 64]),
+        (192, 2, [64] * 3, [64]),
+        (10, 2, [10], [10]),
+    ],
+)
+def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
+    samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
+) -> None:
+    """Whoever is free takes the next slice at once, as a dispatcher without any cost would."""
+    free, rows = [0] * instances, []
+    for size in sizes:
+        worker = int(np.argmin(free))
+        rows.append((free[worker], free[worker] + 500 + 1000 * size))
+        free[worker] = rows[-1][1]
+    begin, end = np.repeat(np.asarray(rows), sizes, axis=0).T
+    done = completions(np.zeros(samples, np.int64))
+    columns: dict[str, Array] = dict(done.columns)
+    columns |= {name: begin for name in ("taken_ns", "gathered_ns")}
+    columns |= {name: end for name in ("inferred_ns", "postprocessed_ns", "completed_ns")}
+    columns["batch"] = np.repeat(np.arange(len(sizes)), sizes)
+    columns["batch_size"] = np.repeat(sizes, sizes)
+    stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()
+    bare = {"before": stored, "after": stored}
+    ran = Completions(columns, samples, True)
+    found = report(plan("offline"), ran, bare, Instances(instances, 1, 64))
+    assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
+    bare = {
+        "before": constant(100, 10_000, sizes=[1, 64]).to_json(),
+        "after": constant(150, 10_000, sizes=[1, 64]).to_json(),
+    }
+    done = completions(np.zeros(65, np.int64), infer=10_000)
+    assert report(plan("offline"), done, bare, Instances(1, 1, 64))["drift"] == 0
+
+
 def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
     done = completions(np.repeat(np.arange(5) * 1000, 2), infer=100, postprocess=10)
     columns = dict(done.columns)

@@ -123,3 +123,15 @@ def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     made.finish(asked)
     assert made.bare_loops(asked) is None
     assert not model.sizes
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(180, [52, 64]), (128, [64]), (10, [10]), (64, [64])]
+)
+def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes: list[int]) -> None:
+    made = rehearsed(Model(), "sliced", 64)
+    asked = plan("offline", query_count=count, expected_s=0.0)
+    made.finish(asked)
+    bare = made.bare_loops(asked)
+    assert bare is not None
+    assert (bare["before"]["sizes"], bare["after"]["sizes"]) == (sizes, sizes)
