@@ -40,22 +40,29 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int
+    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int, wait_ns: int = 0
 ) -> Simulated:
-    """scheduled_ns: (queries,) ascending. Service times are drawn with a fixed seed."""
+    """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
+    batch, although an instance is free. Service times are drawn with a fixed seed.
+    """
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
     table: list[list[int]] = [
         service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)
     ]
     return _dispatched(
-        scheduled_ns, instances, max_batch, lambda size, first, _: table[size - 1][draws[first]]
+        *(scheduled_ns, instances, max_batch, wait_ns),
+        lambda size, first, _: table[size - 1][draws[first]],
     )
 
 
 def _dispatched(
-    scheduled_ns: Array, instances: int, max_batch: int, took_ns: Callable[[int, int, int], int]
+    scheduled_ns: Array,
+    instances: int,
+    max_batch: int,
+    wait_ns: int,
+    took_ns: Callable[[int, int, int], int],
 ) -> Simulated:
-    """took_ns: of a batch of so many, by its first query and when it starts."""
+    """As `simulate`. took_ns: of a batch of so many, by its first query and when it starts."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -63,8 +70,11 @@ def _dispatched(
     took: list[int] = []
     first, count = 0, len(arrivals)
     while first < count:
-        start = max(free[0], arrivals[first])
         end = min(first + max_batch, count)
+        until = arrivals[first] + wait_ns
+        if end - first == max_batch:
+            until = min(until, arrivals[end - 1])  # full before that
+        start = max(free[0], until)
         last = first + 1
         while last < end and arrivals[last] <= start:
             last += 1
@@ -104,7 +114,7 @@ class _InRun(NamedTuple):
 
 
 def _at_run_speed(
-    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances
+    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances, wait_ns: int
 ) -> Array:
     """(queries,) ns: the same dispatcher with a model that is as fast as it was in the run just then.
 
@@ -120,7 +130,7 @@ def _at_run_speed(
         batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
         return round(usual_ns[size - 1] * slower[batch])
 
-    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, took_ns)
+    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
     return found.queue_ns + found.infer_ns
 
 
@@ -130,10 +140,12 @@ def report(
     bare: Mapping[str, Any],
     spec: Instances,
     ceiling_per_s: float | None = None,
+    wait_ns: int = 0,
 ) -> dict[str, Any]:
     """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
 
     ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
+    wait_ns: how long a sample of Server was allowed to wait for others.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
@@ -154,7 +166,7 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
-        return found | _server(plan, done, service, spec, run)
+        return found | _server(plan, done, service, spec, run, wait_ns)
     if plan.scenario == "offline":
         return found | _offline(done, service, spec)
     return found | _streams(plan, done, service, spec.max_batch)
@@ -166,16 +178,22 @@ def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
 
 
 def _server(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Instances, run: _InRun
+    plan: LoadPlan,
+    done: Completions,
+    service: ServiceTimes,
+    spec: Instances,
+    run: _InRun,
+    wait_ns: int,
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
     scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
-    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch)
+    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch, wait_ns)
     ideal_ns = ideal.queue_ns + ideal.infer_ns
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
     at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
     at_ours = percentile_ns(np.sort(ours_ns), percentile)
-    as_slow = percentile_ns(np.sort(_at_run_speed(scheduled_ns, run, service, spec)), percentile)
+    alike_ns = _at_run_speed(scheduled_ns, run, service, spec, wait_ns)
+    as_slow = percentile_ns(np.sort(alike_ns), percentile)
     return {
         "what": f"p{percentile * 100:.10g}",
         "unit": "ns",

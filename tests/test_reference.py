@@ -56,6 +56,28 @@ def test_queueing_is_what_a_simulation_by_the_clock_gives(
     assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
 
 
+def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:
+    """--batch-wait: the batch goes when it is full, or when its oldest query has waited."""
+    scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
+    found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
+    assert found.queue_ns.tolist() == [20, 10, 0, 600, 100, 600]
+    assert found.infer_ns.tolist() == [7, 7, 7, 6, 6, 5]
+    assert simulate(scheduled_ns, constant(5, 6, 7), 2, 3).queue_ns.tolist() == [0, 0, 0, 0, 0, 0]
+
+
+def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
+    done = completions(np.arange(100) * 10_000, queue=5000, infer=100)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    spec = Instances(1, 1, 2)
+    greedy = report(server, done, bare, spec)
+    assert greedy["lost_ns"]["queue"] == 5000
+    assert "held it back" in line(greedy, None)
+    asked = report(server, done, bare, spec, wait_ns=5000)
+    assert (asked["ratio"], asked["at_run_speed"]["ratio"]) == (1, 1)
+    assert "was not the bottleneck" in line(asked, None)
+
+
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_one_instance_without_batches_waits_as_queueing_theory_says(load: float) -> None:
     """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
