@@ -13,7 +13,7 @@ from harness.ordering import Lengths
 from harness.pinning import running_on
 from harness.plan import LoadPlan
 from harness.postprocess import flat
-from harness.service import ServiceTimes, batches_of, measure, time_for
+from harness.service import LIMIT_S, ServiceTimes, batches_of, measure, time_for
 from harness.types import Backend, Dataset, HasLengths
 from harness.units import NS_PER_S
 from harness.warmup import (
@@ -38,6 +38,7 @@ class Rehearsal:
     """`run`, then, when the plan is known, `finish`; the dataset's samples are loaded in between.
 
     name: the dataset's. held: samples that a run holds. query_samples: in a query.
+    tell_alive: called by `finish` when a batch or some were answered.
     row, slowest_ns and curve: see Warmth and measure_curve; set by `run`.
     lengths: of the samples, where they differ and Offline may use it; set by `finish`.
     """
@@ -58,6 +59,7 @@ class Rehearsal:
         query_samples: int,
         may_vary: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
+        tell_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._dispatch = dispatch
@@ -71,6 +73,7 @@ class Rehearsal:
         self._loaded = list(range(min(held, max(self._sizes[-1], looked_at))))
         self._may_vary = may_vary
         self._check_steps = check_steps
+        self._tell_alive = tell_alive
         self.curve: list[tuple[int, int]] = []
         self.lengths: Lengths | None = None
         self._probed: list[int] = []  # batch sizes whose service times are measured
@@ -127,11 +130,13 @@ class Rehearsal:
                     with running_on(each.cpus):
                         for size in sizes:
                             each.answer(self._batch(size))
+                            self._tell_alive()
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
             with self._warming():
                 self._before = self._service_times(plan)
+            self._tell_alive()
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
@@ -155,7 +160,7 @@ class Rehearsal:
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, self._probed)
-        return measure(self.answerers, batches, time_for(self._expected_s(plan)))
+        return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
 
     def _expected_s(self, plan: LoadPlan) -> float:
         """Of the run; where only its count is known, as long as its batches take a warm model."""

@@ -178,20 +178,29 @@ def _cover(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> int:
 
 
 def _until_flat(each: Answerer, batches: Sequence[list[int]], limit_s: float) -> tuple[int, bool]:
-    """Rounds of all `batches`. -> the slowest batch's median time in ns; whether it came to rest."""
+    """Rounds of all `batches`, the largest first; that one is timed once at least.
+
+    -> the slowest batch's median time in ns; whether it came to rest.
+    """
     deadline = time.monotonic() + limit_s
-    rounds: list[list[int]] = []
-    best_ns, resting = 0, 0
+    times: list[list[int]] = [[] for _ in batches]
+    best_ns, resting, rounds = 0, 0, 0
     with running_on(each.cpus):
-        while resting < FLAT_ROUNDS and len(rounds) < MOST_ROUNDS:
-            if rounds and time.monotonic() > deadline:
-                break
-            rounds.append([each.time_ns(batch) for batch in batches])
-            spent_ns = sum(rounds[-1])
+        while resting < FLAT_ROUNDS and rounds < MOST_ROUNDS:
+            for batch, mine in zip(reversed(batches), times, strict=True):
+                if times[0] and time.monotonic() > deadline:
+                    return _slowest_ns(times), False
+                mine.append(each.time_ns(batch))
+            rounds += 1
+            spent_ns = sum(mine[-1] for mine in times)
             faster = not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns
             resting = 0 if faster else resting + 1
             best_ns = min(best_ns or spent_ns, spent_ns)
-    return int(np.median(rounds, axis=0).max()), resting >= FLAT_ROUNDS
+    return _slowest_ns(times), resting >= FLAT_ROUNDS
+
+
+def _slowest_ns(times: Sequence[Sequence[int]]) -> int:
+    return max(int(np.median(mine)) for mine in times if mine)
 
 
 def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import service as service_module
 from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
@@ -141,6 +142,55 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
     assert max(at_once) == others + 2
     assert all(set(b.sizes) == {1, 2, 4} for b in backends)
     assert service.ns.min() >= 2e6
+
+
+class FakeTime:
+    """Stands still until a model computes."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.mark.parametrize(
+    ("ms_per_sample", "sizes", "counts"),
+    [
+        (1000, (1, 8), (1, 1)),
+        (50, (1, 2, 4, 8), (3, 3, 1, 1)),  # after 150, 450, 650 and 1050 ms
+        (5, (1, 2, 4, 8), (5, 3, 3, 3)),
+    ],
+)
+def test_bare_loops_of_a_slow_model_end_in_time(
+    ms_per_sample: int,
+    sizes: tuple[int, ...],
+    counts: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the largest size, so that no other has to be guessed from smaller ones."""
+    clock = FakeTime()
+    monkeypatch.setattr(service_module, "time", clock)
+
+    class Slow:
+        def infer(self, batch: Batch) -> None:
+            clock.now_ns += len(batch.indices) * ms_per_sample * 1_000_000
+
+    dataset: Any = Plain()
+    batches = batches_of(dataset, range(8), [1, 2, 4, 8])
+    found = measure([on(Slow())], batches, limit_s=0.1, most_s=0.5)
+    assert (found.sizes, found.counts) == (sizes, counts)
+
+
+def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
+    bare = {
+        "before": constant(100, 200, 400, sizes=[1, 2, 4]).to_json(),
+        "after": constant(100, 400, sizes=[1, 4]).to_json(),
+    }
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    found = report(server, completions(np.arange(9) * 1000, infer=100), bare, Instances(1, 1, 4))
+    assert [row["batch"] for row in found["service_ns"]] == [1, 4]
+    assert (found["ratio"], found["drift"]) == (1, 0)
 
 
 def test_bare_loops_raise_what_a_backend_raises() -> None:

@@ -135,3 +135,12 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
     bare = made.bare_loops(asked)
     assert bare is not None
     assert (bare["before"]["sizes"], bare["after"]["sizes"]) == (sizes, sizes)
+
+
+def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
+    heard: list[int] = []
+    model = Model()
+    made = rehearsed(model, "sliced", 8, tell_alive=lambda: heard.append(len(model.sizes)))
+    made.finish(plan("offline", query_count=13, expected_s=0.0))
+    assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
+    assert heard[2:] == [len(model.sizes)]

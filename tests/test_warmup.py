@@ -151,6 +151,7 @@ def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_tim
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
     assert found.skipped == 4  # 5, 4, 3 and 2 come after 10 s
+    assert model.sizes[4:] == [1, 2, 4, 8]  # looked at for 5 s; then 5 s are gone with the largest
     assert not found.flat
     assert found.slowest_ns == 8000 * MS
 
