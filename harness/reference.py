@@ -9,6 +9,7 @@ dispatcher would lose to queueing. Pure: a run's files in, numbers out.
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,12 +47,15 @@ def simulate(
     batch, although an instance is free. Service times are drawn with a fixed seed.
     """
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
-    table: list[list[int]] = [
-        service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)
-    ]
+
+    @cache  # of the sizes that occur: all of a large --max-batch's would fill the memory
+    def times_ns(size: int) -> list[int]:
+        times: list[int] = service.of(size).astype(np.int64).tolist()
+        return times
+
     return _dispatched(
         *(scheduled_ns, instances, max_batch, wait_ns),
-        lambda size, first, _: table[size - 1][draws[first]],
+        lambda size, first, _: times_ns(size)[draws[first]],
     )
 
 
@@ -122,13 +126,16 @@ def _at_run_speed(
     middle, and near capacity that second makes the tail of any dispatcher. So here a batch takes what
     bare loops say of its size, times how much slower than that the run's next batch was.
     """
-    usual_ns = [float(service.of(size).mean()) for size in range(1, spec.max_batch + 1)]
     begins_ns: list[int] = run.begins_ns.tolist()
     slower: list[float] = run.slower.tolist()
 
+    @cache
+    def usual_ns(size: int) -> float:
+        return float(service.of(size).mean())
+
     def took_ns(size: int, _: int, start_ns: int) -> int:
         batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
-        return round(usual_ns[size - 1] * slower[batch])
+        return round(usual_ns(size) * slower[batch])
 
     found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
     return found.queue_ns + found.infer_ns

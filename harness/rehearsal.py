@@ -112,7 +112,7 @@ class Rehearsal:
         """Also where answering fails, the manifest's steps are looked at: they say why better."""
         alone = self._loaded if self._may_vary else ()
         try:
-            return warm_up(self.answerers, [self._batch(n) for n in self._sizes], alone)
+            return warm_up(self.answerers, self._sizes, self._batch, alone)
         finally:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
