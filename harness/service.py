@@ -153,9 +153,7 @@ def _times_ns(
         infer, mine, turns = answerers[i].backend.infer, times_ns[i], cycle(alike)
         until_ns = min(time.monotonic_ns() + limit_s * NS_PER_S, most_until_ns)
         end_ns = 0
-        while not mine or end_ns < (
-            until_ns if len(mine) >= LEAST_REPETITIONS else most_until_ns
-        ):
+        while not mine or end_ns < (until_ns if len(mine) >= LEAST_REPETITIONS else most_until_ns):
             batch = next(turns)
             start_ns = time.monotonic_ns()
             infer(batch)

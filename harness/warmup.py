@@ -199,9 +199,10 @@ def _until_flat(each: Answerer, batches: Sequence[list[int]], limit_s: float) ->
                 mine.append(each.time_ns(batch))
             rounds += 1
             spent_ns = sum(mine[-1] for mine in times)
-            faster = not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns
-            resting = 0 if faster else resting + 1
-            best_ns = min(best_ns or spent_ns, spent_ns)
+            if not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns:
+                best_ns, resting = spent_ns, 0
+            else:  # the best stays: it would follow a latency that creeps down
+                resting += 1
     return _slowest_ns(times), resting >= FLAT_ROUNDS
 
 

@@ -291,8 +291,8 @@ def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
     begin, end = np.repeat(np.asarray(rows), sizes, axis=0).T
     done = completions(np.zeros(samples, np.int64))
     columns: dict[str, Array] = dict(done.columns)
-    columns |= {name: begin for name in ("taken_ns", "gathered_ns")}
-    columns |= {name: end for name in ("inferred_ns", "postprocessed_ns", "completed_ns")}
+    columns |= dict.fromkeys(("taken_ns", "gathered_ns"), begin)
+    columns |= dict.fromkeys(("inferred_ns", "postprocessed_ns", "completed_ns"), end)
     columns["batch"] = np.repeat(np.arange(len(sizes)), sizes)
     columns["batch_size"] = np.repeat(sizes, sizes)
     stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()

@@ -41,12 +41,16 @@ class Model:
         return np.asarray(batch.indices)
 
 
+def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
+    return outputs
+
+
 def rehearsed(
     model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
 ) -> Rehearsal:
     """As after `run`, with a model whose slowest batch took 20 ms when it was warm."""
     plugin: Any = model
-    same = Postprocess(lambda outputs, _: outputs, has_nan)
+    same = Postprocess(_unchanged, has_nan)
     made = Rehearsal(
         *(RunConfig(scenario="offline"), dispatch, [Answerer(plugin, plugin, same)] * 2),
         *(plugin, "fake"),
@@ -125,9 +129,7 @@ def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     assert not model.sizes
 
 
-@pytest.mark.parametrize(
-    ("count", "sizes"), [(180, [52, 64]), (128, [64]), (10, [10]), (64, [64])]
-)
+@pytest.mark.parametrize(("count", "sizes"), [(180, [52, 64]), (128, [64]), (10, [10]), (64, [64])])
 def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes: list[int]) -> None:
     made = rehearsed(Model(), "sliced", 64)
     asked = plan("offline", query_count=count, expected_s=0.0)

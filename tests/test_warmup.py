@@ -143,6 +143,12 @@ def test_what_never_comes_to_rest_ends_in_time_and_says_so(clock: FakeTime) -> N
     assert found.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
 
 
+def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
+    """4 % a round is less than what counts as faster, but not three rounds later."""
+    model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
+    assert not warmed([1], model).flat
+
+
 def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_time_for(
     clock: FakeTime,
 ) -> None:

@@ -97,6 +97,7 @@ def test_batches_before_the_run_are_not_a_dataset_that_blocks(clock: Clock) -> N
         shown.append((done, total))
 
     watcher = Watcher(journal(10, 1), plan("offline"))
+    watcher.look()
     clock.now_ns = 50
     assert watcher.look().loading_ns == 50
     assert not _goes_on({"event": "ended"}, watcher, show)
