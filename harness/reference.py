@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.layout import Instances
 from harness.plan import LoadPlan
-from harness.service import QUANTILES, ServiceTimes, together
+from harness.service import QUANTILES, VERSION, ServiceTimes, together
 from harness.stages import STAGE_EDGES, STAGES, Completions
 from harness.stats import percentile_ns
 from harness.types import Array
@@ -159,6 +159,7 @@ def report(
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
     both = set(before.sizes) & set(after.sizes)  # sizes are left out where batches take long
     before, after = before.only(both), after.only(both)
+    as_now = bare.get("version") == VERSION  # `check` derives an older run as it was
     service = together(before, after)
     run = _InRun.of(done, service)
     drifted = [before, after]
@@ -175,9 +176,9 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
-        return found | _server(plan, done, service, spec, run, wait_ns)
+        return found | _server(plan, done, service, spec, run, wait_ns if as_now else 0)
     if plan.scenario == "offline":
-        return found | _offline(done, service, spec)
+        return found | _offline(done, service, spec, dealt_out=as_now)
     return found | _streams(plan, done, service, spec.max_batch)
 
 
@@ -235,16 +236,16 @@ def _lost_ns(
     return lost
 
 
-def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[str, Any]:
-    """Bare batches dealt out as the run's are: the largest, then what is left over as one more."""
+def _offline(
+    done: Completions, service: ServiceTimes, spec: Instances, *, dealt_out: bool
+) -> dict[str, Any]:
+    """dealt_out: in batches, as the run's work; without, it divides as it likes."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
-    largest, rest = divmod(len(done), spec.max_batch)
-    rounds, more = divmod(largest, spec.instances)
-    largest_ns = float(service.of(spec.max_batch).mean())
-    rest_ns = float(service.of(rest).mean()) if rest else 0.0
-    bare_ns = max((rounds + bool(more)) * largest_ns, rounds * largest_ns + rest_ns)
     ours = len(done) * 1e9 / took_ns
-    bare = len(done) * 1e9 / bare_ns
+    size = min(spec.max_batch, len(done))
+    bare = spec.instances * size * 1e9 / float(service.of(size).mean())
+    if dealt_out:
+        bare = len(done) * 1e9 / _bare_ns(len(done), service, spec)
     return {
         "what": "samples/s",
         "unit": "samples/s",
@@ -252,6 +253,15 @@ def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[
         "ours": ours,
         "ratio": ours / bare,
     }
+
+
+def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
+    """Bare batches dealt out as the run's are: the largest, then what is left over as one more."""
+    largest, rest = divmod(samples, spec.max_batch)
+    rounds, more = divmod(largest, spec.instances)
+    largest_ns = float(service.of(spec.max_batch).mean())
+    rest_ns = float(service.of(rest).mean()) if rest else 0.0
+    return max((rounds + bool(more)) * largest_ns, rounds * largest_ns + rest_ns)
 
 
 def _streams(

@@ -13,7 +13,7 @@ from harness.ordering import Lengths
 from harness.pinning import running_on
 from harness.plan import LoadPlan
 from harness.postprocess import flat
-from harness.service import LIMIT_S, ServiceTimes, batches_of, measure, time_for
+from harness.service import LIMIT_S, VERSION, ServiceTimes, batches_of, measure, time_for
 from harness.types import Backend, Dataset, HasLengths
 from harness.units import NS_PER_S
 from harness.warmup import (
@@ -156,7 +156,7 @@ class Rehearsal:
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
             return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
-        return {"before": self._before.to_json(), "after": after.to_json()}
+        return {"version": VERSION, "before": self._before.to_json(), "after": after.to_json()}
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, self._probed)

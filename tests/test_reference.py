@@ -15,7 +15,7 @@ from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
 from harness.schedule import server_schedule_ns
-from harness.service import QUANTILES, ServiceTimes, batches_of, measure, together
+from harness.service import QUANTILES, VERSION, ServiceTimes, batches_of, measure, together
 from harness.stages import STAGES, Completions
 from harness.types import Array, Batch
 from harness.warmup import Answerer
@@ -74,9 +74,10 @@ def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
     greedy = report(server, done, bare, spec)
     assert greedy["lost_ns"]["queue"] == 5000
     assert "held it back" in line(greedy, None)
-    asked = report(server, done, bare, spec, wait_ns=5000)
+    asked = report(server, done, {"version": VERSION, **bare}, spec, wait_ns=5000)
     assert (asked["ratio"], asked["at_run_speed"]["ratio"]) == (1, 1)
     assert "was not the bottleneck" in line(asked, None)
+    assert report(server, done, bare, spec, wait_ns=5000) == greedy, "an earlier version's run"
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
@@ -296,10 +297,18 @@ def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
     columns["batch"] = np.repeat(np.arange(len(sizes)), sizes)
     columns["batch_size"] = np.repeat(sizes, sizes)
     stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()
-    bare = {"before": stored, "after": stored}
+    bare = {"version": VERSION, "before": stored, "after": stored}
     ran = Completions(columns, samples, True)
     found = report(plan("offline"), ran, bare, Instances(instances, 1, 64))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_an_earlier_versions_run_is_derived_as_it_was() -> None:
+    """Two instances, 180 samples: its reference divides them evenly, and `check` finds no difference."""
+    done = completions(np.zeros(180, np.int64), infer=116_000)
+    stored = constant(64_000, sizes=[64]).to_json()
+    found = report(plan("offline"), done, {"before": stored, "after": stored}, Instances(2, 1, 64))
+    assert found["reference"] == pytest.approx(2 * 64 * 1e9 / 64_000)
 
 
 def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
