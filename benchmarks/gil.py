@@ -40,7 +40,7 @@ def line(backend: str) -> str:
         batch = list(range(BATCH))
         dataset.load(batch)
         two = [Answerer(each, dataset, steps) for each in backends]
-        warm_up(two, [batch])
+        warm_up(two, [BATCH], lambda _: batch)
 
         def rate(instances: int) -> float:
             return float(calibrate_rate(two[:instances], batch, SECONDS)["rate_per_s"])

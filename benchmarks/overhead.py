@@ -179,7 +179,7 @@ def first_query(count: int, noise: Noise) -> list[Row]:
 
     def start_s() -> float:
         run = harness(*ask)
-        calibration_s = float(run.result["calibration"]["seconds"])
+        calibration_s = float(run.result["calibration"]["seconds"] or 0.0)
         return (run.first_entry_ns - run.spawned_ns) / 1e9 - PROBE_S - calibration_s
 
     seen = pairs.alternate(

@@ -7,6 +7,7 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
     sends      loaded   what was loaded, the sizes the plan needs
     sends      calibrated
     receives   plan     what LoadGen is told; the journal has its size by now
+    sends      alive    that batches were answered which only the plan told of
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
@@ -149,6 +150,7 @@ class _Measurement:
             query_samples=self._query_samples,
             may_vary=may_vary,
             check_steps=self._check_steps,
+            tell_alive=self._tell_alive,
         )
         found = rehearsal.run(self._calibrate_s)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
@@ -188,7 +190,7 @@ class _Measurement:
         cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        bare = rehearsal.bare_loops(plan) if not self._failures.samples else None
+        bare = rehearsal.bare_loops(plan, self._failures.samples)
         self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(
@@ -278,6 +280,9 @@ class _Measurement:
         if errors:
             raise errors[0]
         return samples.used()
+
+    def _tell_alive(self) -> None:
+        self._channel.send("alive")
 
     def _tell_progress(self, done: int, total: int) -> None:
         self._channel.send("loading", done=done, total=total)

@@ -76,8 +76,16 @@ class Findings:
         """The performance run's numbers; each is found once, and kept for the next result."""
         run = self.performance
         if run is not None and (self._performed is None or self._performed.run is not run):
-            self._performed = Performance(run, self.spec)
+            self._performed = Performance(run, self.spec, self._wait_ns)
         return self._performed if run is not None else None
+
+    @property
+    def _wait_ns(self) -> int:
+        """How long a sample may wait for others; with --dispatch deadline, while it is in time."""
+        wait_ns = self.config.batch_wait_ns
+        if self.config.dispatch == "deadline" and self.slo and self.calibration:
+            wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)
+        return max(0, wait_ns)
 
 
 def result(found: Findings) -> dict[str, Any]:

@@ -27,13 +27,14 @@ _LOADGEN_PERCENTILES = {
 
 
 class Performance:
-    """One performance run. done: its rows, None where there are none. A number is None where the
-    run did not come to it.
+    """One performance run. done: its rows, None where there are none. wait_ns: of
+    harness.reference.report. A number is None where the run did not come to it.
     """
 
-    def __init__(self, run: Evidence, spec: Instances | None) -> None:
+    def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
         self.run = run
         self._spec = spec
+        self._wait_ns = wait_ns
         self.done: Completions | None = run.done if run.done is not None and len(run.done) else None
 
     @cached_property
@@ -74,12 +75,12 @@ class Performance:
 
     @cached_property
     def _reference(self) -> Mapping[str, Any] | None:
-        """None where no bare loops were made: the run did not end by itself, or batches failed."""
+        """None where the run did not end by itself, or lost samples."""
         run, done = self.run, self.done
         bare = run.ended.get("bare") if run.ended is not None else None
         if bare is None or self._spec is None or done is None or not done.answered_once:
             return None
-        return reference.report(run.plan, done, bare, self._spec)
+        return reference.report(run.plan, done, bare, self._spec, wait_ns=self._wait_ns)
 
     def latency_ns(self) -> Mapping[str, Any] | None:
         """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""

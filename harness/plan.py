@@ -21,6 +21,7 @@ class LoadPlan:
     query_count: queries that will be generated (Offline and accuracy: samples).
     journal_samples: the most samples that can be issued; the journal is this long.
     logged_answers: about so many answers of a performance run go into LoadGen's accuracy log.
+    expected_s: None where nothing tells; 0.0 in files of earlier versions.
     model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
     schedule: file of the arrivals to replay (harness/schedule.py), of the user's file with that
     digest. concurrency: queries to keep in flight. Either: our own scheduler, not LoadGen's.
@@ -42,7 +43,7 @@ class LoadPlan:
     model_key: str | None = None
     user_conf: str | None = None
     audit_config: str | None = None
-    expected_s: float = 0.0
+    expected_s: float | None = None
     schedule: str | None = None
     arrivals_sha256: str | None = None
     concurrency: int | None = None
@@ -66,6 +67,7 @@ class Calibration:
 
     rate_per_s: samples/s with every instance busy on its largest batch (streams: None).
     latency_ns: median time of one query answered alone (server and offline: None).
+    seconds: it took; None where neither was needed, 0.0 then in files of earlier versions.
     slowest_batch_ns: the slowest warmed-up batch of any size.
     answer_bytes: size of one answer.
     batch_latency_ns: (samples, ns) with every instance busy, where --dispatch deadline needs it.
@@ -79,7 +81,7 @@ class Calibration:
     answer_bytes: int = 0
     rate_per_s: float | None = None
     latency_ns: int | None = None
-    seconds: float = 0.0
+    seconds: float | None = None
     batch_latency_ns: Sequence[tuple[int, int]] = ()
     cold: Mapping[str, Any] = field(default_factory=dict)
     warm_up: Mapping[str, Any] = field(default_factory=dict)

@@ -9,13 +9,14 @@ dispatcher would lose to queueing. Pure: a run's files in, numbers out.
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.layout import Instances
 from harness.plan import LoadPlan
-from harness.service import QUANTILES, ServiceTimes, together
+from harness.service import QUANTILES, VERSION, ServiceTimes, together
 from harness.stages import STAGE_EDGES, STAGES, Completions
 from harness.stats import percentile_ns
 from harness.types import Array
@@ -40,22 +41,32 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int
+    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int, wait_ns: int = 0
 ) -> Simulated:
-    """scheduled_ns: (queries,) ascending. Service times are drawn with a fixed seed."""
+    """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
+    batch, although an instance is free. Service times are drawn with a fixed seed.
+    """
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
-    table: list[list[int]] = [
-        service.of(size).astype(np.int64).tolist() for size in range(1, max_batch + 1)
-    ]
+
+    @cache  # of the sizes that occur: all of a large --max-batch's would fill the memory
+    def times_ns(size: int) -> list[int]:
+        times: list[int] = service.of(size).astype(np.int64).tolist()
+        return times
+
     return _dispatched(
-        scheduled_ns, instances, max_batch, lambda size, first, _: table[size - 1][draws[first]]
+        *(scheduled_ns, instances, max_batch, wait_ns),
+        lambda size, first, _: times_ns(size)[draws[first]],
     )
 
 
 def _dispatched(
-    scheduled_ns: Array, instances: int, max_batch: int, took_ns: Callable[[int, int, int], int]
+    scheduled_ns: Array,
+    instances: int,
+    max_batch: int,
+    wait_ns: int,
+    took_ns: Callable[[int, int, int], int],
 ) -> Simulated:
-    """took_ns: of a batch of so many, by its first query and when it starts."""
+    """As `simulate`. took_ns: of a batch of so many, by its first query and when it starts."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -63,8 +74,11 @@ def _dispatched(
     took: list[int] = []
     first, count = 0, len(arrivals)
     while first < count:
-        start = max(free[0], arrivals[first])
         end = min(first + max_batch, count)
+        until = arrivals[first] + wait_ns
+        if end - first == max_batch:
+            until = min(until, arrivals[end - 1])  # full before that
+        start = max(free[0], until)
         last = first + 1
         while last < end and arrivals[last] <= start:
             last += 1
@@ -104,7 +118,7 @@ class _InRun(NamedTuple):
 
 
 def _at_run_speed(
-    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances
+    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances, wait_ns: int
 ) -> Array:
     """(queries,) ns: the same dispatcher with a model that is as fast as it was in the run just then.
 
@@ -112,15 +126,18 @@ def _at_run_speed(
     middle, and near capacity that second makes the tail of any dispatcher. So here a batch takes what
     bare loops say of its size, times how much slower than that the run's next batch was.
     """
-    usual_ns = [float(service.of(size).mean()) for size in range(1, spec.max_batch + 1)]
     begins_ns: list[int] = run.begins_ns.tolist()
     slower: list[float] = run.slower.tolist()
 
+    @cache
+    def usual_ns(size: int) -> float:
+        return float(service.of(size).mean())
+
     def took_ns(size: int, _: int, start_ns: int) -> int:
         batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
-        return round(usual_ns[size - 1] * slower[batch])
+        return round(usual_ns(size) * slower[batch])
 
-    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, took_ns)
+    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
     return found.queue_ns + found.infer_ns
 
 
@@ -130,30 +147,38 @@ def report(
     bare: Mapping[str, Any],
     spec: Instances,
     ceiling_per_s: float | None = None,
+    wait_ns: int = 0,
 ) -> dict[str, Any]:
     """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
 
     ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
+    wait_ns: how long a sample of Server was allowed to wait for others.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
+    both = set(before.sizes) & set(after.sizes)  # sizes are left out where batches take long
+    before, after = before.only(both), after.only(both)
+    as_now = bare.get("version") == VERSION  # `check` derives an older run as it was
     service = together(before, after)
     run = _InRun.of(done, service)
+    drifted = [before, after]
+    if plan.scenario == "offline":  # what is left over is one batch of the run
+        drifted = [part.only(part.sizes[-1:]) for part in drifted]
     found = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
         ],
         "batches": sum(service.counts),
-        "drift": _drift(before, after),
+        "drift": _drift(*drifted),
         "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
-        return found | _server(plan, done, service, spec, run)
+        return found | _server(plan, done, service, spec, run, wait_ns if as_now else 0)
     if plan.scenario == "offline":
-        return found | _offline(done, service, spec)
+        return found | _offline(done, service, spec, dealt_out=as_now)
     return found | _streams(plan, done, service, spec.max_batch)
 
 
@@ -163,16 +188,22 @@ def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
 
 
 def _server(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, spec: Instances, run: _InRun
+    plan: LoadPlan,
+    done: Completions,
+    service: ServiceTimes,
+    spec: Instances,
+    run: _InRun,
+    wait_ns: int,
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
     scheduled_ns = done.columns["scheduled_ns"][:LIMIT_QUERIES]
-    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch)
+    ideal = simulate(scheduled_ns, service, spec.instances, spec.max_batch, wait_ns)
     ideal_ns = ideal.queue_ns + ideal.infer_ns
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
     at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
     at_ours = percentile_ns(np.sort(ours_ns), percentile)
-    as_slow = percentile_ns(np.sort(_at_run_speed(scheduled_ns, run, service, spec)), percentile)
+    alike_ns = _at_run_speed(scheduled_ns, run, service, spec, wait_ns)
+    as_slow = percentile_ns(np.sort(alike_ns), percentile)
     return {
         "what": f"p{percentile * 100:.10g}",
         "unit": "ns",
@@ -205,12 +236,16 @@ def _lost_ns(
     return lost
 
 
-def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[str, Any]:
-    """The bare loop at the largest batch, every instance busy."""
+def _offline(
+    done: Completions, service: ServiceTimes, spec: Instances, *, dealt_out: bool
+) -> dict[str, Any]:
+    """dealt_out: in batches, as the run's work; without, it divides as it likes."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
-    size = min(spec.max_batch, len(done))
     ours = len(done) * 1e9 / took_ns
+    size = min(spec.max_batch, len(done))
     bare = spec.instances * size * 1e9 / float(service.of(size).mean())
+    if dealt_out:
+        bare = len(done) * 1e9 / _bare_ns(len(done), service, spec)
     return {
         "what": "samples/s",
         "unit": "samples/s",
@@ -218,6 +253,15 @@ def _offline(done: Completions, service: ServiceTimes, spec: Instances) -> dict[
         "ours": ours,
         "ratio": ours / bare,
     }
+
+
+def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
+    """Bare batches dealt out as the run's are: the largest, then what is left over as one more."""
+    largest, rest = divmod(samples, spec.max_batch)
+    rounds, more = divmod(largest, spec.instances)
+    largest_ns = float(service.of(spec.max_batch).mean())
+    rest_ns = float(service.of(rest).mean()) if rest else 0.0
+    return max((rounds + bool(more)) * largest_ns, rounds * largest_ns + rest_ns)
 
 
 def _streams(

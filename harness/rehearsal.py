@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import ceil
 from typing import Any
 
 from harness.answers import AnswerRow
@@ -12,8 +13,9 @@ from harness.ordering import Lengths
 from harness.pinning import running_on
 from harness.plan import LoadPlan
 from harness.postprocess import flat
-from harness.service import ServiceTimes, batches_of, measure, time_for
+from harness.service import LIMIT_S, VERSION, ServiceTimes, batches_of, measure, time_for
 from harness.types import Backend, Dataset, HasLengths
+from harness.units import NS_PER_S
 from harness.warmup import (
     LOOKED_AT,
     Answerer,
@@ -36,6 +38,7 @@ class Rehearsal:
     """`run`, then, when the plan is known, `finish`; the dataset's samples are loaded in between.
 
     name: the dataset's. held: samples that a run holds. query_samples: in a query.
+    tell_alive: called by `finish` when a batch or some were answered.
     row, slowest_ns and curve: see Warmth and measure_curve; set by `run`.
     lengths: of the samples, where they differ and Offline may use it; set by `finish`.
     """
@@ -56,6 +59,7 @@ class Rehearsal:
         query_samples: int,
         may_vary: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
+        tell_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._dispatch = dispatch
@@ -69,8 +73,10 @@ class Rehearsal:
         self._loaded = list(range(min(held, max(self._sizes[-1], looked_at))))
         self._may_vary = may_vary
         self._check_steps = check_steps
+        self._tell_alive = tell_alive
         self.curve: list[tuple[int, int]] = []
         self.lengths: Lengths | None = None
+        self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
@@ -106,46 +112,64 @@ class Rehearsal:
         """Also where answering fails, the manifest's steps are looked at: they say why better."""
         alone = self._loaded if self._may_vary else ()
         try:
-            return warm_up(self.answerers, [self._batch(n) for n in self._sizes], alone)
+            return warm_up(self.answerers, self._sizes, self._batch, alone)
         finally:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
         """Offline's last batch, whose size only the plan tells; then the samples are given back."""
+        self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
             sets = (held, plan.total_count % held)
             sizes = remainders(sets if plan.accuracy else (plan.query_count,), self._max_batch)
+            largest = self._sizes if plan.query_count >= self._max_batch else []
+            self._probed = [*sizes, *largest]
             with self._warming():
                 for each in self.answerers:
                     with running_on(each.cpus):
                         for size in sizes:
                             each.answer(self._batch(size))
+                            self._tell_alive()
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
             with self._warming():
-                self._before = self._service_times(plan.expected_s)
+                self._before = self._service_times(plan)
+            self._tell_alive()
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
-    def bare_loops(self, plan: LoadPlan) -> Mapping[str, Any] | None:
+    def bare_loops(self, plan: LoadPlan, failed_samples: int = 0) -> Mapping[str, Any] | None:
         """Service times before and, measured now, after the run, for harness/reference.py; or the
-        reason why there are none. None where nobody asks for them.
+        reason why there are none. None where nobody asks for them: of an accuracy run.
         """
-        if self._before is None:
+        if plan.accuracy:
             return None
+        if self._before is None:
+            return {"reason": "with a fixed number in flight there is no schedule to simulate"}
+        if failed_samples:
+            return {"reason": "batches failed"}
         try:
             self._dataset.load(self._loaded)
-            after = self._service_times(plan.expected_s)
+            after = self._service_times(plan)
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
             return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
-        return {"before": self._before.to_json(), "after": after.to_json()}
+        return {"version": VERSION, "before": self._before.to_json(), "after": after.to_json()}
 
-    def _service_times(self, expected_s: float) -> ServiceTimes:
-        batches = batches_of(self._dataset, self._loaded, probes(self._sizes))
-        return measure(self.answerers, batches, time_for(expected_s))
+    def _service_times(self, plan: LoadPlan) -> ServiceTimes:
+        batches = batches_of(self._dataset, self._loaded, self._probed)
+        return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
+
+    def _expected_s(self, plan: LoadPlan) -> float:
+        """Of the run; where only its count is known, as long as its batches take a warm model."""
+        if plan.expected_s is not None:
+            return plan.expected_s
+        batches = plan.query_count * ceil(self._query_samples / self._max_batch)
+        if self._dispatch == "sliced":
+            batches = ceil(plan.query_count / self._max_batch / len(self.answerers))
+        return batches * self.slowest_ns / NS_PER_S
 
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":

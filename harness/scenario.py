@@ -17,10 +17,12 @@ first ones come all at once, and a run of little else would be a burst."""
 
 
 class Load(NamedTuple):
-    """What a quick run asks of LoadGen. query_count: queries (Offline: samples)."""
+    """What a quick run asks of LoadGen. query_count: queries (Offline: samples). expected_s: None
+    where the count was given and nothing tells how long that takes.
+    """
 
     query_count: int
-    expected_s: float
+    expected_s: float | None
     target_qps: float | None = None
 
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from harness.types import Array, Batch, Dataset
+from harness.units import NS_PER_S
 from harness.warmup import Answerer, at_once
 
 QUANTILES = 200
@@ -20,12 +22,17 @@ QUANTILES = 200
 draw from them is an ordinary batch as often as batches were, and the slowest one no more often.
 """
 
+VERSION = 2
+"""Of what a run keeps of its bare loops. In 1, which says none, Offline's last batch was not measured,
+and nothing waited although it had been asked to: harness/reference.py holds such a run against that.
+"""
+
 _GRID = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
 _SHARE = 0.05
 """Of the run's expected time, before it and again after it."""
 
-_LIMIT_S = 0.5
+LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
 """Batches of a size, of different samples."""
@@ -100,22 +107,32 @@ def together(*parts: ServiceTimes) -> ServiceTimes:
 
 def time_for(expected_s: float) -> float:
     """Seconds of bare loops at each end of a run that is expected to take so long."""
-    return min(_LIMIT_S, _SHARE * expected_s)
+    return min(LIMIT_S, _SHARE * expected_s)
 
 
 def measure(
-    answerers: Sequence[Answerer], batches: Sequence[Sequence[Batch]], limit_s: float
+    answerers: Sequence[Answerer],
+    batches: Sequence[Sequence[Batch]],
+    limit_s: float,
+    most_s: float = inf,
 ) -> ServiceTimes:
     """batches: some of each size, ascending, gathered already. limit_s: for all sizes together.
 
     Every backend, each on a thread of its own, takes those of a size in turns, LEAST_REPETITIONS
-    times at least. Raises what a backend raises.
+    times at least, unless that takes longer than most_s in all: from then on only the largest size
+    is still measured, once, so that those left out lie between others. Raises what a backend raises.
     """
-    rows = [_times_ns(answerers, alike, limit_s / len(batches)) for alike in batches]
+    end_ns = time.monotonic_ns() + most_s * NS_PER_S
+    found: dict[int, list[int]] = {}
+    for alike in batches:
+        if found and alike is not batches[-1] and time.monotonic_ns() >= end_ns:
+            continue
+        size = len(alike[0].indices)
+        found[size] = _times_ns(answerers, alike, limit_s / len(batches), end_ns)
     return ServiceTimes(
-        tuple(len(alike[0].indices) for alike in batches),
-        np.stack([np.quantile(row, _GRID) for row in rows]),
-        tuple(len(row) for row in rows),
+        tuple(found),
+        np.stack([np.quantile(row, _GRID) for row in found.values()]),
+        tuple(len(row) for row in found.values()),
     )
 
 
@@ -131,14 +148,17 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
     ]
 
 
-def _times_ns(answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float) -> list[int]:
+def _times_ns(
+    answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float, most_until_ns: float
+) -> list[int]:
+    """At least one of each instance; LEAST_REPETITIONS if that takes no longer than most_until_ns."""
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:
         infer, mine, turns = answerers[i].backend.infer, times_ns[i], cycle(alike)
-        deadline_ns = time.monotonic_ns() + round(limit_s * 1e9)
+        until_ns = min(time.monotonic_ns() + limit_s * NS_PER_S, most_until_ns)
         end_ns = 0
-        while len(mine) < LEAST_REPETITIONS or end_ns < deadline_ns:
+        while not mine or end_ns < (until_ns if len(mine) >= LEAST_REPETITIONS else most_until_ns):
             batch = next(turns)
             start_ns = time.monotonic_ns()
             infer(batch)

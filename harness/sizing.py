@@ -157,7 +157,7 @@ def official_plan(
         latency_bound_ns=load.latency_bound_ns,
         model_key=model_key,
         user_conf=str(path),
-        expected_s=0.0 if accuracy else load.expected_s,
+        expected_s=None if accuracy else load.expected_s,
     )
 
 
@@ -225,7 +225,7 @@ def check_memory(
     count = plan.query_count
     per_query = (wanted - model_bytes) / count
     fits = max(0, int((limit - model_bytes) / per_query))
-    seconds = int(plan.expected_s * fits / count)
+    seconds = int((plan.expected_s or 0.0) * fits / count)
     share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
     if plan.model_key is not None:
         advice = _official_advice(plan, fits)
@@ -256,7 +256,7 @@ def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:
     """The run always takes 600 s; what can be changed is the expectation that sizes it."""
-    if fits < 1:
+    if fits < 1 or not plan.expected_s:  # of an accuracy run nothing can be changed
         return "free some memory"
     name = "".join(word.capitalize() for word in plan.scenario.split("-"))
     if plan.scenario.endswith("stream"):

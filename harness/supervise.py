@@ -142,9 +142,7 @@ class MeasuredProcess:
             except TimeoutError:
                 continue
             self.clock.sample()
-            if message is not None and message["event"] == "loading":
-                watcher.still_loading()
-                show_loading(message["done"], message["total"])
+            if _goes_on(message, watcher, show_loading):
                 continue
             if message is None:
                 raise RunDied(
@@ -198,11 +196,24 @@ class MeasuredProcess:
         return f"see {self._output}"
 
 
+def _goes_on(
+    message: dict[str, Any] | None, watcher: Watcher, show_loading: Callable[[int, int], None]
+) -> bool:
+    """It only tells that a dataset loads, or that batches before the run were answered."""
+    if message is None or message["event"] not in ("loading", "alive"):
+        return False
+    watcher.still_loading()
+    if message["event"] == "loading":
+        show_loading(message["done"], message["total"])
+    return True
+
+
 def _raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
     if now.loading_ns > load_limit_s * 1e9:
         error = RunHung if now.issued else PluginUnavailable
+        before = "" if now.issued else ", or the backend in a batch before the run"
         raise error(
-            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load; "
+            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load{before}; "
             "--hang-timeout sets how long to wait"
         )
     if now.idle_ns > hang_s * 1e9:

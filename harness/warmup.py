@@ -100,19 +100,23 @@ def probes(sizes: Sequence[int]) -> list[int]:
 
 
 def warm_up(
-    answerers: Sequence[Answerer], batches: Sequence[list[int]], alone: Sequence[int] = ()
+    answerers: Sequence[Answerer],
+    sizes: Sequence[int],
+    batch_of: Callable[[int], list[int]],
+    alone: Sequence[int] = (),
 ) -> Warmth:
-    """batches: indices, one list for each size that can occur, ascending. alone: samples that the
-    first instance answers one by one, to see whether their answers differ in shape.
+    """sizes: every one that can occur, ascending. batch_of: indices of so many samples, made as they
+    are needed: of all of a large --max-batch's sizes at once they would fill the memory. alone:
+    samples that the first instance answers one by one, to see whether their answers differ in shape.
 
     First each instance alone, for what is cold and where its threads are; then all at once through
     all sizes; then each alone again until latency is flat.
     """
     start = time.monotonic()
-    firsts = [_first(each, batches) for each in answerers]
-    skipped = _cover(answerers, batches[1:-1])
-    known = probes([len(b) for b in batches])
-    probed = [b for b in batches if len(b) in known]
+    smallest, largest = batch_of(sizes[0]), batch_of(sizes[-1])
+    firsts = [_first(each, smallest, largest) for each in answerers]
+    skipped = _cover(answerers, sizes[1:-1], batch_of)
+    probed = [batch_of(size) for size in probes(sizes)]
     rows, answer_bytes = _look(answerers[0], [*([i] for i in alone[:LOOKED_AT]), *probed])
     rounds = [_until_flat(each, probed, FLAT_LIMIT_S / len(answerers)) for each in answerers]
     return Warmth(
@@ -128,7 +132,7 @@ def warm_up(
     )
 
 
-def _first(each: Answerer, batches: Sequence[list[int]]) -> tuple[int, Placed]:
+def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int, Placed]:
     """ns of the first batch, and where the threads were that computed it and the largest.
 
     On a thread of the instance's own, as in the run: OpenMP has a set of threads for each thread
@@ -138,8 +142,8 @@ def _first(each: Answerer, batches: Sequence[list[int]]) -> tuple[int, Placed]:
 
     def answer(_: int) -> None:
         threads = ComputingThreads()
-        first_ns = each.time_ns(batches[0])
-        each.answer(batches[-1])
+        first_ns = each.time_ns(smallest)
+        each.answer(largest)
         placed = threads.placed(each.cpus) if each.cpus else Placed(None, None)
         found.append((first_ns, placed))
 
@@ -161,37 +165,49 @@ def _look(each: Answerer, batches: Sequence[list[int]]) -> tuple[list[AnswerRow]
     return rows, largest
 
 
-def _cover(answerers: Sequence[Answerer], batches: Sequence[list[int]]) -> int:
-    """Every batch once on every instance, largest first, as time allows. -> how many sizes not."""
+def _cover(
+    answerers: Sequence[Answerer], sizes: Sequence[int], batch_of: Callable[[int], list[int]]
+) -> int:
+    """Every size once on every instance, largest first, as time allows. -> how many sizes not."""
     deadline = time.monotonic() + COVER_LIMIT_S
     done = [0] * len(answerers)
 
     def cover(i: int) -> None:
-        for batch in reversed(batches):
+        for size in reversed(sizes):
             if time.monotonic() > deadline:
                 return
-            answerers[i].answer(batch)
+            answerers[i].answer(batch_of(size))
             done[i] += 1
 
     at_once(answerers, cover)
-    return len(batches) - min(done)
+    return len(sizes) - min(done)
 
 
 def _until_flat(each: Answerer, batches: Sequence[list[int]], limit_s: float) -> tuple[int, bool]:
-    """Rounds of all `batches`. -> the slowest batch's median time in ns; whether it came to rest."""
+    """Rounds of all `batches`, the largest first; that one is timed once at least.
+
+    -> the slowest batch's median time in ns; whether it came to rest.
+    """
     deadline = time.monotonic() + limit_s
-    rounds: list[list[int]] = []
-    best_ns, resting = 0, 0
+    times: list[list[int]] = [[] for _ in batches]
+    best_ns, resting, rounds = 0, 0, 0
     with running_on(each.cpus):
-        while resting < FLAT_ROUNDS and len(rounds) < MOST_ROUNDS:
-            if rounds and time.monotonic() > deadline:
-                break
-            rounds.append([each.time_ns(batch) for batch in batches])
-            spent_ns = sum(rounds[-1])
-            faster = not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns
-            resting = 0 if faster else resting + 1
-            best_ns = min(best_ns or spent_ns, spent_ns)
-    return int(np.median(rounds, axis=0).max()), resting >= FLAT_ROUNDS
+        while resting < FLAT_ROUNDS and rounds < MOST_ROUNDS:
+            for batch, mine in zip(reversed(batches), times, strict=True):
+                if times[0] and time.monotonic() > deadline:
+                    return _slowest_ns(times), False
+                mine.append(each.time_ns(batch))
+            rounds += 1
+            spent_ns = sum(mine[-1] for mine in times)
+            if not best_ns or spent_ns < (1 - FLAT_SHARE) * best_ns:
+                best_ns, resting = spent_ns, 0
+            else:  # the best stays: it would follow a latency that creeps down
+                resting += 1
+    return _slowest_ns(times), resting >= FLAT_ROUNDS
+
+
+def _slowest_ns(times: Sequence[Sequence[int]]) -> int:
+    return max(int(np.median(mine)) for mine in times if mine)
 
 
 def calibrate_latency(each: Answerer, query: Sequence[list[int]], limit_s: float) -> dict[str, Any]:

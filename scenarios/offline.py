@@ -36,7 +36,7 @@ class _Offline:
     def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
         rate = found.rate_per_s if found and found.rate_per_s else 0.0
         count = config.queries or max(1, ceil(config.duration_ns / NS_PER_S * rate))
-        return Load(count, count / rate if rate else 0.0)
+        return Load(count, count / rate if rate else None)
 
     def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
         assert found.rate_per_s is not None

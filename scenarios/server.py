@@ -58,7 +58,7 @@ class _Server:
         """The rate is what comes of it: no target."""
         rate = found.rate_per_s if found and found.rate_per_s else 0.0
         count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
-        return Load(count, count / rate if rate else 0.0)
+        return Load(count, count / rate if rate else None)
 
     def _count(self, config: RunConfig, slo: Slo | None, rate_per_s: float) -> int:
         least = queries_needed(LATE_ALLOWED, (slo or DEFAULT_SLO).percentile)

@@ -44,7 +44,7 @@ class Stream:
         if count is None:
             least = queries_needed(1, slo.percentile if slo else self.percentile)
             count = max(least, ceil(config.duration_ns / NS_PER_S / max(latency_s, 1e-6)))
-        return Load(count, count * latency_s)
+        return Load(count, count * latency_s or None)
 
     def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
         assert found.latency_ns is not None

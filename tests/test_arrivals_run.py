@@ -129,6 +129,7 @@ def test_a_closed_loop_keeps_so_many_in_flight_and_obeys_littles_law(kept_busy: 
     content, found = result(kept_busy), columns(kept_busy)
     assert content["verdict"] == "VALID"
     assert content["arrivals"]["concurrency"] == 16
+    assert content["reference"]["reason"].startswith("with a fixed number in flight ")
     assert config(kept_busy)["concurrency"] == 16
     completed = np.sort(found["completed_ns"])
     answered = np.searchsorted(completed, found["entry_ns"], "right")

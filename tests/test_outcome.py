@@ -168,3 +168,32 @@ def test_a_result_saved_again_finds_nothing_again(
     found.performance = evidence(scenario)
     with pytest.raises(NameError):  # another run's numbers are not this one's
         result(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wait_ns"),
+    [
+        ({}, 0),
+        ({"batch_wait_ns": 7}, 7),
+        ({"batch_wait_ns": 7, "dispatch": "deadline"}, 7),
+        ({"batch_wait_ns": 10**9, "dispatch": "deadline"}, 49 * 10**6),
+    ],
+)
+def test_the_reference_waits_as_the_run_was_asked_to(
+    changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --dispatch deadline no longer than a batch of 1 ms is in time for the SLO of 50 ms."""
+    given: list[int] = []
+
+    def note(*_: object, wait_ns: int) -> dict[str, Any]:
+        given.append(wait_ns)
+        return {"reason": "noted"}
+
+    monkeypatch.setattr("harness.reference.report", note)
+    run = evidence("server")
+    assert run.ended is not None
+    found = findings("server", replace(run, ended={**run.ended, "bare": {}}))
+    found.spec = Instances(1, 1, 1)
+    found.config = replace(found.config, **changed)
+    result(found)
+    assert given == [wait_ns]

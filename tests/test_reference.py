@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import service as service_module
 from harness.layout import Instances
 from harness.plan import LoadPlan, Seeds
 from harness.reference import line, report, simulate
 from harness.schedule import server_schedule_ns
-from harness.service import QUANTILES, ServiceTimes, batches_of, measure, together
+from harness.service import QUANTILES, VERSION, ServiceTimes, batches_of, measure, together
 from harness.stages import STAGES, Completions
 from harness.types import Array, Batch
 from harness.warmup import Answerer
@@ -54,6 +55,29 @@ def test_queueing_is_what_a_simulation_by_the_clock_gives(
     found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
     wanted = slowly(arrivals.tolist(), service_ns, instances)
     assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
+
+
+def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:
+    """--batch-wait: the batch goes when it is full, or when its oldest query has waited."""
+    scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
+    found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
+    assert found.queue_ns.tolist() == [20, 10, 0, 600, 100, 600]
+    assert found.infer_ns.tolist() == [7, 7, 7, 6, 6, 5]
+    assert simulate(scheduled_ns, constant(5, 6, 7), 2, 3).queue_ns.tolist() == [0, 0, 0, 0, 0, 0]
+
+
+def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
+    done = completions(np.arange(100) * 10_000, queue=5000, infer=100)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    spec = Instances(1, 1, 2)
+    greedy = report(server, done, bare, spec)
+    assert greedy["lost_ns"]["queue"] == 5000
+    assert "held it back" in line(greedy, None)
+    asked = report(server, done, {"version": VERSION, **bare}, spec, wait_ns=5000)
+    assert (asked["ratio"], asked["at_run_speed"]["ratio"]) == (1, 1)
+    assert "was not the bottleneck" in line(asked, None)
+    assert report(server, done, bare, spec, wait_ns=5000) == greedy, "an earlier version's run"
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
@@ -119,6 +143,55 @@ def test_bare_loops_keep_every_instance_busy_at_once() -> None:
     assert max(at_once) == others + 2
     assert all(set(b.sizes) == {1, 2, 4} for b in backends)
     assert service.ns.min() >= 2e6
+
+
+class FakeTime:
+    """Stands still until a model computes."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.mark.parametrize(
+    ("ms_per_sample", "sizes", "counts"),
+    [
+        (1000, (1, 8), (1, 1)),
+        (50, (1, 2, 4, 8), (3, 3, 1, 1)),  # after 150, 450, 650 and 1050 ms
+        (5, (1, 2, 4, 8), (5, 3, 3, 3)),
+    ],
+)
+def test_bare_loops_of_a_slow_model_end_in_time(
+    ms_per_sample: int,
+    sizes: tuple[int, ...],
+    counts: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the largest size, so that no other has to be guessed from smaller ones."""
+    clock = FakeTime()
+    monkeypatch.setattr(service_module, "time", clock)
+
+    class Slow:
+        def infer(self, batch: Batch) -> None:
+            clock.now_ns += len(batch.indices) * ms_per_sample * 1_000_000
+
+    dataset: Any = Plain()
+    batches = batches_of(dataset, range(8), [1, 2, 4, 8])
+    found = measure([on(Slow())], batches, limit_s=0.1, most_s=0.5)
+    assert (found.sizes, found.counts) == (sizes, counts)
+
+
+def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
+    bare = {
+        "before": constant(100, 200, 400, sizes=[1, 2, 4]).to_json(),
+        "after": constant(100, 400, sizes=[1, 4]).to_json(),
+    }
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    found = report(server, completions(np.arange(9) * 1000, infer=100), bare, Instances(1, 1, 4))
+    assert [row["batch"] for row in found["service_ns"]] == [1, 4]
+    assert (found["ratio"], found["drift"]) == (1, 0)
 
 
 def test_bare_loops_raise_what_a_backend_raises() -> None:
@@ -195,6 +268,56 @@ def test_offline_is_held_against_the_bare_loop() -> None:
     found = report(plan("offline"), done, bare, Instances(2, 1, 1))
     assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
     assert "held it back" in line(found, None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "instances", "sizes", "bare_sizes"),
+    [
+        (180, 2, [64, 64, 52], [52, 64]),
+        (384, 3, [64] * 6, [64]),
+        (130, 2, [64, 64, 2], [2, 64]),
+        (192, 2, [64] * 3, [64]),
+        (10, 2, [10], [10]),
+    ],
+)
+def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
+    samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
+) -> None:
+    """Whoever is free takes the next slice at once, as a dispatcher without any cost would."""
+    free, rows = [0] * instances, []
+    for size in sizes:
+        worker = int(np.argmin(free))
+        rows.append((free[worker], free[worker] + 500 + 1000 * size))
+        free[worker] = rows[-1][1]
+    begin, end = np.repeat(np.asarray(rows), sizes, axis=0).T
+    done = completions(np.zeros(samples, np.int64))
+    columns: dict[str, Array] = dict(done.columns)
+    columns |= dict.fromkeys(("taken_ns", "gathered_ns"), begin)
+    columns |= dict.fromkeys(("inferred_ns", "postprocessed_ns", "completed_ns"), end)
+    columns["batch"] = np.repeat(np.arange(len(sizes)), sizes)
+    columns["batch_size"] = np.repeat(sizes, sizes)
+    stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()
+    bare = {"version": VERSION, "before": stored, "after": stored}
+    ran = Completions(columns, samples, True)
+    found = report(plan("offline"), ran, bare, Instances(instances, 1, 64))
+    assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_an_earlier_versions_run_is_derived_as_it_was() -> None:
+    """Two instances, 180 samples: its reference divides them evenly, and `check` finds no difference."""
+    done = completions(np.zeros(180, np.int64), infer=116_000)
+    stored = constant(64_000, sizes=[64]).to_json()
+    found = report(plan("offline"), done, {"before": stored, "after": stored}, Instances(2, 1, 64))
+    assert found["reference"] == pytest.approx(2 * 64 * 1e9 / 64_000)
+
+
+def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
+    bare = {
+        "before": constant(100, 10_000, sizes=[1, 64]).to_json(),
+        "after": constant(150, 10_000, sizes=[1, 64]).to_json(),
+    }
+    done = completions(np.zeros(65, np.int64), infer=10_000)
+    assert report(plan("offline"), done, bare, Instances(1, 1, 64))["drift"] == 0
 
 
 def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:

@@ -109,6 +109,7 @@ def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: 
     found = made(config, found=Calibration(slowest_batch_ns=1))
     assert found.target_qps == qps
     assert found.query_count >= 2010
+    assert found.expected_s is not None
     assert found.expected_s >= ns / NS_PER_S * (1 - 1e-9)
     assert found.query_count == 2010 or found.expected_s <= ns / NS_PER_S + 1 / qps + 1e-6
 
@@ -117,6 +118,7 @@ def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: 
 def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
     config = RunConfig(scenario="single-stream", duration_ns=ns)
     found = made(config, found=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
+    assert found.expected_s is not None
     assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
     assert found.query_count == 64 or (found.query_count - 1) * latency_ns <= ns * (1 + 1e-9)
 
@@ -126,6 +128,7 @@ def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
     config = RunConfig(scenario="offline", duration_ns=ns)
     found = made(config, found=Calibration(slowest_batch_ns=1, rate_per_s=rate))
     assert found.query_count >= 1
+    assert found.expected_s is not None
     assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
 
 
@@ -135,6 +138,12 @@ def test_a_count_that_was_asked_for_is_exact(scenario: str) -> None:
     assert found.query_count == 7
     assert found.journal_samples == 7 * found.samples_per_query
     assert found.samples_per_query == (8 if scenario == "multi-stream" else 1)
+
+
+@pytest.mark.parametrize("scenario", ["offline", "single-stream", "multi-stream"])
+def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> None:
+    uncalibrated = Calibration(slowest_batch_ns=NS_PER_MS)
+    assert made(RunConfig(scenario=scenario, queries=7), found=uncalibrated).expected_s is None
 
 
 @pytest.mark.parametrize(("capacity", "qps"), [(1000.0, 250.0), (1e6, 20_000.0)])
@@ -269,11 +278,17 @@ def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit() -> Non
     assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
 
 
-@pytest.mark.parametrize("expected_s", [0.0, 2.0])
-def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float) -> None:
+@pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])
+def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float | None) -> None:
     with pytest.raises(ConfigError) as caught:
         check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB, counted=False)
     assert not re.search(r"--(duration 0s|queries 0)$", str(caught.value))
+
+
+def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
+    asked = sized(10**9, "offline", model_key="resnet", accuracy=True, expected_s=None)
+    with pytest.raises(ConfigError, match=r"free some memory$"):
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
 
 
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:

@@ -70,7 +70,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 
 
 def warmed(sizes: Sequence[int], *models: Model) -> warmup.Warmth:
-    return warm_up([m.answerer() for m in models], [list(range(n)) for n in sizes])
+    return warm_up([m.answerer() for m in models], sizes, lambda n: list(range(n)))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,12 @@ def test_what_never_comes_to_rest_ends_in_time_and_says_so(clock: FakeTime) -> N
     assert found.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
 
 
+def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
+    """4 % a round is less than what counts as faster, but not three rounds later."""
+    model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
+    assert not warmed([1], model).flat
+
+
 def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_time_for(
     clock: FakeTime,
 ) -> None:
@@ -151,6 +157,7 @@ def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_tim
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
     assert found.skipped == 4  # 5, 4, 3 and 2 come after 10 s
+    assert model.sizes[4:] == [1, 2, 4, 8]  # looked at for 5 s; then 5 s are gone with the largest
     assert not found.flat
     assert found.slowest_ns == 8000 * MS
 
@@ -181,6 +188,21 @@ def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> 
         callers.append(threading.current_thread())
         return 1.0
 
-    warm_up([Model(clock, note).answerer(), Model(clock, note).answerer()], [[0]])
+    two = [Model(clock, note).answerer(), Model(clock, note).answerer()]
+    warm_up(two, [1], lambda n: list(range(n)))
     assert threading.main_thread() not in callers[:4]
     assert callers[0] is not callers[2]
+
+
+def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
+    """Lists of all sizes up to 2,000 at once are two million indices; to 65,535 they were 17 GB."""
+    made: list[int] = []
+
+    def batch_of(size: int) -> list[int]:
+        made.append(size)
+        return [0] * min(size, 3)
+
+    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between
+    found = warm_up([model.answerer()], range(1, 2001), batch_of)
+    assert len(made) < 40
+    assert found.skipped == 1998 - 11

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.journal import Journal, Writer
+from harness.supervise import _goes_on
 from harness.watch import Watcher
 from tests.support import journal, plan
 
@@ -87,3 +88,22 @@ def test_latencies_beyond_the_histogram_are_shown_as_its_end() -> None:
     made = journal(1, 1)
     _one_by_one(made, [10**14])
     assert Watcher(made, plan("single-stream")).look().p99_ns == pytest.approx(1e12)
+
+
+def test_batches_before_the_run_are_not_a_dataset_that_blocks(clock: Clock) -> None:
+    shown: list[tuple[int, int]] = []
+
+    def show(done: int, total: int) -> None:
+        shown.append((done, total))
+
+    watcher = Watcher(journal(10, 1), plan("offline"))
+    watcher.look()
+    clock.now_ns = 50
+    assert watcher.look().loading_ns == 50
+    assert not _goes_on({"event": "ended"}, watcher, show)
+    assert not _goes_on(None, watcher, show)
+    assert watcher.look().loading_ns == 50
+    assert _goes_on({"event": "alive"}, watcher, show)
+    assert (watcher.look().loading_ns, shown) == (0, [])
+    assert _goes_on({"event": "loading", "done": 1, "total": 2}, watcher, show)
+    assert shown == [(1, 2)]
