@@ -27,9 +27,6 @@ and never, docs/decisions.md."""
 
 _Batch = tuple[list[int], list[int], int]
 
-_NONE: list[int] = []
-"""Nothing waits; never added to."""
-
 
 class SharedDispatcher:
     """The first instance belongs to the issuing thread, each other one to a worker.
@@ -44,7 +41,8 @@ class SharedDispatcher:
         self._max_batch = max_batch
         self._issued = issuer.issued
         self._lock = threading.Lock()
-        self._ids = self._indices = _NONE
+        self._ids: list[int] = []
+        self._indices: list[int] = []
         self._waiting = 0  # samples, at the end of both lists
         self._first = 0
         self._idle = 0
@@ -60,13 +58,8 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        with self._lock:
-            if self._waiting:
-                self._ids += ids
-                self._indices += indices
-                self._waiting += len(ids)
-            else:
-                self._ids, self._indices, self._waiting = ids, indices, len(ids)
+        with self._lock:  # nothing waits: this thread left when all was taken, and only it adds
+            self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
 
@@ -93,7 +86,7 @@ class SharedDispatcher:
         self._first, self._waiting = first + count, waiting - count
         start = len(ids) - waiting
         if count == waiting:
-            self._ids = self._indices = _NONE
+            self._ids, self._indices = [], []
             if not start:
                 return ids, indices, first
         end = start + count
