@@ -58,6 +58,14 @@ def test_a_peak_that_says_nothing_about_this_is_refused(
     assert not (tmp_path / "w").exists()
 
 
+def test_what_a_peak_warned_of_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "389 of 583 queries/s offered were completed"
+    peak = make_peak(tmp_path / "found", warnings=[text])
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--peak", str(peak)]) == 0
+    assert f"{peak / 'peak.json'}: {text}" in capsys.readouterr().err
+
+
 def test_two_rates_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     peak = make_peak(tmp_path / "found")
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS]

@@ -6,6 +6,7 @@ from typing import Any
 
 from harness import userconf
 from harness.config import RunConfig, to_plain
+from harness.console import say
 from harness.errors import ConfigError
 from harness.manifest import is_path, load_yaml
 from harness.parse import Slo, parse_slo
@@ -20,7 +21,7 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
     """What a finished `peak` found, in queries/s, and under which SLO.
 
     path: its folder, or its peak.json. options: of this request's runs. A ConfigError where the
-    search did not end, found nothing, or was of another model or backend.
+    search did not end, found nothing, or was of another model or backend. Its warnings are told.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)
@@ -34,9 +35,13 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
         if _name(wanted) != _name(found):
             raise ConfigError(f"--peak {file} is of --{key} {found}: this is for {wanted}")
     try:
-        return float(rate), parse_slo(str(content.get("slo")))
+        slo = parse_slo(str(content.get("slo")))
     except ValueError as e:
         raise ConfigError(f"--peak {file}: {e}") from None
+    warnings = content.get("warnings")
+    for text in warnings if isinstance(warnings, list) else ():
+        say(f"--peak {file}: {text}")
+    return float(rate), slo
 
 
 def _name(name: str) -> str:
