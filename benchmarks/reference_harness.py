@@ -74,7 +74,7 @@ class Reference:
         return found["result_samples_per_second"]
 
     def p99_ms(self, model: Path, rate: int, count: int) -> float:
-        seconds = str(2 * count // rate)
+        seconds = str(max(1, 2 * count // rate))
         limits = ("--qps", str(rate), "--time", seconds, "--max-latency", "0.05")
         found = self.run(model, "Server", count, *limits)
         return found["result_99.00_percentile_latency_ns"] / 1e6

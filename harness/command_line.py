@@ -138,12 +138,13 @@ def configured(
     given = {k: v for k, v in options.items() if v is not None}
     for key in not_from_file:
         values.pop(key, None)
-    if "arrivals" in values:  # its file says how long, whatever the verb has for others
-        defaults = {key: value for key, value in defaults.items() if key != "duration_ns"}
+    in_file = set(values)
     values = {**defaults, **values}
     for key in given:
         for resolved in _OVERRIDDEN.get(key, ()):
             values.pop(resolved, None)
+    if "arrivals" in values and "duration_ns" not in in_file:
+        values.pop("duration_ns", None)  # they say how long, whatever the verb has for others
     values |= config_from(given, "command line", problems)
     own_values = parse_values(more, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):

@@ -348,12 +348,6 @@ class RunConfig:
                 yield f"{flag} cannot be set with --mlperf: there LoadGen says when queries come"
             if not self.runs_performance:
                 yield f"{flag} is of the performance run: drop it for --mode accuracy"
-        in_flight, queries = self.concurrency, self.queries
-        if in_flight is not None and queries is not None and queries < in_flight:
-            yield (
-                f"--queries {queries:,} are fewer than --concurrency keeps in flight, {in_flight:,}: "
-                "raise it, or lower --concurrency"
-            )
         if self.arrivals is not None and self.duration_ns != 10 * NS_PER_S:
             yield "--duration: the file of --arrivals says how long; --queries N takes its first N"
 

@@ -271,18 +271,18 @@ def _power(found: Findings, ran: Performance | None) -> Mapping[str, Any]:
 
 def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
     """How the work was laid out, and by which dispatcher (harness/dispatching.py). issuer: where
-    LoadGen's thread was, as a run told at its end: only then is it known.
+    LoadGen's thread was, as a run told at its end; what was planned where none did.
     """
     if found.spec is None:
         return None
     pinned = found.spec.pinned
     placed = found.calibration.placed if found.calibration else ()
     told = run or found.accuracy
-    ended = told.ended if told else None
+    ended = (told.ended if told else None) or {}
     return {
         **found.spec._asdict(),
         "pinned": [list(cpus) for cpus in pinned] or None,
-        "issuer": list(ended.get("issuer", found.spec.issuer)) or None if ended else None,
+        "issuer": list(ended.get("issuer", found.spec.issuer)) or None,
         "placed": [{"threads": t, "outside": o} for t, o in placed] or None,
         "dispatch": found.config.dispatch,
         "batch_wait_ns": found.config.batch_wait_ns,

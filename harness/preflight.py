@@ -36,6 +36,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
         )
     if config.audit is not None and not config.audit.is_file():
         problems.append(f"--audit {config.audit}: there is no such file")
+    problems += _closed_loop_problems(config)
     if config.user_conf is not None:
         try:
             userconf.lint(config.user_conf)
@@ -55,6 +56,16 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
         raise ConfigError("\n".join(problems))
     _check_extras(config, metric)
     return found
+
+
+def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
+    """Not RunConfig's own: folders of earlier versions, which are read by it, may have such a run."""
+    in_flight, queries = config.concurrency, config.queries
+    if in_flight is not None and queries is not None and queries < in_flight:
+        yield (
+            f"--queries {queries:,} are fewer than --concurrency keeps in flight, {in_flight:,}: "
+            "raise it, or lower --concurrency"
+        )
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:

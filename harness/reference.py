@@ -176,10 +176,14 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
     if plan.scenario == "server":
-        return found | _server(plan, done, service, spec, run, wait_ns if as_now else 0)
-    if plan.scenario == "offline":
-        return found | _offline(done, service, spec, dealt_out=as_now)
-    return found | _streams(plan, done, service, spec.max_batch)
+        found |= _server(plan, done, service, spec, run, wait_ns if as_now else 0)
+    elif plan.scenario == "offline":
+        found |= _offline(done, service, spec, run, dealt_out=as_now)
+    else:
+        found |= _streams(plan, done, service, spec.max_batch, run)
+    if not as_now:
+        del found["model_ratio"], found["at_run_speed"]
+    return found
 
 
 def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
@@ -237,7 +241,7 @@ def _lost_ns(
 
 
 def _offline(
-    done: Completions, service: ServiceTimes, spec: Instances, *, dealt_out: bool
+    done: Completions, service: ServiceTimes, spec: Instances, run: _InRun, *, dealt_out: bool
 ) -> dict[str, Any]:
     """dealt_out: in batches, as the run's work; without, it divides as it likes."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
@@ -252,6 +256,7 @@ def _offline(
         "reference": bare,
         "ours": ours,
         "ratio": ours / bare,
+        "at_run_speed": {"reference": bare / run.ratio, "ratio": ours / bare * run.ratio},
     }
 
 
@@ -265,9 +270,9 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
 
 
 def _streams(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int
+    plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: _InRun
 ) -> dict[str, Any]:
-    """The bare loop over the batches of one query."""
+    """The bare loop over the batches of one query; medians, which a stall or two do not move."""
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)
@@ -283,12 +288,14 @@ def _streams(
     }
     lost["infer"] -= service.median_ns(sizes[-1])
     lost["queue"] -= sum(service.median_ns(size) for size in sizes[:-1])
+    as_slow_ns = bare_ns * float(np.median(run.slower))
     return {
         "what": "p50",
         "unit": "ns",
         "reference": bare_ns,
         "ours": ours_ns,
         "ratio": ours_ns / bare_ns,
+        "at_run_speed": {"reference": as_slow_ns, "ratio": ours_ns / as_slow_ns},
         "lost_ns": lost,
     }
 
@@ -316,10 +323,10 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
         judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judged = "the load generator was not the bottleneck"
-    elif (alike := _at_the_models_speed(found, worse)) <= TIGHT:
+    elif (alike := _at_run_speed_worse(found)) is not None and alike <= TIGHT:
         judged = (
-            f"not decidable: the model itself took {found['model_ratio'] - 1:.0%} longer in the run "
-            f"than in the bare loops around it; dispatch made {alike:.3g} x of that"
+            "not decidable: with a model as slow as it was in the run the reference's is "
+            f"{show(found['at_run_speed']['reference'])}, and this {alike:.3g} x that"
         )
     else:
         judged = "the load generator held it back" + _where(found.get("lost_ns"))
@@ -332,13 +339,12 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
     return f"{told}: {judged}{head}"
 
 
-def _at_the_models_speed(found: Mapping[str, Any], worse: float) -> float:
-    """How much worse than a reference whose model is as slow as it was in the run."""
-    if "model_ratio" not in found:  # a result folder of an earlier version
-        return worse
-    if "at_run_speed" in found:
-        return float(found["at_run_speed"]["ratio"])
-    return worse / float(found["model_ratio"])
+def _at_run_speed_worse(found: Mapping[str, Any]) -> float | None:
+    """How many times worse than `at_run_speed`; None in a result folder of an earlier version."""
+    if "at_run_speed" not in found:
+        return None
+    ratio = float(found["at_run_speed"]["ratio"])
+    return ratio if found["unit"] == "ns" else 1 / ratio
 
 
 def _where(lost_ns: Mapping[str, float] | None) -> str:

@@ -231,10 +231,10 @@ def check_memory(
         advice = _official_advice(plan, fits)
     elif not fits:
         advice = "free some memory"
+    elif (searched or not counted) and fits >= TURNS and count == TURNS * (plan.concurrency or 0):
+        advice = f"the most that fits is --concurrency {fits // TURNS}"
     elif searched:
         advice = "shorten --duration"
-    elif not counted and plan.concurrency is not None and TURNS <= fits < TURNS * plan.concurrency:
-        advice = f"the most that fits is --concurrency {fits // TURNS}"
     elif counted or not seconds:
         advice = f"the most that fits is --queries {fits}"
     else:

@@ -200,6 +200,7 @@ class TuneJob:
             "best": str(decision.best.plan) if decision else None,
             "second": str(decision.second.plan) if decision and decision.second else None,
             "best_over_second": _gain(decision.gain) if decision else None,
+            "second_is_beaten": decision.second_is_beaten if decision else None,
             "taken": str(decision.taken.plan) if decision else None,
             "runs": self._rounds.runs,
         }

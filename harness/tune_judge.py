@@ -46,13 +46,14 @@ class Gain(NamedTuple):
 class Decision(NamedTuple):
     """best: by its mean. taken: the simplest of those that no difference to it is seen from,
     if it meets the SLO as that does. second: the next best, None where there is one plan; gain: of
-    `best` over it.
+    `best` over it; second_is_beaten: a third plan is surely better than that.
     """
 
     best: Finalist
     taken: Finalist
     second: Finalist | None
     gain: Gain | None
+    second_is_beaten: bool
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
@@ -111,7 +112,8 @@ def decide(
         alike = [one for one in alike if _meets(one, bound_ns)]
     taken = min([best, *alike], key=lambda one: (not one.is_default, one.plan.effort))
     second = others[0] if others else None
-    return Decision(best, taken, second, gain(aim, best, second) if second else None)
+    over = gain(aim, best, second) if second else None
+    return Decision(best, taken, second, over, second is not None and second not in unbeaten)
 
 
 def _meets(one: Finalist, bound_ns: float) -> bool:

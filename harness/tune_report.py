@@ -88,10 +88,12 @@ def _sure(content: Mapping[str, Any]) -> str:
             f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
             f"95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds"
         )
+    why = _why_taken(content, best, second)
+    if content.get("second_is_beaten"):
+        why = "one that no other is surely better than"
     return (
         f"{'sure':<12}no difference seen between {best} and {second} "
-        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the "
-        f"{_why_taken(content, best, second)}"
+        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the {why}"
     )
 
 

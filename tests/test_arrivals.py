@@ -4,6 +4,7 @@ import errno
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -166,6 +167,8 @@ def test_a_verb_with_a_duration_of_its_own_asks_for_none(
     )
     main(["profile", *words])
     assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it
+    main(["tune", "--config", str(file), "--target-qps", "100"])
+    assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
     assert main(["profile", *words, "--duration", "2s"]) == 2
     told = "--duration: the file of --arrivals says how long; --queries N takes its first N"
     assert capsys.readouterr().err == f"harness: {told}\n"
@@ -210,6 +213,17 @@ def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
         found.put(plan("server", query_count=2), tmp_path)
     found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
+
+
+def test_a_closed_loop_that_would_never_close_is_refused() -> None:
+    config = RunConfig(scenario="server", backend="null", concurrency=1000, queries=999)
+    told = (
+        "^--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or lower "
+        "--concurrency$"
+    )
+    with pytest.raises(ConfigError, match=told):
+        preflight.check(config, load_model("digits"), "digits", None)
+    preflight.check(replace(config, queries=1000), load_model("digits"), "digits", None)
 
 
 @pytest.mark.parametrize(

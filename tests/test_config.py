@@ -276,13 +276,6 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
             "--meter reads the performance run: drop it for --mode accuracy",
         ),
         (
-            {"concurrency": 1000, "queries": 999},
-            (
-                "--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or "
-                "lower --concurrency"
-            ),
-        ),
-        (
             {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
             "--input-shape ids is given twice: keep one",
         ),

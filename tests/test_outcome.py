@@ -76,14 +76,14 @@ def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: 
 
 @pytest.mark.parametrize(
     ("ended", "issuer"),
-    [({**ENDED, "issuer": [0]}, [0]), ({**ENDED, "issuer": []}, None), (ENDED, [3]), (None, None)],
+    [({**ENDED, "issuer": [0]}, [0]), ({**ENDED, "issuer": []}, None), (ENDED, [3]), (None, [3])],
 )
 def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
     ended: Any, issuer: list[int] | None
 ) -> None:
     """Bug: a shared dispatcher's is the first instance's; what was left over stood there.
 
-    Runs of older versions did not tell: theirs is what was planned.
+    Runs of older versions, and those that died, did not tell: theirs is what was planned.
     """
     spec = Instances(1, 1, 8, pinned=((0,),), issuer=(3,))
     found = findings("server", evidence("server", ended=ended), spec=spec)

@@ -270,12 +270,20 @@ def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
         )
 
 
-def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit() -> None:
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched: bool) -> None:
     asked = sized(10**7, concurrency=10**6, expected_s=100.0)
     available = int(memory_bytes(asked, 8, 0) / MEMORY_SHARE / 2)
     with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
-        check_memory(asked, 8, 0, available, counted=False)
+        check_memory(asked, 8, 0, available, counted=searched, searched=searched)
     assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
+
+
+def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
+    """Its duration set the count: fewer in flight would change nothing."""
+    asked = sized(10**9, concurrency=10, expected_s=50_000.0)
+    with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
 
 
 @pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])

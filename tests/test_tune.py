@@ -1,6 +1,7 @@
 """`tune`: the grid, what bare loops predict, which plan is taken and how sure that is, the folder."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -548,6 +549,19 @@ def test_who_is_surely_worse_than_any_is_not_taken_though_it_looks_like_the_best
     found = decide(RATE, [plain, steady, noisy])
     assert found is not None
     assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+
+
+def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
+    """No difference between the best and the next is seen, but the next, the default, is not taken."""
+    middle = finalist(2, [100.0] * 5)
+    best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
+    plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
+    found = decide(RATE, [plain, middle, best])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (best, plain, best)
+    assert found.second_is_beaten
+    assert found.gain is not None
+    assert found.gain.low < 1
 
 
 def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
