@@ -144,19 +144,16 @@ class PeakJob:
             if self._best is None:
                 raise
             self._ended_early = one_line(e)
-            self._found = self._found_so_far(self._best[0])
+            self._found = Found(self._best[0], self._lowest_failure_above(self._best[0]))
 
     def _kind_of_failure(self, load: float) -> str:
         """full where a full-length run failed at that load, else probe: a short one may be wrong."""
         failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
         return "full" if "full" in failed else "probe"
 
-    def _found_so_far(self, load: float) -> Found:
-        """load: the highest that a full-length run passed."""
-        failed = [(p.kind, p.load) for p in self._probes if p.passed is False and p.load]
-        above = [(kind, at) for kind, at in failed if at > load]
-        full = [at for kind, at in above if kind == "full"]
-        return Found(load, min(full or [at for _, at in above], default=None))
+    def _lowest_failure_above(self, load: float) -> float | None:
+        failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
+        return min((at for at in failed if at > load), default=None)
 
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""

@@ -114,4 +114,4 @@ def _found(content: Mapping[str, Any]) -> Iterator[str]:
     if content["ended_early"] is not None:
         yield f"{'ended early':<12}{content['ended_early']}"
     for text in content["warnings"]:
-        yield f"{'(warning)':<12}{text}"
+        yield f"{'warning':<12}{text}"

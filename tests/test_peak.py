@@ -366,7 +366,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
         f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
         f"end, so this is more than is sustained: lengthen --duration{best}"
     )
-    assert f"\n(warning)   {warning}\nresults     found\n" in capsys.readouterr().out
+    assert f"\nwarning     {warning}\nresults     found\n" in capsys.readouterr().out
     assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
 
 
