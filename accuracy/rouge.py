@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from harness.accuracy.text import texts
+from harness.accuracy.parts.text import texts
 from harness.types import Answer, Metric, Score
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.accuracy.text import texts
+from harness.accuracy.parts.text import texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3

@@ -6,7 +6,7 @@ from importlib.metadata import version
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from harness.backends.framework import FrameworkBackend, named
+from harness.backends.parts.framework import FrameworkBackend, named
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 

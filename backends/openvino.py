@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 import openvino
 
-from harness.backends.framework import Choices, FrameworkBackend, named
-from harness.backends.openvino_kernels import OpenVinoProfiler
+from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.openvino_kernels import OpenVinoProfiler
+from harness.core.formats.protobuf import onnx_origin
 from harness.errors import ConfigError
-from harness.executed import Profiler
-from harness.protobuf import onnx_origin
+from harness.profiler import Profiler
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import onnxruntime as ort
 
-from harness.backends.framework import Choices, FrameworkBackend, named
-from harness.backends.onnx_weights import SharedWeights, shared_weights
+from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.onnx_weights import SharedWeights, shared_weights
+from harness.core.formats.protobuf import onnx_origin
 from harness.errors import ConfigError
-from harness.protobuf import onnx_origin
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 _DTYPES = {

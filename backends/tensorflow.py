@@ -12,10 +12,10 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import tensorflow as tf
 
-from harness.backends.framework import Choices, FrameworkBackend, named
-from harness.backends.tensorflow_network import network_of
+from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.tensorflow_network import network_of
 from harness.errors import ConfigError
-from harness.executed import Profiler
+from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _SIGNATURE = "serving_default"
@@ -108,7 +108,7 @@ class TensorFlowBackend(FrameworkBackend):
         """What is called, as the file has it."""
 
     def profiler(self) -> Profiler:
-        from harness.backends.tensorflow_kernels import TensorFlowProfiler
+        from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
 
         if not self._compiled:
             raise ConfigError(

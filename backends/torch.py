@@ -10,11 +10,11 @@ os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 import torch
 
-from harness.backends.exported import check_is_data
-from harness.backends.framework import Choices, FrameworkBackend, named
-from harness.backends.torch_network import recording, weights_of
+from harness.backends.parts.exported import check_is_data
+from harness.backends.parts.framework import Choices, FrameworkBackend, named
+from harness.backends.parts.torch_network import recording, weights_of
 from harness.errors import ConfigError
-from harness.executed import Profiler
+from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 
 _EXPECTED_WARNINGS = (
@@ -106,7 +106,7 @@ class TorchBackend(FrameworkBackend):
         """Of the file as it is, a TorchScript module or an exported program."""
 
     def profiler(self) -> Profiler:
-        from harness.backends.torch_kernels import TorchProfiler
+        from harness.backends.parts.torch_kernels import TorchProfiler
 
         if self._option["compile"] == "on":
             raise ConfigError(

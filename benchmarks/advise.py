@@ -22,10 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.command import HERE, ROOT, environment
 from benchmarks.report import machine
-from harness.analysis import graph_file, self_checks
-from harness.analysis.flops import graph_costs, total
-from harness.analysis.settings import Setting
-from harness.manifest import load_model
+from harness.explain.advise.checks import self_checks
+from harness.models.graph import onnx_file
+from harness.models.graph.flops import graph_costs, total
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.ort_session import Setting
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
 MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}
@@ -65,7 +66,7 @@ def _macs(name: str, low: float, high: float) -> dict[str, Any]:
     model.obtain(("onnx",), print)
     path = model.path(("onnx",))
     assert path is not None
-    macs = total(graph_costs(graph_file.read(path))).macs or 0
+    macs = total(graph_costs(onnx_file.read(path))).macs or 0
     found = f"{macs / 1e9:.3f} GMACs, published {low / 1e9:.2f} to {high / 1e9:.2f}"
     return _row(f"macs {name}", low * 0.99 <= macs <= high * 1.01, found)
 

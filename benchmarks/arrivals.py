@@ -16,8 +16,8 @@ from benchmarks import pairs
 from benchmarks.command import Noise, Run, harness
 from benchmarks.pairs import Estimate, Verdict, estimate, ratio
 from benchmarks.report import Row, command
-from harness.profiles import lines
-from harness.schedule import server_schedule_ns
+from harness.loadgen.arrival_profiles import lines
+from harness.loadgen.schedule import server_schedule_ns
 
 SECONDS = 5
 SEED = 20261121

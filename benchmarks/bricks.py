@@ -18,9 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.analysis import brick_rules, brick_tables
-from harness.analysis.graph_file import read
-from harness.manifest import load_model, made_models
+from harness.explain.bricks.cut import cutting
+from harness.explain.bricks.tables import construct
+from harness.models.graph.onnx_file import read
+from harness.models.manifest.manifest import load_model, made_models
 
 RESULTS = Path(__file__).parent / "results"
 BESIDE = "zoo/resnet50_v1"
@@ -40,7 +41,7 @@ class Row(NamedTuple):
 
 
 def rows(content: dict[str, Any]) -> Iterator[Row]:
-    ratios = brick_tables.ratios(content, "cpu_ns")
+    ratios = construct.ratios(content, "cpu_ns")
     judged = {name: ratio for name, ratio in ratios.items() if name != BESIDE}
     near = sum(1 for ratio in judged.values() if 0.90 <= ratio <= 1.10)
     told = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
@@ -49,10 +50,10 @@ def rows(content: dict[str, Any]) -> Iterator[Row]:
     yield Row("near", near, f">= 10 of {wanted} within 0.90-1.10", is_whole and near >= 10, told)
     far = max((abs(r - 1) for r in judged.values()), default=1.0)
     inside = is_whole and all(0.80 <= ratio <= 1.25 for ratio in judged.values())
-    error = brick_tables.errors(judged)
+    error = construct.errors(judged)
     mean = f"mean error {error.mean:.1%}, worst {error.worst}" if error else "nothing was measured"
     yield Row("all", far, "all within 0.80-1.25", inside, mean)
-    saved = brick_tables.saving(content, "cpu_ns")
+    saved = construct.saving(content, "cpu_ns")
     factor = saved.factor if saved else 0.0
     yield Row("saving", factor, ">= 2", factor >= 2, "all models once / all bricks once")
 
@@ -65,8 +66,8 @@ def fallback(most: int = 6) -> Iterator[Row]:
         assert path is not None
         graph = read(path)
         ours, published = (
-            brick_tables.fallback_share([len(piece) for piece in rule(graph, most)], most)
-            for rule in (brick_rules.by_groups, brick_rules.by_chains)
+            construct.fallback_share([len(piece) for piece in rule(graph, most)], most)
+            for rule in (cutting.by_groups, cutting.by_chains)
         )
         about = f"{name}, at most {most} layers; by the published rule {published:.1%}"
         yield Row("fallback", ours, "<= 0.10", ours <= 0.10, about)
@@ -74,7 +75,7 @@ def fallback(most: int = 6) -> Iterator[Row]:
 
 def fine(content: dict[str, Any]) -> Iterator[Row]:
     """content: of FINE alone, in bricks of FINE_LAYERS."""
-    ratios = brick_tables.ratios(content, "cpu_ns")
+    ratios = construct.ratios(content, "cpu_ns")
     for name in FINE:
         ratio = ratios.get(name, 0.0)
         bar = f"0.80-1.25, {FINE_LAYERS} layers"
@@ -102,8 +103,8 @@ def _kept(content: dict[str, Any]) -> dict[str, Any]:
         "version": content["version"],
         "rounds": content["rounds"],
         "most_layers": content["most_layers"],
-        "doubts": list(brick_tables.busy(content)),
-        "ratios": {c: brick_tables.ratios(content, c) for c in ("cpu_ns", "wall_ns")},
+        "doubts": list(construct.busy(content)),
+        "ratios": {c: construct.ratios(content, c) for c in ("cpu_ns", "wall_ns")},
     }
 
 

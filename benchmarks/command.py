@@ -19,7 +19,7 @@ from harness.types import Array
 
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
-DIGITS = ROOT / "harness/models/digits.onnx"
+DIGITS = ROOT / "harness/models/shipped/digits.onnx"
 _QUIET_SHARE = 0.06
 _TRIES = 3
 _SETTLE_S = 15.0

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.sleeper import Sleeper  # noqa: E402
-from harness.datasets.rows import LoadedRows  # noqa: E402
+from harness.datasets.parts.rows import LoadedRows  # noqa: E402
 from harness.types import Array, Batch, DatasetSetup  # noqa: E402
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")

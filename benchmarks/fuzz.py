@@ -21,15 +21,16 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from harness import cli, userconf
-from harness.command_line import from_file
-from harness.config import make_config
+from harness.cli import main as cli
+from harness.cli.run_options import from_file
+from harness.core.config.run_config import make_config
 from harness.errors import HarnessError
-from harness.logs import ACCURACY, DETAIL, AccuracyLogError
-from harness.manifest import load_model
-from harness.recheck import check
-from harness.requirements import here, problems
-from harness.score import compute
+from harness.loadgen import user_conf
+from harness.loadgen.logs import ACCURACY, DETAIL, AccuracyLogError
+from harness.models.manifest.manifest import load_model
+from harness.models.manifest.requirements import here, problems
+from harness.results.recheck import check
+from harness.results.verdict.score import compute
 
 ROOT = Path(__file__).parent.parent
 HANG_S = 5.0
@@ -136,7 +137,9 @@ class Fuzz:
 
     def targets(self) -> Mapping[str, tuple[st.SearchStrategy[bytes], Callable[[bytes], None]]]:
         config = (self.run / "config.yaml").read_text(encoding="utf-8")
-        manifest = (ROOT / "harness/models/digits.yaml").read_text(encoding="utf-8") + _MANIFEST
+        manifest = (ROOT / "harness/models/shipped/digits.yaml").read_text(
+            encoding="utf-8"
+        ) + _MANIFEST
         files = {
             name: (self.run / name).read_text(encoding="utf-8")
             for name in (
@@ -179,8 +182,8 @@ class Fuzz:
         model.path(("onnx",))
 
     def _user_conf(self, content: bytes) -> None:
-        text = userconf.lint(self._file("user.conf", content))
-        userconf.compose(text, iter([("Server.target_qps", "5")]))
+        text = user_conf.lint(self._file("user.conf", content))
+        user_conf.compose(text, iter([("Server.target_qps", "5")]))
 
     def _answers(self, content: bytes) -> None:
         self._file(ACCURACY, content)

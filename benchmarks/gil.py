@@ -13,14 +13,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.pairs import MIN_PAIRS, alternate, compared, ratio, same
-from harness import registry
-from harness.config import RunConfig
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
-from harness.layout import Instances
-from harness.loading import inputs_of, model_file, open_backends, open_dataset
-from harness.manifest import load_model
-from harness.postprocess import postprocessor
-from harness.warmup import Answerer, calibrate_rate, warm_up
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import inputs_of, model_file, open_backends, open_dataset
+from harness.models.steps.postprocess import postprocessor
+from harness.run.measured.warm_up import Answerer, calibrate_rate, warm_up
 
 BATCH = 256
 SECONDS = 0.5

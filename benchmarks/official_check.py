@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from harness.submit.official import Outcome, run_checkers, verify_audit  # noqa: E402
-from harness.submit.pack import pack  # noqa: E402
-from harness.submit.plan import plan  # noqa: E402
-from harness.submit.validate import validate  # noqa: E402
-from harness.submit.verify import PASS, verify  # noqa: E402
-from tests import audit_cases  # noqa: E402
-from tests.submission_mutations import MUTATIONS  # noqa: E402
-from tests.submission_power import POWERED, TOLD, make_power_runs  # noqa: E402
-from tests.submission_trees import ROUND, build, copy  # noqa: E402
+from harness.submit.pack.pack import pack  # noqa: E402
+from harness.submit.plan.matrix import plan  # noqa: E402
+from harness.submit.rules.official import Outcome, run_checkers, verify_audit  # noqa: E402
+from harness.submit.rules.tree.verify import PASS, verify  # noqa: E402
+from harness.submit.rules.validate import validate  # noqa: E402
+from tests.builders import audit_cases  # noqa: E402
+from tests.builders.submission_mutations import MUTATIONS  # noqa: E402
+from tests.builders.submission_power import POWERED, TOLD, make_power_runs  # noqa: E402
+from tests.builders.submission_trees import ROUND, build, copy  # noqa: E402
 
 RECORDED = ROOT / "tests" / "golden" / "audits.json"
 

@@ -16,7 +16,7 @@ from benchmarks import offline, pairs, rates
 from benchmarks.command import DIGITS, Noise, Run, harness, script, wall_s
 from benchmarks.pairs import difference, estimate, ratio
 from benchmarks.report import Row, absolute, command
-from harness import light
+from harness.models.made import onnx_light
 
 PROBE_S = 1.0
 """The command's own noise probe; not part of its start-up."""
@@ -83,7 +83,7 @@ def offline_digits(count: int, noise: Noise) -> list[Row]:
 
 
 def offline_squeezenet(count: int, noise: Noise) -> list[Row]:
-    path = light.make("squeezenet")
+    path = onnx_light.make("squeezenet")
     return [offline.row("squeezenet", path, (1, 2, 4, 8, 16, 32), 2_000, 0.97, count, noise)]
 
 

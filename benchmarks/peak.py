@@ -30,8 +30,8 @@ from benchmarks.command import HERE, ROOT, Noise, environment
 from benchmarks.pairs import Estimate, Verdict
 from benchmarks.report import Row, save
 from benchmarks.sleeper import Sleeper
-from harness.schedule import server_schedule_ns
-from harness.stats import late_allowed, queries_needed
+from harness.core.stats import late_allowed, queries_needed
+from harness.loadgen.schedule import server_schedule_ns
 from harness.types import Array, BackendSetup, Batch
 
 SERVICE_MS = 5.0

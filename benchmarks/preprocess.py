@@ -24,8 +24,8 @@ from benchmarks.command import Noise, script
 from benchmarks.pairs import MIN_PAIRS, estimate, ratio
 from benchmarks.report import Row, absolute, command
 from harness.datasets.folder import FolderDataset
-from harness.datasets.rows import LoadedRows
-from harness.steps import PREPROCESS
+from harness.datasets.parts.rows import LoadedRows
+from harness.models.steps.steps import PREPROCESS
 from harness.types import DatasetSetup, Step, TensorSpec
 
 SIDE = 224

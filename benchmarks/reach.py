@@ -21,7 +21,7 @@ from benchmarks.observer import watched
 from benchmarks.pairs import estimate, neighbours, ratio
 from benchmarks.report import Row, command
 from benchmarks.tune import LAYOUTS, offline_rate, tune
-from harness import light
+from harness.models.made import onnx_light
 
 SHARE = 0.8
 """Of capacity, where the tail is held against the reference dispatcher's."""
@@ -29,7 +29,7 @@ SHARE = 0.8
 
 def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row]:
     """tune's plan in the harness against the bare loop with the best of bare.py's grid."""
-    path = str(light.make(name))
+    path = str(onnx_light.make(name))
     ask = ("--scenario", "offline", "--backend", "ort", "--model", path, "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
     grid = [f"{layout}x{batch}" for batch in (1, 2, 4, 8) for layout in LAYOUTS]
@@ -67,7 +67,7 @@ def tuned_offline(name: str, samples: int, count: int, noise: Noise) -> list[Row
 
 def openvino(hint: str, count: int, noise: Noise) -> list[Row]:
     """The same file, f32, one image at a time; inferences/s of both."""
-    path = str(light.make("squeezenet"))
+    path = str(onnx_light.make("squeezenet"))
     ask = ("--backend", "openvino", "--model", path, "--mode", "performance", "--max-batch", "1")
 
     def ours() -> float:
@@ -118,7 +118,7 @@ def _benchmark_app(path: str, hint: str, seconds: int) -> float:
 
 def reference_tail(count: int, noise: Noise) -> list[Row]:
     """Our p99 over the reference dispatcher's, each run against bare loops around itself."""
-    path = str(light.make("squeezenet"))
+    path = str(onnx_light.make("squeezenet"))
     (bare,) = noise.quiet(partial(script, "bare.py", path, "4", "2x1x1"))
     rate = SHARE * float(bare["samples_per_s"])
     ask = (

@@ -26,7 +26,7 @@ from benchmarks.command import Noise, environment, harness, script
 from benchmarks.pairs import Estimate, estimate, ratio
 from benchmarks.report import Row, command
 from benchmarks.tune import offline_rate, tune
-from harness import light
+from harness.models.made import onnx_light
 
 IMAGES = 64
 BOUND_MS = 50
@@ -94,7 +94,7 @@ def offline(
     name: str, count: int, bar: float, checkout: Path, turns: int, noise: Noise
 ) -> list[Row]:
     """Ours with the plan that `tune` took."""
-    model = light.make(name)
+    model = onnx_light.make(name)
     ask = ("--scenario", "offline", "--backend", "ort", "--model", str(model), "--rounds", "3")
     found = noise.quiet(partial(tune, *ask))
     with _images() as folder, tempfile.TemporaryDirectory() as kept:
@@ -134,7 +134,7 @@ QUERIES = 600
 
 def server(checkout: Path, _: int, noise: Noise) -> list[Row]:
     """Both climb the ladder until p99 misses the bound twice; the ratio of the last rates below it."""
-    model = light.make("squeezenet")
+    model = onnx_light.make("squeezenet")
     (bare,) = noise.quiet(partial(script, "bare.py", str(model), "4", "2x1x1"))
     ladder = [round(share * float(bare["samples_per_s"])) for share in SHARES]
     ask = ("--scenario", "server", "--backend", "ort", "--model", str(model))

@@ -18,7 +18,7 @@ from benchmarks.pairs import (
     neighbours,
     verdict,
 )
-from harness.host import fingerprint
+from harness.machine.host import fingerprint
 
 QUICK_PAIRS = 3
 RESULTS = HERE / "results"

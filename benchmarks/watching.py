@@ -7,9 +7,9 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
-from harness import progress, run, supervise
-from harness.cli import main
-from harness.watch import Now
+from harness.cli.main import main
+from harness.run.supervisor import job, measured_process, progress
+from harness.run.supervisor.watchdog import Now
 
 
 class _Blind:
@@ -35,9 +35,9 @@ class _Shown(progress.Progress):
 
 
 if sys.argv[1] == "blind":
-    patch.object(run, "Watcher", _Blind).start()
-    patch.object(run, "Repeated", _never).start()
-    patch.object(supervise, "LOOK_EVERY_S", 3600.0).start()
+    patch.object(job, "Watcher", _Blind).start()
+    patch.object(job, "Repeated", _never).start()
+    patch.object(measured_process, "LOOK_EVERY_S", 3600.0).start()
 else:
-    patch.object(run, "Progress", _Shown).start()
+    patch.object(job, "Progress", _Shown).start()
 sys.exit(main(sys.argv[2:]))

@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.datasets.decode import check_file
-from harness.datasets.images import frame
-from harness.datasets.listing import Sample, plain, twice
-from harness.datasets.parallel import BadSample
-from harness.datasets.preprocessed import ImageDataset
-from harness.datasets.sources import given_folder, refuse
+from harness.datasets.parts.image.decode import check_file
+from harness.datasets.parts.image.images import frame
+from harness.datasets.parts.image.preprocessed import ImageDataset
+from harness.datasets.parts.listing import Sample, plain, twice
+from harness.datasets.parts.parallel import BadSample
+from harness.datasets.parts.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup, Step
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import refuse_data_dir
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import refuse_data_dir
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 
-FILE = Path(__file__).parent / "digits.npz"
-CALIBRATION_FILE = Path(__file__).parent / "digits_calibration.npz"
+FILE = Path(__file__).parent / "parts" / "digits.npz"
+CALIBRATION_FILE = Path(__file__).parent / "parts" / "digits_calibration.npz"
 WHITE = 16
 """Largest grey value in the file."""
 

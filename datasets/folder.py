@@ -4,9 +4,9 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.datasets.listing import Sample, plain, twice
-from harness.datasets.preprocessed import ImageDataset
-from harness.datasets.sources import given_folder, refuse
+from harness.datasets.parts.image.preprocessed import ImageDataset
+from harness.datasets.parts.listing import Sample, plain, twice
+from harness.datasets.parts.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from datasets.dataset_dict import DatasetDict  # noqa: TID251 - HuggingFace's
 from datasets.load import load_dataset, load_from_disk  # noqa: TID251 - HuggingFace's
 
+from harness.core.config.parse import HUB
 from harness.datasets.parquet import columns_of, wanted
-from harness.datasets.sources import given_folder
-from harness.datasets.tables import Choice, Columns, TableDataset
+from harness.datasets.parts.sources import given_folder
+from harness.datasets.parts.tables import Choice, Columns, TableDataset
 from harness.errors import ConfigError
-from harness.parse import HUB
 from harness.types import Dataset, DatasetSetup
 
 

@@ -6,9 +6,9 @@ vision/classification_and_detection/python/imagenet.py (commit 270360d).
 
 from pathlib import Path
 
-from harness.datasets.listing import Sample, plain, twice
-from harness.datasets.preprocessed import ImageDataset
-from harness.datasets.sources import given_folder, refuse
+from harness.datasets.parts.image.preprocessed import ImageDataset
+from harness.datasets.parts.listing import Sample, plain, twice
+from harness.datasets.parts.sources import given_folder, refuse
 from harness.errors import ConfigError
 from harness.types import Dataset, DatasetSetup
 

@@ -5,10 +5,10 @@ from math import prod
 
 import numpy as np
 
-from harness.datasets import numbers
-from harness.datasets.archive import ArchivedArray, read_headers
-from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import check_steps, digest, one_file, refuse, shown_steps
+from harness.datasets.parts import numbers
+from harness.datasets.parts.archive import ArchivedArray, read_headers
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import check_steps, digest, one_file, refuse, shown_steps
 from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup, TensorSpec
 
@@ -25,7 +25,7 @@ class NpzDataset(LoadedRows):
     """One .npz file. The first axis of every array is the sample; `labels` may be missing.
 
     Only the headers are read until samples or labels are asked for, and then what is asked for
-    (datasets/archive.py). A label of one number is an int or a float, a row of several is an array.
+    (datasets/parts/archive.py). A label of one number is an int or a float, a row of several is an array.
     """
 
     def __init__(self, setup: DatasetSetup) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.datasets.sources import refuse
-from harness.datasets.tables import Choice, Columns, TableDataset
+from harness.datasets.parts.sources import refuse
+from harness.datasets.parts.tables import Choice, Columns, TableDataset
 from harness.errors import ConfigError
 from harness.types import Array, Dataset
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.datasets.rows import LoadedRows
-from harness.datasets.sources import (
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import (
     check_steps,
     digest,
     given_path,
@@ -23,7 +23,13 @@ from harness.datasets.sources import (
     shown_steps,
     unreadable,
 )
-from harness.datasets.wordpiece import PADDING_ID, Pieces, Wordpiece, tokenise_step, vocab_path
+from harness.datasets.parts.wordpiece import (
+    PADDING_ID,
+    Pieces,
+    Wordpiece,
+    tokenise_step,
+    vocab_path,
+)
 from harness.errors import ConfigError
 from harness.types import Array, Dataset, DatasetSetup
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from harness.datasets.lengths import draw, summary
-from harness.datasets.rows import LoadedRows, RaggedRows
-from harness.datasets.sources import needs_inputs, refuse_data_dir
+from harness.datasets.parts.lengths import draw, summary
+from harness.datasets.parts.rows import LoadedRows, RaggedRows
+from harness.datasets.parts.sources import needs_inputs, refuse_data_dir
 from harness.errors import ConfigError
 from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
 

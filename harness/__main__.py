@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from harness.cli import main
+        from harness.cli.main import main
 
         sys.exit(main())
     except KeyboardInterrupt:  # while importing, or before the run took the signals over

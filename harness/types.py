@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy.typing as npt
 
+from harness.core.config.parse import Lognormal
 from harness.errors import ConfigError
-from harness.parse import Lognormal
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +41,7 @@ def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
 
 
 class Step(NamedTuple):
-    """One declared step of pre- or postprocessing, with every option filled in (harness/steps.py)."""
+    """One declared step of pre- or postprocessing, with every option filled in (harness/models/steps/steps.py)."""
 
     name: str
     options: Mapping[str, Any]
@@ -93,7 +93,7 @@ class Backend(Protocol):
     `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
     `outputs()`, the names of its outputs once entered, () where the file names none; `tunable`, of
     its options those that change speed alone, with the values `tune` tries (name -> tuple of str);
-    `profiler()`, for the layer level of `profile` (harness/executed.py).
+    `profiler()`, for the layer level of `profile` (harness/profiler.py).
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...

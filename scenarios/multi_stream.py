@@ -1,6 +1,6 @@
 """Multi-stream: eight samples a query, one query at a time; the metric is p99 latency."""
 
-from harness.scenarios.streams import Stream
+from harness.scenarios.parts.streams import Stream
 
 MULTI_STREAM = Stream(
     name="multi-stream",

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from harness.config import RunConfig
-from harness.parse import Slo
-from harness.plan import Calibration
-from harness.scenario import Load, Scenario
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S
+from harness.loadgen.plan import Calibration
+from harness.loadgen.scenario import Load, Scenario
 from harness.types import Quantity
-from harness.units import NS_PER_S
 
 OFFICIAL_RATE_SHARE = 1.3
 """LoadGen sizes the run by the expected rate; too low a rate makes it shorter than 600 s."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from harness.config import RunConfig
-from harness.parse import Slo
-from harness.plan import Calibration
-from harness.scenario import LATE_ALLOWED, TURNS, Load, Scenario
-from harness.stats import queries_needed
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.stats import queries_needed
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.plan import Calibration
+from harness.loadgen.scenario import LATE_ALLOWED, TURNS, Load, Scenario
 from harness.types import Quantity
-from harness.units import NS_PER_MS, NS_PER_S
 
 DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
 """LoadGen's own default bound, for models whose manifest states none."""

@@ -1,6 +1,6 @@
 """Single-stream: one sample a query, one query at a time; the metric is p90 latency."""
 
-from harness.scenarios.streams import Stream
+from harness.scenarios.parts.streams import Stream
 
 SINGLE_STREAM = Stream(
     name="single-stream",

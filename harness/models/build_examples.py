@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from harness.console import say
+from harness.core.console import say
 from harness.models import example_models as models
 from harness.types import Array
 

@@ -20,7 +20,7 @@ import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.modelfiles import sha256_of
+from harness.models.manifest.files import sha256_of
 from harness.types import Array
 
 INPUTS = ("input_ids", "attention_mask")

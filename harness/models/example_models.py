@@ -13,7 +13,7 @@ import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.modelfiles import sha256_of
+from harness.models.manifest.files import sha256_of
 from harness.types import Array
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -3,7 +3,7 @@
     python -m harness.models.train_digits [--out DIR] [--formats-only]
 
 Writes FILES under DIR, the root of the repository by default, and prints each one's SHA-256 (of a
-folder: harness.modelfiles.sha256_of). `--formats-only` does not train: it writes every format again,
+folder: harness.models.manifest.files.sha256_of). `--formats-only` does not train: it writes every format again,
 from the weights in digits_weights.npz.
 
 Model, in every format: "image" float32 (batch, 1, 8, 8), grey values already scaled to 0..1,
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.modelfiles import sha256_of
+from harness.models.manifest.files import sha256_of
 
 SEED = 2026
 HELD_OUT = 500
@@ -58,16 +58,16 @@ DETERMINISTIC_ENVIRONMENT = {
 }
 
 FILES = (
-    "datasets/digits.npz",  # the held-out images and their labels
-    "harness/models/digits_weights.npz",  # see Weights
-    "datasets/digits_calibration.npz",  # the first CALIBRATED_ON training images, as the held-out
+    "datasets/parts/digits.npz",  # the held-out images and their labels
+    "harness/models/shipped/digits_weights.npz",  # see Weights
+    "datasets/parts/digits_calibration.npz",  # the first CALIBRATED_ON training images, as the held-out
     # The same weights; a format's writer is in WRITERS under the same name.
-    "harness/models/digits.onnx",
-    "harness/models/digits.tflite",
-    "harness/models/digits_savedmodel",
-    "harness/models/digits.keras",
-    "harness/models/digits_openvino",
-    "harness/models/digits.pt",
+    "harness/models/shipped/digits.onnx",
+    "harness/models/shipped/digits.tflite",
+    "harness/models/shipped/digits_savedmodel",
+    "harness/models/shipped/digits.keras",
+    "harness/models/shipped/digits_openvino",
+    "harness/models/shipped/digits.pt",
 )
 
 # (layer in the .npz, its index in the torch Sequential)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.recheck import check
+from harness.results.recheck import check
 
 ROOT = Path(__file__).parent.parent.parent
 FAULTY = Path(__file__).parent / "faulty.py"
@@ -148,6 +148,6 @@ def assert_nothing_left(out: Path) -> None:
             open_files = [str(f.readlink()) for f in (entry.parent / "fd").iterdir()]
         except OSError:
             continue
-        if b"harness.measured" in words and any(str(out) in f for f in open_files):
+        if b"harness.run.measured.process" in words and any(str(out) in f for f in open_files):
             left.append(pid)
     assert left == []

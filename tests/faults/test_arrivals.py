@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.profiles import lines
+from harness.loadgen.arrival_profiles import lines
 from tests.faults.command import (
     FAULTY,
     SERVER,

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.cores import available
+from harness.machine.cores import available
 from tests.faults.command import ROOT, SERVER, Ended, run
 
 HERE = available()
-DIGITS = yaml.safe_load((ROOT / "harness/models/digits.yaml").read_text(encoding="utf-8"))
+DIGITS = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text(encoding="utf-8"))
 
 
 def refused(folder: Path, *arguments: str) -> list[str]:
@@ -184,7 +184,9 @@ def _manifest(folder: Path, **changes: object) -> str:
     """digits.yaml changed, with the model beside it."""
     content = {k: v for k, v in {**DIGITS, **changes}.items() if v != "absent"}
     (folder / "model").mkdir()
-    (folder / "model/digits.onnx").write_bytes((ROOT / "harness/models/digits.onnx").read_bytes())
+    (folder / "model/digits.onnx").write_bytes(
+        (ROOT / "harness/models/shipped/digits.onnx").read_bytes()
+    )
     path = folder / "model/digits.yaml"
     path.write_text(yaml.safe_dump(content))
     return str(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.builders.pictures import write
 from tests.faults.command import (
     DATA,
     ROOT,
@@ -20,8 +21,7 @@ from tests.faults.command import (
     run,
     start,
 )
-from tests.pictures import write
-from tests.test_images import jpeg_bomb
+from tests.plugins.datasets.test_images import jpeg_bomb
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 
@@ -147,7 +147,7 @@ def test_data_or_a_model_that_changed_since_is_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_whose_file_was_changed_is_refused(tmp_path: Path) -> None:
     for name in ("digits.yaml", "digits.onnx", "digits.tflite", "digits_weights.npz"):
-        shutil.copy(ROOT / "harness/models" / name, tmp_path)
+        shutil.copy(ROOT / "harness/models/shipped" / name, tmp_path)
     with (tmp_path / "digits.onnx").open("ab") as model:
         model.write(b"x")
     done = run(*SERVER, *SHORT, "--model", f"{tmp_path}/digits.yaml", "--out", f"{tmp_path}/r")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.builders.pictures import write
 from tests.faults.command import (
     NOBODY,
     ROOT,
@@ -18,9 +19,8 @@ from tests.faults.command import (
     run,
     unprivileged,
 )
-from tests.pictures import write
-from tests.test_image_datasets import overwritten
-from tests.test_modelfiles import split
+from tests.models.manifest.test_files import split
+from tests.plugins.datasets.test_image_datasets import overwritten
 
 NULL = (*SERVER, *SHORT, "--backend", "null")
 """With the digits model: one input `image`, float32 of 1x8x8."""
@@ -123,7 +123,7 @@ def test_a_jpeg_damaged_in_the_middle_is_found_by_a_check(tmp_path: Path) -> Non
 
 def manifest(folder: Path, **changed: object) -> Path:
     """Of the digits, on the null backend, whose answers are ten zeros."""
-    content = yaml.safe_load((ROOT / "harness/models/digits.yaml").read_text())
+    content = yaml.safe_load((ROOT / "harness/models/shipped/digits.yaml").read_text())
     path = folder / "m.yaml"
     path.write_text(yaml.safe_dump({**content, "files": {}, **changed}))
     return path

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.recheck import check
+from harness.results.recheck import check
+from tests.builders.power_trees import counting, files, powercap
 from tests.faults.command import (
     DATA,
     FAULTY,
@@ -34,7 +35,6 @@ from tests.faults.command import (
     unprivileged,
     wait_until_it_runs,
 )
-from tests.power_trees import counting, files, powercap
 
 LONG = (*SERVER, "--target-qps", "1000", "--duration", "60s")
 TERM, HUP = only_all(signal.SIGTERM, signal.SIGHUP)
@@ -390,7 +390,7 @@ def test_a_read_only_results_folder_is_one_line(tmp_path: Path) -> None:
 def test_two_runs_of_the_same_second_do_not_meet(tmp_path: Path) -> None:
     arguments = (*SERVER, *SHORT, "--mode", "performance")
     script = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(ROOT)!r}); \
-from harness.cli import main; sys.exit(main({list(arguments)!r}))"
+from harness.cli.main import main; sys.exit(main({list(arguments)!r}))"
     both = [
         subprocess.Popen(
             [sys.executable, "-c", script],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.recheck import check
+from harness.results.recheck import check
 from tests.faults.command import (
     LIMIT_S,
     ROOT,

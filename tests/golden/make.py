@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.logs import ACCURACY, DETAIL, SUMMARY, read_detail
+from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, read_detail
 
 HERE = Path(__file__).parent
 RUNS = {

@@ -1,0 +1,151 @@
+"""What the backends of frameworks share: options and devices refused in one line, batches filled up."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import numpy as np
+
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.profiler import Executed
+from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec, fixed_batch
+
+Choices = Mapping[str, tuple[str, ...]]
+"""Option name -> the values it takes, the default first."""
+
+
+class FrameworkBackend(ABC):
+    """One model on one framework. A subclass loads it, answers arrays and describes itself.
+
+    name: in the registry. title: the framework's own name. formats: the manifest's file formats,
+    best first. options: what --backend-option takes. devices: what --device takes. tunable: options
+    that change speed alone, with the values that `tune` tries beside the configured one.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    formats: ClassVar[tuple[str, ...]]
+    options: ClassVar[Choices] = {}
+    tunable: ClassVar[Choices] = {}
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    has_providers: ClassVar[bool] = False
+
+    def __init__(self, setup: BackendSetup) -> None:
+        problems = list(self._problems(setup))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        assert setup.model is not None
+        self._setup = setup
+        self._path: Path = setup.model
+        self._option = {
+            key: setup.options.get(key, values[0]) for key, values in self.options.items()
+        }
+
+    def _problems(self, setup: BackendSetup) -> Iterator[str]:
+        have = " ".join(f"{key}={'|'.join(values)}" for key, values in self.options.items())
+        for key, value in setup.options.items():
+            if key not in self.options:
+                told = f"it has {have}" if have else "it has none"
+                yield f"backend {self.name!r} has no option {key!r}: {told}"
+            elif value not in self.options[key]:
+                values = ", ".join(self.options[key])
+                yield f"--backend-option {key}: {value!r} is not one of {values}"
+        if setup.device not in self.devices:
+            yield f"backend {self.name!r} has no --device {setup.device}: it has {', '.join(self.devices)}"
+        if setup.provider is not None and not self.has_providers:
+            yield f"backend {self.name!r} has no providers: drop --provider {setup.provider}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._inputs, self._outputs = self._load()
+        except (HarnessError, ImportError, MemoryError):
+            raise
+        except Exception as e:  # the frameworks' own exceptions share no base class
+            raise ConfigError(
+                f"{self._path}: {self.title} cannot load it: {one_line(e) or type(e).__name__}"
+            ) from e
+        self._fixed = fixed_batch(self._inputs)
+        return self
+
+    @abstractmethod
+    def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
+        """Load the model. -> its inputs; the names of its outputs, () where the file has none."""
+
+    @abstractmethod
+    def __exit__(self, *exc: object) -> None:
+        """Free everything."""
+
+    @abstractmethod
+    def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
+        """(n, ...) arrays -> n rows, or n rows under each output's name; n is the file's if fixed."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, object]:
+        """Versions, device, precision, threads: as they are, not as they were asked for."""
+
+    def signature(self) -> tuple[TensorSpec, ...]:
+        return self._inputs
+
+    def outputs(self) -> tuple[str, ...]:
+        return self._outputs
+
+    def infer(self, batch: Batch) -> Outputs:
+        size = self._fixed
+        if size is None or len(batch.indices) == size:
+            return self._answer(batch.inputs)
+        return self._answer_padded(batch, size)
+
+    def _answer_padded(self, batch: Batch, size: int) -> Outputs:
+        """The file fixes the batch: fill it up by repeating the last sample, drop the surplus."""
+        count = len(batch.indices)
+        outputs = self._answer(
+            {
+                name: np.concatenate([rows, np.repeat(rows[-1:], size - count, axis=0)])
+                for name, rows in batch.inputs.items()
+            }
+        )
+        # An output of another length is left as it is: it is seen to be wrong.
+        if isinstance(outputs, Mapping):
+            return {
+                name: rows[:count] if len(rows) == size else rows for name, rows in outputs.items()
+            }
+        return outputs[:count] if len(outputs) == size else outputs
+
+
+class TwinProfiler(ABC):
+    """Calls of the same model loaded once more, set to be looked into: twice the memory of one instance.
+
+    A subclass says what is looked at (harness/profiler.py, Profiler).
+    """
+
+    def __init__(self, twin: Backend) -> None:
+        self._twin = twin
+
+    def __enter__(self) -> Self:
+        self._twin.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._twin.__exit__(kind, error, trace)
+
+    def infer(self, batch: Batch) -> Outputs:
+        return self._twin.infer(batch)
+
+    @abstractmethod
+    def recording(self) -> AbstractContextManager[object]: ...
+
+    @abstractmethod
+    def executed(self, calls: int) -> Executed: ...
+
+
+def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:
+    """One output as itself, several by name."""
+    return arrays[0] if len(arrays) == 1 else dict(zip(names, arrays, strict=True))

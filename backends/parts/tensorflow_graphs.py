@@ -1,0 +1,159 @@
+"""TensorFlow's graphs: of a function as its file has it, and as it is executed when it is optimised.
+
+Tensors are told apart by the node that makes them alone: that is enough to know what a kernel is of.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from harness.profiler import Tensor, WiredNode, Wiring
+
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_NO_NODES = frozenset({"Const", "Placeholder", "VarHandleOp", "NoOp", "_Arg", "_Retval"})
+
+
+class _Operation(NamedTuple):
+    """takes: names of operations. type: of its first output, where it is known."""
+
+    op_type: str
+    takes: tuple[str, ...]
+    type: Tensor | None
+
+
+def of_file(function: Any, batch: int) -> tuple[Wiring, dict[str, Tensor]]:
+    """A concrete function, with what it calls in the place of each call, named as TensorFlow names it
+    when it does the same. batch: a first size that is left open; tensors with another such size are
+    not among the types.
+    """
+    graph = function.graph.as_graph_def(add_shapes=True)
+    library = {one.signature.name: one for one in graph.library.function}
+    operations = dict(_operations(graph.node, "", {}, library, batch))
+    names = [tensor.op.name for tensor in function.inputs]
+    captured = frozenset(names[len(names) - len(function.captured_inputs) :])
+    known = {name: one.type for name, one in operations.items() if one.type is not None}
+    wiring = _wiring(
+        operations,
+        tuple(name for name in names if name not in captured),
+        _origins([tensor.op.name for tensor in function.outputs], operations),
+        captured,
+    )
+    return wiring, known
+
+
+def of_executed(graph: Any) -> Wiring:
+    """graph: a GraphDef, optimised and with nothing left to call."""
+    operations = {
+        node.name: _Operation(node.op, tuple(_producers(node.input)), None) for node in graph.node
+    }
+    arguments = [node for node in graph.node if node.op == "_Arg"]
+    captured = {n.name for n in arguments if n.attr["T"].type == tf.resource.as_datatype_enum}
+    outputs = [
+        name for one in operations.values() if one.op_type == "_Retval" for name in one.takes
+    ]
+    inputs = tuple(node.name for node in arguments if node.name not in captured)
+    return _wiring(operations, inputs, tuple(outputs), frozenset(captured))
+
+
+def moved(file: Wiring, executed: Wiring) -> set[str]:
+    """Nodes that the optimiser put elsewhere, e.g. an activation behind a pooling: they make something
+    else than the node of that name in the file.
+    """
+    theirs = {node.name: node for node in file.nodes}
+    pairs = [(node, theirs[node.name]) for node in executed.nodes if node.name in theirs]
+    return {
+        ours.name
+        for ours, node in pairs
+        if ours.op_type == node.op_type
+        and _data(ours, executed.constants, file) != _data(node, file.constants, file)
+    }
+
+
+def _data(node: WiredNode, constants: frozenset[str], file: Wiring) -> set[str]:
+    return {file.originals.get(name, name) for name in node.inputs if name not in constants}
+
+
+def _wiring(
+    operations: Mapping[str, _Operation],
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    captured: frozenset[str],
+) -> Wiring:
+    takes = {name: _origins(one.takes, operations) for name, one in operations.items()}
+    loops = {name for name, one in operations.items() if one.op_type == "NextIteration"}
+    order = TopologicalSorter(
+        {name: [] if name in loops else found for name, found in takes.items()}
+    ).static_order()
+    nodes = [
+        WiredNode(name, operations[name].op_type, "", takes[name], (name,))
+        for name in order
+        if name in operations and not _is_passed_through(operations[name])
+    ]
+    constants = {n for n, one in operations.items() if one.op_type in ("Const", "VarHandleOp")}
+    return Wiring(nodes, inputs, outputs, captured | constants)
+
+
+def _is_passed_through(one: _Operation) -> bool:
+    return one.op_type in _NO_NODES or one.op_type in (*_CALLS, "argument")
+
+
+def _origins(names: Iterable[str], operations: Mapping[str, _Operation]) -> tuple[str, ...]:
+    """Behind calls and the arguments of what is called."""
+    found: dict[str, None] = {}
+    waiting, seen = list(names)[::-1], set()
+    while waiting:
+        name = waiting.pop()
+        one = operations.get(name)
+        if name in seen:
+            continue
+        seen.add(name)
+        if one is not None and one.op_type in (*_CALLS, "argument"):
+            waiting += one.takes[::-1]
+        else:
+            found[name] = None
+    return tuple(found)
+
+
+def _producers(inputs: Sequence[str], prefix: str = "") -> Iterator[str]:
+    """Of references such as `conv:0` and `conv:y:0`; `^conv` waits for it and takes nothing."""
+    return (prefix + name.partition(":")[0] for name in inputs if not name.startswith("^"))
+
+
+def _operations(
+    nodes: Iterable[Any],
+    prefix: str,
+    arguments: Mapping[str, str],
+    library: Mapping[str, Any],
+    batch: int,
+) -> Iterator[tuple[str, _Operation]]:
+    """arguments: of the function that these are the body of -> what it is called with."""
+    for name, given in arguments.items():
+        yield f"{prefix}{name}", _Operation("argument", (given,), None)
+    for node in nodes:
+        takes = tuple(_producers(node.input, prefix))
+        name = prefix + node.name
+        called = library.get(node.attr["f"].func.name) if node.op in _CALLS else None
+        if called is None:
+            yield name, _Operation(node.op, takes, _type(node, batch))
+            continue
+        names = [argument.name for argument in called.signature.input_arg]
+        inner = dict(zip(names, takes, strict=False))
+        yield from _operations(called.node_def, f"{name}/", inner, library, batch)
+        returned = tuple(_producers(called.ret.values(), f"{name}/"))
+        yield name, _Operation(node.op, returned, None)
+
+
+def _type(node: Any, batch: int) -> Tensor | None:
+    shapes = node.attr["_output_shapes"].list.shape
+    kind = next(
+        (node.attr[key].type for key in ("dtype", "out_type", "DstT", "T") if key in node.attr),
+        None,
+    )
+    if not shapes or shapes[0].unknown_rank or kind in (None, tf.resource.as_datatype_enum):
+        return None
+    sizes = [size.size for size in shapes[0].dim]
+    if any(size < 0 for size in sizes[1:]):
+        return None
+    return Tensor(tf.dtypes.as_dtype(kind).name, tuple(batch if s < 0 else s for s in sizes))

@@ -1,0 +1,145 @@
+"""TensorFlow's own profiler: the kernels of an optimised function, and the nodes of the file they are.
+
+The times are those of the host trace of tf.profiler, the graph is the one that TensorFlow tells when a
+function is first called. Its optimiser calls a fused node by the name of the last of those it is made of.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol, Self
+
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
+
+from harness.backends.parts.framework import TwinProfiler
+from harness.backends.parts.tensorflow_graphs import moved, of_executed, of_file
+from harness.errors import ConfigError
+from harness.profiler import Executed, ExecutedKernel
+from harness.types import Backend
+
+_RUN = "harness: function"
+_OPERATORS = 2
+"""Of tf.profiler's levels the one that tells of every operator that is worth it."""
+
+
+class RecordedBackend(Backend, Protocol):
+    """function: the concrete function that is called. batch: the largest."""
+
+    function: Any
+    batch: int
+
+    def mark(self, around: Callable[[Any], Any], /) -> None:
+        """Call `around(call)` instead of the function."""
+
+
+class _Call(NamedTuple):
+    """took_ns: of the function. spans: node -> when its kernel began, on the clock of began_ns, and how
+    long it took, ns.
+    """
+
+    began_ns: int
+    took_ns: int
+    spans: Mapping[str, tuple[int, int]]
+
+
+class TensorFlowProfiler(TwinProfiler):
+    def __init__(self, twin: RecordedBackend) -> None:
+        super().__init__(twin)
+        self._program = twin
+        self._graphs: Sequence[Any] = ()
+        self._calls: list[_Call] = []
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._program.mark(self._marked)
+        return self
+
+    def _marked(self, function: Any) -> Any:
+        def call(*tensors: Any) -> Any:
+            self._began_ns = time.perf_counter_ns()
+            with tf.profiler.experimental.Trace(_RUN):
+                return function(*tensors)
+
+        return call
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        first = not self._graphs
+        if first:
+            context.context().enable_graph_collection()
+        options = tf.profiler.experimental.ProfilerOptions(_OPERATORS, 0, 0)
+        with TemporaryDirectory(prefix="harness-profile-") as folder:
+            with tf.profiler.experimental.Profile(folder, options):
+                yield
+            files = list(Path(folder).glob("plugins/profile/*/*.xplane.pb"))
+            self._calls.append(_read(XSpace.FromString(files[0].read_bytes()), self._began_ns))
+        if first:
+            found = context.context().export_run_metadata()
+            context.context().disable_graph_collection()
+            self._graphs = [g for one in found.function_graphs for g in one.partition_graphs]
+
+    def executed(self, calls: int) -> Executed:
+        file, tensors = of_file(self._program.function, self._program.batch)
+        recorded = self._calls[-calls:]
+        graph = max(self._graphs, key=lambda g: sum(n.name in recorded[-1].spans for n in g.node))
+        wiring = of_executed(graph)
+        spans = [
+            {n.name: call.spans[n.name] for n in wiring.nodes if n.name in call.spans}
+            for call in recorded
+        ]
+        if any(one.keys() != spans[-1].keys() for one in spans):
+            raise ConfigError(
+                "the calls of the model ran different kernels: there is no table of layers"
+            )
+        kernels = [
+            ExecutedKernel(
+                node=node,
+                inserted=node.name.endswith("LayoutOptimizer"),
+                start_ns=tuple(one[node.name][0] for one in spans if node.name in one),
+                duration_ns=tuple(one[node.name][1] for one in spans if node.name in one),
+            )
+            for node in wiring.nodes
+        ]
+        return Executed(
+            runtime=f"tensorflow {tf.__version__}",
+            kernels=sorted(kernels, key=lambda one: one.start_ns[-1:] or (0,)),
+            inputs=wiring.inputs,
+            outputs=wiring.outputs,
+            constants=wiring.initializers,
+            tensors={name: tensors[name] for name in tensors.keys() - moved(file, wiring)},
+            file=file,
+            run_start_ns=tuple(call.began_ns for call in recorded),
+            run_ns=tuple(call.took_ns for call in recorded),
+            without_time="TensorFlow tells no time of it: it only hands on what is there",
+            absent={"allocated": "TensorFlow's host trace does not tell what a kernel allocates"},
+        )
+
+
+def _read(space: Any, began_ns: int) -> _Call:
+    """Kernels are called node:operator; one that runs several times in a call is the sum of them."""
+    events = sorted(_events(space))
+    runs = [(start, took) for start, took, name in events if name == _RUN]
+    begin, took_ns = runs[0]
+    first: dict[str, int] = {}
+    sums: defaultdict[str, int] = defaultdict(int)
+    for start, took, name in events:
+        node, colon, operation = name.rpartition(":")
+        if colon and operation.isidentifier():
+            first.setdefault(node, began_ns + start - begin)
+            sums[node] += took
+    return _Call(began_ns, took_ns, {name: (first[name], sums[name]) for name in first})
+
+
+def _events(space: Any) -> Iterator[tuple[int, int, str]]:
+    """Start and duration in ns, and name, of the host's events."""
+    for plane in space.planes:
+        for line in plane.lines if plane.name == "/host:CPU" else ():
+            for event in line.events:
+                start_ns = line.timestamp_ns + event.offset_ps // 1_000
+                name = plane.event_metadata[event.metadata_id].name
+                yield start_ns, event.duration_ps // 1_000, name

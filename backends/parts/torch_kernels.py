@@ -1,0 +1,218 @@
+"""PyTorch's own profiler: the operators of a program that are called, and the nodes of the file they are.
+
+PyTorch runs a program as it stands in the file, one operator after another; so the operators that no
+other called are the file's nodes, in order.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple, Protocol, Self
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # nothing: it tells when it starts and stops
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from harness.backends.parts.framework import TwinProfiler
+from harness.backends.parts.torch_graphs import FileGraph, of_program, of_script
+from harness.errors import ConfigError
+from harness.profiler import Executed, ExecutedKernel, Tensor, WiredNode
+from harness.types import Backend
+
+_RUN = "harness: module"
+
+
+class _Called(NamedTuple):
+    """An operator that no other called. start_ns: from the start of the module."""
+
+    name: str
+    implementation: str
+    start_ns: int
+    duration_ns: int
+    allocated_bytes: int
+    arguments: tuple[tuple[str, Sequence[int]], ...]
+    """Type and shape at each position of its schema, as the profiler writes them."""
+
+
+class RecordedBackend(Backend, Protocol):
+    """file: the TorchScript module or the exported program, as it was read. dtype: what its float32
+    was converted to, float32 where it was not.
+    """
+
+    file: Any
+    dtype: torch.dtype
+
+    def mark(self, around: Callable[[Any], Any], /) -> None:
+        """Call `around(module)` instead of the module."""
+
+
+class TorchProfiler(TwinProfiler):
+    def __init__(self, twin: RecordedBackend) -> None:
+        super().__init__(twin)
+        self._program = twin
+        self._recorded: list[tuple[int, int, list[_Called]]] = []
+        """Of each recorded call: when the module began, how long it took, what it called."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._program.mark(self._marked)
+        return self
+
+    def _marked(self, module: Any) -> Any:
+        def call(*tensors: torch.Tensor) -> Any:
+            self._given_sizes = [tuple(tensor.shape) for tensor in tensors]
+            self._began_ns = time.perf_counter_ns()
+            with record_function(_RUN):
+                self._found = module(*tensors)
+            return self._found
+
+        return call
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        with profile(
+            activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True
+        ) as profiler:
+            yield
+        events = profiler.events()
+        run = next(event for event in events if event.name == _RUN)
+        begin_us = run.time_range.start
+        called = [_called(event, begin_us) for event in _outermost(run)]
+        self._recorded.append((self._began_ns, _ns(run.time_range.elapsed_us()), called))
+
+    def executed(self, calls: int) -> Executed:
+        recorded = self._recorded[-calls:]
+        rows = [called for _, _, called in recorded]
+        names = [one.name for one in rows[-1]]
+        if any([one.name for one in row] != names for row in rows):
+            raise ConfigError(
+                "the calls of the model called different operators: there is no table of layers"
+            )
+        graph = self._graph()
+        nodes = graph.wiring.nodes
+        places = _places(names, [node.op_type for node in nodes])
+        starts = [began for began, _, _ in recorded]
+        kernels = [
+            _kernel(column, nodes[place] if place is not None else None, starts)
+            for column, place in zip(zip(*rows, strict=True), places, strict=True)
+        ]
+        without = [node for i, node in enumerate(nodes) if i not in set(places)]
+        return Executed(
+            runtime=f"torch {torch.__version__}",
+            kernels=[*kernels, *(ExecutedKernel(node=node) for node in without)],
+            inputs=graph.wiring.inputs,
+            outputs=graph.wiring.outputs,
+            constants=graph.wiring.constants,
+            tensors=self._tensors(graph, places, rows[-1]),
+            file=graph.wiring,
+            run_start_ns=tuple(starts),
+            run_ns=tuple(took for _, took, _ in recorded),
+            without_time="PyTorch called no operator for it",
+        )
+
+    def _graph(self) -> FileGraph:
+        program = self._program
+        if isinstance(program.file, torch.jit.ScriptModule):
+            return of_script(program.file)
+        narrow = str(program.dtype).removeprefix("torch.")
+        return of_program(program.file, self._given_sizes, narrow)
+
+    def _tensors(
+        self, graph: FileGraph, places: Sequence[int | None], row: Sequence[_Called]
+    ) -> dict[str, Tensor]:
+        """Of what the file does not tell, that which operators were given, and the answer."""
+        told = dict(_told(graph.arguments, places, row))
+        found, outputs = self._found, graph.wiring.outputs
+        if isinstance(found, torch.Tensor) and len(outputs) == 1:
+            dtype = str(found.dtype).removeprefix("torch.")
+            told.setdefault(outputs[0], Tensor(dtype, tuple(found.shape)))
+        return told | dict(graph.tensors)
+
+
+def _ns(us: float) -> int:
+    return round(us * 1_000)
+
+
+def _outermost(run: Any) -> Iterator[Any]:
+    """The operators that no other operator called, in order; TorchScript puts `forward` around them."""
+    for event in sorted(run.cpu_children, key=lambda event: event.time_range.start):
+        if "::" in event.name:
+            yield event
+        else:
+            yield from _outermost(event)
+
+
+def _called(event: Any, begin_us: float) -> _Called:
+    return _Called(
+        name=event.name,
+        implementation=_innermost(event).name,
+        start_ns=_ns(event.time_range.start - begin_us),
+        duration_ns=_ns(event.time_range.elapsed_us()),
+        allocated_bytes=event.cpu_memory_usage,
+        arguments=tuple(zip(event.input_dtypes or (), event.input_shapes or (), strict=False)),
+    )
+
+
+def _innermost(event: Any) -> Any:
+    """What it spent most of its time in, down to the operator that called none of that weight."""
+    while event.cpu_children:
+        longest = max(event.cpu_children, key=lambda child: child.time_range.elapsed_us())
+        if longest.time_range.elapsed_us() < event.time_range.elapsed_us() / 2:
+            break
+        event = longest
+    return event
+
+
+def _places(called: Sequence[str], nodes: Sequence[str]) -> list[int | None]:
+    """Of each operator called, the node that it is; None for one that the file has not."""
+    places: list[int | None] = [None] * len(called)
+    for at, place, size in SequenceMatcher(
+        None, called, nodes, autojunk=False
+    ).get_matching_blocks():
+        places[at : at + size] = range(place, place + size)
+    return places
+
+
+def _kernel(
+    column: Sequence[_Called], node: WiredNode | None, starts: Sequence[int]
+) -> ExecutedKernel:
+    """column: the same operator in each call."""
+    last = column[-1]
+    return ExecutedKernel(
+        node=node or WiredNode(last.name, last.name, "", (), ()),
+        implementation=last.implementation,
+        start_ns=tuple(a + one.start_ns for a, one in zip(starts, column, strict=True)),
+        duration_ns=tuple(one.duration_ns for one in column),
+        allocated_bytes=last.allocated_bytes,
+    )
+
+
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "unsigned char": "uint8",
+    "signed char": "int8",
+    "short int": "int16",
+    "int": "int32",
+    "long int": "int64",
+    "bool": "bool",
+}
+"""As the profiler writes them."""
+
+
+def _told(
+    arguments: Sequence[Sequence[str | None]],
+    places: Sequence[int | None],
+    row: Sequence[_Called],
+) -> Iterator[tuple[str, Tensor]]:
+    for place, one in zip(places, row, strict=True):
+        if place is None or not arguments:
+            continue
+        for name, (dtype, shape) in zip(arguments[place], one.arguments, strict=False):
+            if name is not None and dtype in _DTYPES:
+                yield name, Tensor(_DTYPES[dtype], tuple(shape))

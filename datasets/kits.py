@@ -1,0 +1,163 @@
+"""Volumes in the manner of KiTS19: one case a folder, an image and its segmentation as .npy.
+
+Preprocessing of scans (resampling to 1.6 x 1.2 x 1.2 mm, padding) is not done here: MLPerf's own
+preprocess.py does it, and leaves pickles, which run code when they are read. Convert them once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.datasets.parts import numbers
+from harness.datasets.parts.rows import RaggedRows
+from harness.datasets.parts.sources import (
+    check_steps,
+    digest,
+    given_folder,
+    refuse,
+    shown_steps,
+    unreadable,
+)
+from harness.errors import ConfigError
+from harness.types import Array, Dataset, DatasetSetup, TensorSpec
+
+IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
+MEMORY_LIMIT_BYTES = 4 << 30
+"""Of the volumes held at once; one of KiTS19's is 100 to 600 MB."""
+
+
+class Case(NamedTuple):
+    """bytes: of the image as the model takes it. segmentation: None where there is none."""
+
+    name: str
+    image: Path
+    segmentation: Path | None
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class KitsDataset(RaggedRows):
+    """<case>/imaging.npy and <case>/segmentation.npy, (depth, height, width) or with channels first.
+
+    Cases differ in shape, and filling one up would change it: such cases are answered one by one.
+    The label is the segmentation, memory-mapped.
+    """
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        check_steps(setup, "kits", numbers.STEPS)
+        if len(setup.inputs) != 1:
+            raise ConfigError("dataset 'kits' gives one image a case, the model has several inputs")
+        self._setup, self._spec = setup, setup.inputs[0]
+        self._root = given_folder(setup, "kits", f"folders <case> with {IMAGE}")
+        self._cases = read_cases(self._root, self._spec)
+        largest = max(case.bytes for case in self._cases)
+        self.performance_count = max(1, min(len(self._cases), MEMORY_LIMIT_BYTES // largest))
+        super().__init__(len(self._cases), pad=False)
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def load(self, indices: Sequence[int]) -> None:
+        """A ConfigError where a file is damaged or a value does not fit the input's type."""
+        cases = {i: self._volume(self._cases[i]) for i in dict.fromkeys(indices)}
+        self.hold(indices, {self._spec.name: [cases[i] for i in indices]})
+
+    def _volume(self, case: Case) -> Array:
+        content = np.asarray(_mapped(case.image))
+        made = numbers.apply(content, self._setup.steps.get(self._spec.name, ()))
+        made, bad = numbers.cast(made, self._spec.dtype)
+        if bad is not None:
+            raise ConfigError(f"{case.image}: a value is not {self._spec.dtype}, as the input is")
+        return np.array(made.reshape(case.shape), order="C")
+
+    def label(self, index: int) -> Array | None:
+        """The segmentation as the file has it; None where there is none."""
+        path = self._cases[index].segmentation
+        return None if path is None else _mapped(path)
+
+    def describe(self) -> Mapping[str, object]:
+        files = {f"{c.name}/{IMAGE}": c.image for c in self._cases}
+        files |= {f"{c.name}/{SEGMENTATION}": c.segmentation for c in self._cases if c.segmentation}
+        return {
+            "name": "kits",
+            "count": len(self),
+            "source": str(self._root),
+            "shapes": sorted({"x".join(map(str, c.shape)) for c in self._cases}),
+            "steps": shown_steps(self._setup),
+            "digest": digest(files, self._setup),
+        }
+
+
+def read_cases(root: Path, spec: TensorSpec) -> list[Case]:
+    """Sorted by name, from the files' headers. All problems at once, as a ConfigError."""
+    problems = list(_foreign(root))
+    cases = []
+    raw = {path.parent for path in root.glob("*/imaging.nii*")}
+    for folder in sorted(p for p in root.iterdir() if p.is_dir()):
+        if folder in raw and not (folder / IMAGE).exists():
+            continue
+        try:
+            cases.append(_case(folder, spec))
+        except ConfigError as e:
+            problems.append(str(e))
+    unlabelled = [c.name for c in cases if c.segmentation is None]
+    if 0 < len(unlabelled) < len(cases):
+        problems += [f"{root / name} has no {SEGMENTATION}, others have" for name in unlabelled]
+    if not cases and not problems:
+        problems.append(f"{root} has no folders with {IMAGE}: nothing can be measured")
+    refuse(problems)
+    return cases
+
+
+def _foreign(root: Path) -> Iterator[str]:
+    """A problem for each file that holds volumes in a form that is not read here."""
+    for path in sorted(root.glob("*.pkl")) + sorted(root.glob("*/*.pkl")):
+        yield (
+            f"{path} is a pickle, which runs code when it is read: if you trust it, write its two "
+            f"arrays with numpy.save to {path.stem}/{IMAGE} and {path.stem}/{SEGMENTATION}, then "
+            "remove it"
+        )
+    for path in sorted(root.glob("*/imaging.nii*")):
+        if not (path.parent / IMAGE).exists():
+            yield f"{path} is a raw scan: preprocess it, and write the result to {IMAGE} beside it"
+
+
+def _case(folder: Path, spec: TensorSpec) -> Case:
+    image, segmentation = folder / IMAGE, folder / SEGMENTATION
+    content = _mapped(image)
+    # A volume has no axis for its one channel, models have.
+    shapes = (content.shape, (1, *content.shape))
+    fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
+    if not fitting or content.dtype.kind not in "biuf":
+        have = "x".join(map(str, content.shape))
+        raise ConfigError(
+            f"{image}: {content.dtype} of {have}, input {spec.name!r} takes numbers of "
+            f"{numbers.shown_shape(spec)}"
+        )
+    if not content.size:
+        raise ConfigError(f"{image} is empty")
+    size_bytes = content.size * np.dtype(spec.dtype).itemsize
+    if not segmentation.exists():
+        return Case(folder.name, image, None, fitting[0], size_bytes)
+    right = _mapped(segmentation).shape
+    if right[-3:] != content.shape[-3:]:
+        raise ConfigError(
+            f"{segmentation} is {'x'.join(map(str, right))}, {IMAGE} is "
+            f"{'x'.join(map(str, content.shape))}: they must be of the same case"
+        )
+    return Case(folder.name, image, segmentation, fitting[0], size_bytes)
+
+
+def _mapped(path: Path) -> Array:
+    try:
+        content: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as e:
+        raise unreadable(path, e) from e
+    if not isinstance(content, np.ndarray):
+        raise ConfigError(f"{path} is an archive: it must be one array, as numpy.save writes it")
+    return content
+
+
+_: type[Dataset] = KitsDataset

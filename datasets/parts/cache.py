@@ -1,0 +1,98 @@
+"""Preprocessed rows kept on disk between runs, safe against every way a run can end."""
+
+import errno
+import os
+import shutil
+import weakref
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.core.units import show_bytes
+from harness.errors import ConfigError
+from harness.types import Array
+
+_RECORD = np.dtype([("size", "<i8"), ("ctime_ns", "<i8"), ("crc", "<i8")])
+
+Stamps = npt.NDArray[Any]
+"""(n, 2) int64: size in bytes and ctime in ns of each sample's file; how a change is noticed. Copies that keep
+the mtime (rsync -a, cp -p, tar) do not keep the ctime."""
+
+
+class RowCache:
+    """`rows`, one after the other, and `records`, which say what each row was made from.
+
+    A record is written after its row and holds the row's CRC-32: a row that was half written, by
+    a run that was killed or two at the same time, or that the disk lost, is made again. Rows are
+    read with preadv into the caller's arrays and not mapped: mapped pages would be fetched from
+    the disk in the timed part, and a full disk would be a SIGBUS. Calls from several threads are
+    fine for different rows.
+    """
+
+    def __init__(self, folder: Path, count: int, row_bytes: int) -> None:
+        """folder: of this set of files, steps and versions alone. OSError: cannot be written."""
+        self.folder = folder
+        self._count = count
+        self._row_bytes = row_bytes
+        folder.mkdir(parents=True, exist_ok=True)
+        self._rows = self._open("rows")
+        self._records = self._open("records")
+
+    def _open(self, name: str) -> int:
+        descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        weakref.finalize(self, os.close, descriptor)
+        return descriptor
+
+    def checksums(self, stamps: Stamps) -> npt.NDArray[np.int64]:
+        """(n,) of the rows made from files with these stamps, -1 where there is none."""
+        found = np.zeros(self._count, _RECORD)
+        os.preadv(self._records, [_bytes(found)], 0)
+        same = (found["size"] == stamps[:, 0]) & (found["ctime_ns"] == stamps[:, 1])
+        return np.where(same, found["crc"], -1)
+
+    def need(self, rows: int) -> None:
+        """A ConfigError when so many more rows do not fit on the disk: before the work is done."""
+        free_bytes, needed_bytes = shutil.disk_usage(self.folder).free, rows * self._row_bytes
+        if needed_bytes > free_bytes:
+            raise self._full(
+                f"{show_bytes(needed_bytes)} are needed, {show_bytes(free_bytes)} free"
+            )
+
+    def read(self, index: int, checksum: int, parts: Sequence[Array]) -> bool:
+        """Fill `parts`, the row's contiguous arrays; False where the row is not what was written."""
+        got = os.preadv(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
+        return got == self._row_bytes and _checksum(parts) == checksum
+
+    def write(self, index: int, stamp: Sequence[int], parts: Sequence[Array]) -> None:
+        record = np.array([(*stamp, _checksum(parts))], _RECORD)
+        try:
+            self._put(self._rows, [_bytes(p) for p in parts], index * self._row_bytes)
+            self._put(self._records, [record.tobytes()], index * _RECORD.itemsize)
+        except OSError as e:
+            raise self._full(e.strerror or str(e)) from e
+
+    @staticmethod
+    def _put(descriptor: int, parts: Sequence[Any], at: int) -> None:
+        if os.pwritev(descriptor, parts, at) != sum(len(p) for p in parts):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _full(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"the cache {self.folder} cannot take more samples: {reason}: make room there, or set "
+            "XDG_CACHE_HOME to a folder on another disk"
+        )
+
+
+def _bytes(part: Array) -> memoryview:
+    return part.reshape(-1).view(np.uint8).data
+
+
+def _checksum(parts: Sequence[Array]) -> int:
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(_bytes(part), checksum)
+    return checksum

@@ -1,0 +1,237 @@
+"""Datasets whose samples are image files: decoded and preprocessed in load, kept between runs."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from harness.datasets.parts import numbers
+from harness.datasets.parts.cache import RowCache
+from harness.datasets.parts.image import decode, images
+from harness.datasets.parts.image.images import ImageSteps
+from harness.datasets.parts.listing import Sample, stamps_of
+from harness.datasets.parts.parallel import BadSample, each
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import needs_inputs, shown
+from harness.errors import MOST_PROBLEMS, ConfigError
+from harness.types import Array, DatasetSetup, TensorSpec
+
+MEMORY_LIMIT_BYTES = 160 << 20
+"""What a performance run holds unless --performance-count or the official rules say otherwise."""
+
+MAX_FILE_BYTES = 4 * decode.MAX_PIXELS
+ANY_IMAGE = TensorSpec("image", "uint8", (None,))
+
+
+class ImageDataset(LoadedRows):
+    """Sample i is `samples[i]`, under every input the model declares steps for.
+
+    Building looks at every file's size and time, and opens none.
+    """
+
+    name = "images"
+
+    def __init__(self, folder: Path, samples: Sequence[Sample], setup: DatasetSetup) -> None:
+        """A ConfigError, all problems at once, when there are no samples or a file is missing."""
+        if not samples:
+            raise ConfigError(f"dataset {self.name!r}: {folder} has no images: nothing to measure")
+        self._folder = folder
+        self._samples = samples
+        self._setup = setup
+        self._check_steps()
+        self._stamps = stamps_of(folder, samples)
+        super().__init__(len(samples))
+
+    def _check_steps(self) -> None:
+        bare = [spec.name for spec in self._setup.inputs if not self._setup.steps.get(spec.name)]
+        if bare:
+            raise ConfigError(
+                f"dataset {self.name!r} gives images, and nothing says how they become the input "
+                f"{bare[0]!r}: declare its preprocessing steps (decode, resize, crop, normalise, "
+                "layout) in the model's manifest"
+            )
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def label(self, index: int) -> object:
+        return self._samples[index].label
+
+    @property
+    def performance_count(self) -> int:
+        self._check_inputs()
+        return max(1, MEMORY_LIMIT_BYTES // self._row_bytes)
+
+    def _check_inputs(self) -> None:
+        if not self._setup.inputs:
+            raise needs_inputs(self.name)
+
+    def load(self, indices: Sequence[int]) -> None:
+        """From the cache what is there; the rest is preprocessed now, and put there."""
+        self._check_inputs()
+        arrays = [np.empty((len(indices), *s), d) for s, d in self._rows]
+        cache, _ = self._cache
+        checksums = np.full(len(self), -1)
+        if cache is not None:
+            checksums = cache.checksums(self._stamps)
+            cache.need(int((checksums[np.unique(np.asarray(indices))] < 0).sum()))
+
+        def fill(position: int) -> None:
+            index = indices[position]
+            row = [array[position] for array in arrays]
+            if cache and checksums[index] >= 0 and cache.read(index, checksums[index], row):
+                return
+            for part, made in zip(row, self._made(index), strict=True):
+                part[...] = made
+            if cache:
+                cache.write(index, self._stamps[index], row)
+
+        bad = each(fill, len(indices), self._setup.progress, enough=MOST_PROBLEMS)
+        if bad:
+            check = f"python -m harness data check {self.name} names every one"
+            raise ConfigError("\n".join([*bad[:MOST_PROBLEMS], *([check] if len(bad) > 1 else [])]))
+        self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
+
+    def faults(self) -> Iterator[str]:
+        """One line for every file that cannot become the input, or that libjpeg warns of; nothing is
+        cached or held.
+        """
+        can_see = decode.can_see_damage()
+
+        def look(index: int) -> None:
+            self._made(index)
+            if can_see and (found := decode.damage(self._content(index))):
+                raise BadSample(f"{self._path(index)}: {found}")
+
+        yield from each(look, len(self), self._setup.progress)
+
+    def describe(self) -> Mapping[str, object]:
+        """digest: of the files' names and sizes, the labels and the steps, in order."""
+        steps = {name: shown(self._setup.steps.get(name, ())) for name in self._steps}
+        listing = [
+            (s.file, int(size), s.label)
+            for s, size in zip(self._samples, self._stamps[:, 0], strict=True)
+        ]
+        about = json.dumps([listing, steps], sort_keys=True)
+        return {
+            "name": self.name,
+            "count": len(self),
+            "source": str(self._folder),
+            "digest": hashlib.sha256(about.encode()).hexdigest(),
+            "steps": steps,
+            "versions": self._versions,
+            "exif_orientation": "ignored",
+            "cache": self._cache[1],
+            "notes": self._notes(),
+        }
+
+    def _notes(self) -> list[str]:
+        if decode.can_see_damage():
+            return []
+        return ["only simplejpeg tells of damaged JPEGs: pip install 'mlperf-harness[images]'"]
+
+    @cached_property
+    def _steps(self) -> dict[str, ImageSteps]:
+        """Not in __init__: TensorFlow takes ten seconds to import."""
+        specs = self._setup.inputs or (ANY_IMAGE,)
+        return {s.name: ImageSteps(s, self._setup.steps.get(s.name, ())) for s in specs}
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        return {k: v for steps in self._steps.values() for k, v in steps.versions.items()}
+
+    @cached_property
+    def _rows(self) -> list[tuple[tuple[int, ...], "np.dtype[np.generic]"]]:
+        """Shape and type of each input's row. A size that varies is the first image's."""
+        example: list[Array] = []
+        rows = []
+        for i, spec in enumerate(self._setup.inputs):
+            shape = self._setup.shapes.get(spec.name, spec.shape)[1:]
+            if not all(isinstance(size, int) for size in shape):
+                example = example or self._first_good()
+                shape = example[i].shape
+            rows.append((tuple(int(size or 0) for size in shape), np.dtype(spec.dtype)))
+        return rows
+
+    def _first_good(self) -> list[Array]:
+        for index in range(len(self) - 1):
+            with suppress(BadSample):
+                return self._preprocessed(index)
+        return self._preprocessed(len(self) - 1)
+
+    @property
+    def _row_bytes(self) -> int:
+        return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in self._rows)
+
+    @property
+    def _looked_at(self) -> object:
+        """JSON of what else an image was compared with before its row was kept; None: nothing."""
+        return None
+
+    @cached_property
+    def _cache(self) -> tuple[RowCache | None, str]:
+        """And where it is, or why there is none. Its name is the digest of all a row depends on."""
+        if self._setup.cache_dir is None or not self._setup.inputs:
+            return None, "none"
+        code = b"".join(Path(m.__file__ or "").read_bytes() for m in (decode, images, numbers))
+        depends = [
+            str(self._folder.resolve()),
+            [s.file for s in self._samples],
+            [(shape, dtype.name) for shape, dtype in self._rows],
+            {name: shown(self._setup.steps[name]) for name in self._steps},
+            self._versions,
+            hashlib.sha256(code).hexdigest(),
+            *([self._looked_at] if self._looked_at is not None else []),
+        ]
+        key = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
+        folder = self._setup.cache_dir / "images" / key[:32]
+        try:
+            return RowCache(folder, len(self), self._row_bytes), str(folder)
+        except OSError as e:
+            return None, f"none: {folder} cannot be written: {e.strerror}"
+
+    def _made(self, index: int) -> list[Array]:
+        """The rows of one sample; a BadSample names the file."""
+        made = self._preprocessed(index)
+        for (shape, _), row, name in zip(self._rows, made, self._steps, strict=False):
+            if row.shape != shape:
+                raise BadSample(
+                    f"{self._path(index)}: after its steps the image is {_show(row.shape)}, the "
+                    f"input {name!r} takes {_show(shape)}: see resize, crop and layout"
+                )
+        return made
+
+    def _preprocessed(self, index: int) -> list[Array]:
+        data = self._content(index)
+        try:
+            return [steps(data) for steps in self._steps.values()]
+        except ValueError as e:
+            raise BadSample(f"{self._path(index)}: {e}") from e
+
+    def _content(self, index: int) -> bytes:
+        path = self._path(index)
+        try:
+            with path.open("rb", buffering=0) as f:
+                now = os.fstat(f.fileno())
+                if now.st_size > MAX_FILE_BYTES:
+                    raise BadSample(f"{path}: the file is larger than any image that is accepted")
+                data = f.read(now.st_size)
+        except OSError as e:
+            raise BadSample(f"{path} cannot be read: {e.strerror}") from e
+        if (now.st_size, now.st_ctime_ns) != tuple(self._stamps[index].tolist()):
+            raise BadSample(
+                f"{path} has changed since the run began: run again, and leave it alone"
+            )
+        return data
+
+    def _path(self, index: int) -> Path:
+        return self._folder / self._samples[index].file
+
+
+def _show(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

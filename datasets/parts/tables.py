@@ -1,0 +1,245 @@
+"""Tables: columns of numbers or texts are the inputs, one column holds the labels.
+
+`column` steps say which columns make which input; without them a model's only input takes every
+column but the label's. Missing values, values that are no numbers and ragged rows are errors that
+name their lines.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.datasets.parts import numbers
+from harness.datasets.parts.listing import twice
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.parts.sources import (
+    check_steps,
+    digest,
+    one_file,
+    refuse,
+    shown_steps,
+    unreadable,
+)
+from harness.errors import ConfigError, PluginUnavailable
+from harness.types import Array, DatasetSetup, Step, TensorSpec
+
+LABEL = "label"
+"""The label column's name, unless a `column` step names another; it may be missing."""
+
+STEPS = ("column", "tokenise", *numbers.STEPS)
+
+
+class Choice(NamedTuple):
+    """inputs: input name -> its columns, in order. label: the label's column, if there is one.
+
+    texts: the columns that are tokenised; the others are numbers.
+    """
+
+    inputs: Mapping[str, tuple[str, ...]]
+    label: str | None
+    texts: tuple[str, ...]
+
+    @property
+    def numeric(self) -> tuple[str, ...]:
+        all_of_them = dict.fromkeys(c for columns in self.inputs.values() for c in columns)
+        return tuple(c for c in all_of_them if c not in self.texts)
+
+
+class Columns(NamedTuple):
+    """numeric: column -> (n,) or, for a column of lists, (n, width). labels: n, () without any."""
+
+    numeric: Mapping[str, Array]
+    texts: Mapping[str, Sequence[str]]
+    labels: Sequence[object]
+    rows: int
+
+
+def choose(setup: DatasetSetup, header: Sequence[str], source: str) -> Choice:
+    """Which columns make which input. All problems at once, as a ConfigError."""
+    problems = twice("it names column", header)
+    label = _label_column(setup, header, problems)
+    named = {spec.name: _named_columns(setup, spec.name, header) for spec in setup.inputs}
+    for name, columns in named.items():
+        absent = [c for c in columns if c not in header]
+        problems += [
+            f"input {name!r} wants column {c!r}, the file has {_some(header)}" for c in absent
+        ]
+    taken = {label, *(c for columns in named.values() for c in columns)}
+    left = tuple(c for c in header if c not in taken)
+    tokenised = [n for n in named if _step(setup, n, "tokenise") is not None]
+    unnamed = [n for n, columns in named.items() if not columns and n not in tokenised]
+    if len(unnamed) > 1:
+        problems.append(
+            f"inputs {', '.join(unnamed)} all take the columns left: name each one's with a "
+            "`column` step"
+        )
+    elif unnamed and not left:
+        problems.append(f"no column is left for input {unnamed[0]!r}")
+    problems += [
+        f"input {n!r} is tokenised: name its one text column with a `column` step"
+        for n in tokenised
+        if len(named[n]) != 1
+    ]
+    refuse([f"{source}: {p}" for p in problems])
+    texts = tuple(dict.fromkeys(c for n in tokenised for c in named[n]))
+    return Choice({name: columns or left for name, columns in named.items()}, label, texts)
+
+
+def _named_columns(setup: DatasetSetup, name: str, header: Sequence[str]) -> tuple[str, ...]:
+    """What a `column` step says; () for the columns left. One of several inputs may be a column."""
+    step = _step(setup, name, "column")
+    if step is not None and step.options["names"]:
+        return tuple(step.options["names"])
+    return (name,) if len(setup.inputs) > 1 and name in header else ()
+
+
+def _label_column(setup: DatasetSetup, header: Sequence[str], problems: list[str]) -> str | None:
+    steps = (_step(setup, spec.name, "column") for spec in setup.inputs)
+    own = sorted({s.options["label"] for s in steps if s is not None} - {LABEL})
+    if len(own) > 1:
+        problems.append(f"the inputs name different label columns: {', '.join(own)}")
+    elif own and own[0] not in header:
+        problems.append(f"there is no label column {own[0]!r}, only {_some(header)}")
+    label = own[0] if own else LABEL
+    return label if label in header else None
+
+
+def _step(setup: DatasetSetup, name: str, kind: str) -> Step | None:
+    return next((s for s in setup.steps.get(name, ()) if s.name == kind), None)
+
+
+def _some(header: Sequence[str]) -> str:
+    shown = ", ".join(header[:8])
+    return f"{shown}, … ({len(header)} columns)" if len(header) > 8 else shown
+
+
+class TableDataset(LoadedRows):
+    """One table, read whole. The formats differ in `header` and `read`, and in where they lie."""
+
+    name: str
+    suffix: str
+
+    def __init__(self, setup: DatasetSetup) -> None:
+        check_steps(setup, self.name, STEPS)
+        self._setup = setup
+        self._path = self.find(setup)
+        try:
+            self._choice = choose(setup, self.header(self._path), str(self._path))
+            self._table = self.read(self._path, self._choice)
+        except (OSError, UnicodeError) as e:
+            raise unreadable(self._path, e) from e
+        if not self._table.rows:
+            raise ConfigError(f"{self._path} has no rows: nothing can be measured")
+        self._tokens, self._vocabularies = self._tokenised()
+        found = (self._problem(spec) for spec in setup.inputs)
+        refuse([f"{self._path}: {problem}" for problem in found if problem])
+        super().__init__(self._table.rows)
+
+    def find(self, setup: DatasetSetup) -> Path:
+        """What --data-dir names: the table."""
+        return one_file(setup, self.name, self.suffix)
+
+    def files(self) -> Mapping[str, Path]:
+        """What the digest is of, by names that are the same on every machine."""
+        return {self._path.name: self._path}
+
+    @abstractmethod
+    def header(self, path: Path) -> Sequence[str]:
+        """The columns' names."""
+
+    @abstractmethod
+    def read(self, path: Path, choice: Choice) -> Columns:
+        """The columns chosen. A ConfigError names every line that cannot be used."""
+
+    def where(self, row: int) -> str:
+        """Where row `row` (from 0) is, for messages."""
+        return f"row {row + 1}"
+
+    def _problem(self, spec: TensorSpec) -> str:
+        """Why the columns chosen cannot be this input; empty where they can."""
+        rows = self._matrix(spec.name)
+        if numbers.row_shape(rows.shape[1:], spec) is None:
+            have = "x".join(map(str, rows.shape[1:]))
+            return (
+                f"input {spec.name!r} takes {numbers.shown_shape(spec)} a sample, "
+                f"its columns give {have}"
+            )
+        _, bad = numbers.cast(numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype)
+        if bad is None:
+            return ""
+        return f"{self.where(bad)}: {rows[bad].tolist()} is not {spec.dtype}, as input {spec.name!r} is"
+
+    def _tokenised(self) -> tuple[dict[str, Array], dict[str, Path]]:
+        """Input name -> its tokens, and the vocabularies they come from, for the digest."""
+        tokens: dict[str, Array] = {}
+        vocabularies: dict[str, Path] = {}
+        made: dict[tuple[object, ...], dict[str, Array]] = {}  # ids and mask are made at once
+        for spec in self._setup.inputs:
+            step = _step(self._setup, spec.name, "tokenise")
+            if step is None:
+                continue
+            wordpiece = _wordpiece(self.name)
+            vocab = wordpiece.vocab_path(self._setup, step)
+            length, lower = step.options["max_length"], step.options["lower"]
+            (column,) = self._choice.inputs[spec.name]
+            key = (column, vocab, length, lower)
+            if key not in made:
+                pieces = wordpiece.Wordpiece(vocab, lower=lower)
+                made[key] = pieces.rows(self._table.texts[column], length)
+            tokens[spec.name] = made[key][step.options["gives"]]
+            vocabularies[f"vocabulary {step.options['vocab']}"] = vocab
+        return tokens, vocabularies
+
+    def _matrix(self, name: str) -> Array:
+        """(n, columns) numbers, or (n, max_length) tokens: what the input is made from."""
+        if name in self._tokens:
+            return self._tokens[name]
+        parts = [self._table.numeric[c] for c in self._choice.inputs[name]]
+        return numbers.joined([p.reshape(len(p), -1) for p in parts])
+
+    def __len__(self) -> int:
+        return self._table.rows
+
+    def load(self, indices: Sequence[int]) -> None:
+        chosen = np.asarray(indices)
+        held = {}
+        for spec in self._setup.inputs:
+            rows = self._matrix(spec.name)[chosen]
+            made, _ = numbers.cast(
+                numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype
+            )
+            shape = numbers.row_shape(rows.shape[1:], spec)
+            assert shape is not None  # checked as the dataset was built
+            held[spec.name] = np.ascontiguousarray(made.reshape(len(chosen), *shape))
+        self.hold(indices, held)
+
+    def label(self, index: int) -> object:
+        """A number where the column holds numbers, else what it holds."""
+        return self._table.labels[index] if self._table.labels else None
+
+    def describe(self) -> Mapping[str, object]:
+        return {
+            "name": self.name,
+            "count": len(self),
+            "source": str(self._path),
+            "columns": {name: list(columns) for name, columns in self._choice.inputs.items()},
+            "label": self._choice.label,
+            "steps": shown_steps(self._setup),
+            "digest": digest({**self.files(), **self._vocabularies}, self._setup),
+        }
+
+
+def _wordpiece(dataset: str) -> ModuleType:
+    """Only a table of texts needs the package."""
+    try:
+        from harness.datasets.parts import wordpiece
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"dataset {dataset!r} with a `tokenise` step needs the module {e.name!r}: "
+            "pip install 'mlperf-harness[text]'"
+        ) from e
+    return wordpiece

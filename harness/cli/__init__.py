@@ -1,0 +1,1 @@
+"""The command line: words to calls; it parses and never computes."""

@@ -1,0 +1,160 @@
+"""The verb `runs`: the runs made here, as a table, an export, or pages that draw them."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.options import Parser, user_path
+from harness.core.console import say, show
+from harness.errors import ConfigError
+
+SHOWN_RUNS = 20
+"""In a table; exports have all."""
+
+MOST_RUNS = 2**63 - 1
+"""SQLite counts no further."""
+
+
+def runs(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    chosen = _chosen(options)
+    import sqlite3
+
+    from harness.results import database
+    from harness.results.pages import run_table
+
+    results = Path(options.results)
+    as_table = options.format in (None, "table") and not options.pages
+    limit = options.limit or (SHOWN_RUNS if as_table else None)
+    try:
+        rows = database.newest_first(results, limit, **chosen)
+    except sqlite3.Error as e:
+        raise ConfigError(_unreadable(database.path_in(results), str(e))) from None
+    if options.format in ("csv", "json"):
+        show(database.export(rows, options.format))
+    elif rows and options.pages:
+        _draw(rows, results, options.pages, standalone=options.standalone)
+    elif rows:
+        show("\n".join(run_table.run_lines(rows)))
+    elif chosen:
+        say(f"no such run in {options.results}: `runs` without a filter lists all")
+    else:
+        say(f"no runs in {options.results}: make one, or pass --results DIR")
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m harness runs",
+        description="The runs made here, newest first. MODEL, NAME and HOST may be patterns (r*).",
+    )
+    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
+    parser.add_argument("--model", metavar="MODEL", help="only of this model")
+    parser.add_argument("--backend", metavar="NAME", help="only on this backend")
+    parser.add_argument("--scenario", metavar="NAME", help="only in this scenario")
+    parser.add_argument("--host", metavar="HOST", help="only on this machine")
+    parser.add_argument("--since", metavar="DATE", help="only begun then or later, e.g. 2026-11-21")
+    parser.add_argument("--verdict", metavar="VERDICT", help="valid or invalid")
+    parser.add_argument("--format", metavar="FORMAT", help="table (default), csv or json")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"default: {SHOWN_RUNS} in a table, else all"
+    )
+    for name, about in (
+        ("history", "the numbers of each workload over time"),
+        ("pareto", "which runs no other run beats in everything"),
+    ):
+        parser.add_argument(
+            f"--{name}",
+            dest="pages",
+            action="append",
+            default=[],
+            type=partial(_page, name),
+            metavar="PAGE",
+            help=f"draw {about}, as an HTML file",
+        )
+    parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
+    return parser
+
+
+def _page(name: str, text: str) -> tuple[str, str]:
+    """What to draw, and where to."""
+    return name, text
+
+
+def _draw(
+    rows: Sequence[Mapping[str, Any]],
+    results: Path,
+    pages: Sequence[tuple[str, str]],
+    *,
+    standalone: bool,
+) -> None:
+    from harness.results.pages.history import history
+    from harness.results.pages.page import write
+    from harness.results.pages.pareto import pareto
+
+    for name, text in pages:
+        page = user_path(text)
+        articles = (history if name == "history" else pareto)(rows, results, page)
+        if articles:
+            script_in = None if standalone else page.parent
+            show(str(write(articles, f"{name}: {results}", page, script_in=script_in)))
+        else:
+            say(f"--{name} {page}: none of these runs is VALID, so there is nothing to draw")
+
+
+def _unreadable(path: Path, told: str) -> str:
+    hint = "remove it, runs make a new one"
+    if "locked" in told:
+        hint = "another process writes there: try again"
+    return f"{path} cannot be read: {told}" + ("" if "update" in told else f": {hint}")
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, str]:
+    """What database.newest_first is to filter by; every problem at once."""
+    from harness.core.config.parse import parse_scenario
+
+    names = ("model", "backend", "scenario", "host", "since", "verdict")
+    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    problems = []
+    if "scenario" in given:
+        try:
+            given["scenario"] = parse_scenario(given["scenario"])
+        except ValueError as e:
+            problems.append(f"--scenario: {e}")
+    if "since" in given:
+        try:
+            given["since"] = _as_utc(given["since"])
+        except (ValueError, OverflowError):
+            problems.append(f"--since {given['since']}: write a date, e.g. 2026-11-21")
+    if "verdict" in given:
+        given["verdict"] = given["verdict"].upper()
+        if given["verdict"] not in ("VALID", "INVALID"):
+            problems.append(f"--verdict {options.verdict}: write valid or invalid")
+    problems += _output_problems(options)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return given
+
+
+def _output_problems(options: argparse.Namespace) -> Iterator[str]:
+    if options.format not in (None, "table", "csv", "json"):
+        yield f"--format {options.format}: choose from table, csv, json"
+    elif options.format and options.pages:
+        yield f"--format {options.format} prints the runs, a page draws them: drop one"
+    named = [user_path(text) for _, text in options.pages]
+    for page in dict.fromkeys(page for page in named if named.count(page) > 1):
+        yield f"{page} would have two pages, the second in place of the first: name another"
+    if options.standalone and not options.pages:
+        yield "--standalone is of pages: add --history PAGE or --pareto PAGE"
+    if options.limit is not None and not 1 <= options.limit <= MOST_RUNS:
+        yield f"--limit {options.limit}: it must lie between 1 and {MOST_RUNS:,}"
+
+
+def _as_utc(text: str) -> str:
+    """As the database has it; a time without a zone is UTC, as in the folders' names."""
+    at = datetime.fromisoformat(text)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")

@@ -1,0 +1,1 @@
+"""Words every room shares: units, statistics, clocks, files, child processes, the registry."""

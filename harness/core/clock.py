@@ -1,0 +1,73 @@
+"""The two clocks of a run.
+
+LoadGen stamps with the wall clock (libstdc++'s high_resolution_clock), so whatever is compared
+with its stamps is CLOCK_REALTIME in ns; everything else is monotonic. `ClockWatch` tells when the
+two drift apart, which would falsify every latency of the run.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.core.units import NS_PER_MS
+
+wall_ns = time.time_ns
+monotonic_ns = time.monotonic_ns
+
+JUMP_NS = NS_PER_MS
+"""A change of REALTIME - MONOTONIC above this between two samples is a step, not slewing."""
+
+MAX_SLEW_PPM = 500
+"""The fastest the kernel slews (adjtimex(2)); a faster change is a step."""
+
+SLEW_PPM = 100
+"""NTP slews by at most 500 ppm; above this the clock is being steered hard enough to doubt."""
+
+
+def wall_offset_ns() -> int:
+    """REALTIME - MONOTONIC, read as close together as Python can (best of three)."""
+    best_width, best = None, 0
+    for _ in range(3):
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        after = time.monotonic_ns()
+        if best_width is None or after - before < best_width:
+            best_width, best = after - before, wall - (before + after) // 2
+    return best
+
+
+@dataclass(slots=True)
+class ClockWatch:
+    """Largest step and mean slew of the wall clock between the first and the last `sample`."""
+
+    largest_step_ns: int = 0
+    _samples: list[tuple[int, int]] = field(default_factory=list)
+
+    def sample(self) -> None:
+        self.add(time.monotonic_ns(), wall_offset_ns())
+
+    def add(self, at_ns: int, offset_ns: int) -> None:
+        """One sample: monotonic time and REALTIME - MONOTONIC, both ns."""
+        if self._samples:
+            step = offset_ns - self._samples[-1][1]
+            if abs(step) > abs(self.largest_step_ns):
+                self.largest_step_ns = step
+        self._samples.append((at_ns, offset_ns))
+
+    def to_json(self) -> dict[str, object]:
+        """The step, and the two samples that the slew comes from."""
+        ends = [self._samples[0], self._samples[-1]] if self._samples else []
+        return {"largest_step_ns": self.largest_step_ns, "ends": [list(e) for e in ends]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "ClockWatch":
+        return cls(int(values["largest_step_ns"]), [(int(a), int(b)) for a, b in values["ends"]])
+
+    @property
+    def slew_ppm(self) -> float:
+        """Mean rate of drift over the samples, 0 with fewer than two seconds of them."""
+        if len(self._samples) < 2:
+            return 0.0
+        (start, first), (end, last) = self._samples[0], self._samples[-1]
+        return (last - first) / (end - start) * 1e6 if end - start >= 2e9 else 0.0

@@ -1,0 +1,1 @@
+"""The options of a run: their schema, and how text becomes values."""

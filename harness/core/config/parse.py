@@ -1,0 +1,201 @@
+"""Values from text, for the command line, YAML and plug-in options: a value, or a ValueError."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.units import parse_duration_ns, write_duration
+
+SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
+MIN_QPS = 1 / 600
+LONGEST_SEQUENCE = 1_000_000
+
+
+class Slo(NamedTuple):
+    """A latency bound on a percentile of the queries. percentile: in (0, 1)."""
+
+    percentile: float
+    bound_ns: int
+
+    def __str__(self) -> str:
+        return f"p{self.percentile * 100:.10g}={write_duration(self.bound_ns)}"
+
+
+class Endpoint(NamedTuple):
+    """Where something listens. port: 0 is any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """'127.0.0.1:9464', '[::1]:9464'."""
+    match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
+    if match is None or int(match[3]) > 65_535:
+        raise ValueError(f"{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464")
+    return Endpoint(match[1] or match[2], int(match[3]))
+
+
+def parse_slo(text: str) -> Slo:
+    match = re.fullmatch(r"p(\d+(?:\.\d+)?)=(\S+)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an SLO: write percentile=bound, e.g. p99=15ms")
+    percent = float(match[1])
+    if not 50 <= percent <= 99.99:
+        raise ValueError(f"percentile p{match[1]} must lie between p50 and p99.99")
+    bound_ns = parse_duration_ns(match[2])
+    if bound_ns < 1:
+        raise ValueError(f"bound {match[2]} must be more than 0")
+    return Slo(round(percent / 100, 12), bound_ns)
+
+
+def parse_scenario(text: str) -> str:
+    """'server', and MLPerf's own spelling 'Server', 'SingleStream'."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
+    if name not in SCENARIOS:
+        raise ValueError(f"no scenario named {text!r}: choose from {', '.join(SCENARIOS)}")
+    return name
+
+
+def parse_positive_duration_ns(text: str) -> int:
+    ns = parse_duration_ns(text)
+    if ns < 1:
+        raise ValueError(f"{text} must be more than 0")
+    return ns
+
+
+def parse_rate(text: str) -> float:
+    """Queries or samples a second, more than 0."""
+    try:
+        rate = float(_without_thousands(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0 < rate <= 1e9:
+        raise ValueError(f"{text} must be more than 0 and at most 1e9, in queries/s")
+    if rate < MIN_QPS:
+        raise ValueError(f"{text} is less than one query in ten minutes: no run would end")
+    return rate
+
+
+def _without_thousands(text: str) -> str:
+    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15.
+
+    Python's own spellings of numbers (1_000, other alphabets' digits) are none here.
+    """
+    if "_" in text or not text.isascii():
+        return f"not a number: {text!r}"
+    if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", text.strip()):
+        return text.replace(",", "")
+    return text
+
+
+def positive(largest: int) -> Callable[[str], int]:
+    """A parser of whole numbers from 1 to `largest`."""
+    return bounded(1, largest)
+
+
+def bounded(smallest: int, largest: int) -> Callable[[str], int]:
+    """A parser of whole numbers from `smallest` to `largest`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(_without_thousands(text))
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if not smallest <= value <= largest:
+            raise ValueError(f"{text} must lie between {smallest:,} and {largest:,}")
+        return value
+
+    return parse
+
+
+def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """'ids=1x128' -> ('ids', (1, 128)): the whole shape, the batch dimension first."""
+    match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]")
+    shape = tuple(int(d) for d in match[2].split("x"))
+    if min(shape) < 1:
+        raise ValueError(f"{text!r} has a dimension of 0")
+    if shape[0] != 1:
+        raise ValueError(f"{text!r} must start with 1, for one sample: batches are --max-batch's")
+    return match[1], shape
+
+
+class Lognormal(NamedTuple):
+    """Lengths of sequences: median * exp(sigma * normal), a whole number from 1 to `most`."""
+
+    median: float
+    sigma: float
+    most: int
+
+    def __str__(self) -> str:
+        return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
+
+
+def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
+    """'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
+    dimension, given = parse_key_value(text)
+    if not given.startswith("lognormal:"):
+        return dimension, parse_path(given)
+    match = re.fullmatch(r"lognormal:median=([\d.]+),sigma=([\d.]+),max=(\d+)", given)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no distribution: write DIM=lognormal:median=128,sigma=0.6,max=512"
+        )
+    try:
+        found = Lognormal(float(match[1]), float(match[2]), int(match[3]))
+    except ValueError:
+        raise ValueError(f"{text!r}: median and sigma are numbers") from None
+    if not (1 <= found.median <= found.most <= LONGEST_SEQUENCE and 0 < found.sigma <= 10):
+        raise ValueError(
+            f"{text!r}: it must be 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10"
+        )
+    return dimension, found
+
+
+def parse_key_value(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def parse_meter(text: str) -> tuple[str, str]:
+    """'rapl' -> ('rapl', ''); 'command=ipmitool ...' -> ('command', 'ipmitool ...')."""
+    name, _, argument = text.partition("=")
+    return parse_name(name).strip(), argument.strip()
+
+
+HUB = "hf:"
+"""Begins a --data-dir that is no path but a data set's name on the HuggingFace Hub."""
+
+
+def parse_path(text: str) -> Path:
+    """Refuses what no file can be called: nothing at all, or bytes that are not UTF-8."""
+    if not text.strip():
+        raise ValueError("the name is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is not UTF-8: rename it") from None
+    if not text.isprintable():
+        raise ValueError(f"{text!r} has characters that cannot be printed: rename it")
+    return Path(text)
+
+
+def parse_name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the name is empty")
+    return text
+
+
+def parse_on_off(text: str) -> bool:
+    """'on' or 'off'."""
+    if text not in ("on", "off"):
+        raise ValueError(f"{text!r} is neither on nor off")
+    return text == "on"

@@ -1,0 +1,233 @@
+"""Plug-ins by name: strings here, imported when chosen.
+
+A plug-in is named in one of four ways: a name in the tables below, an entry point in the group
+`harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. Code is only ever imported
+because the user named it.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.errors import ConfigError, PluginUnavailable
+
+
+class Entry(NamedTuple):
+    """target: 'module:attribute'. extra and needs: what installs it and the module to look for."""
+
+    target: str
+    about: str
+    extra: str = ""
+    needs: str = ""
+
+    @property
+    def installed(self) -> bool:
+        """Whether there is such a module; ./datasets, a folder without code, is not HuggingFace's."""
+        if not self.needs:
+            return True
+        spec = importlib.util.find_spec(self.needs)
+        return spec is not None and spec.origin is not None
+
+
+BACKENDS = {
+    "ort": Entry("harness.backends.ort:OrtBackend", "ONNX Runtime", "ort", "onnxruntime"),
+    "tensorflow": Entry(
+        "harness.backends.tensorflow:TensorFlowBackend", "TensorFlow", "tensorflow", "tensorflow"
+    ),
+    "openvino": Entry(
+        "harness.backends.openvino:OpenVinoBackend", "OpenVINO", "openvino", "openvino"
+    ),
+    "litert": Entry("harness.backends.litert:LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
+    "torch": Entry("harness.backends.torch:TorchBackend", "PyTorch", "torch", "torch"),
+    "null": Entry("harness.backends.null:NullBackend", "answers at once: the harness's own cost"),
+}
+DATASETS = {
+    "digits": Entry("harness.datasets.digits:DigitsDataset", "500 handwritten digits, embedded"),
+    "synthetic": Entry(
+        "harness.datasets.synthetic:SyntheticDataset", "seeded noise in the model's input shapes"
+    ),
+    "folder": Entry(
+        "harness.datasets.folder:FolderDataset", "images in one sub-folder a class, or labels.csv"
+    ),
+    "imagenet": Entry(
+        "harness.datasets.imagenet:ImagenetDataset", "ImageNet's validation set, val_map.txt"
+    ),
+    "coco": Entry(
+        "harness.datasets.coco:CocoDataset", "COCO's images and annotations, for detection"
+    ),
+    "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
+    "csv": Entry("harness.datasets.csv_table:CsvDataset", "a table of numbers with a label column"),
+    "parquet": Entry(
+        "harness.datasets.parquet:ParquetDataset", "the same as Parquet", "parquet", "pyarrow"
+    ),
+    "squad": Entry(
+        "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
+    ),
+    "librispeech": Entry(
+        "harness.datasets.librispeech:LibrispeechDataset", "speech in WAV or FLAC, with transcripts"
+    ),
+    "huggingface": Entry(
+        "harness.datasets.huggingface:HuggingFaceDataset",
+        "saved to disk, or hf:NAME",
+        "hf",
+        "datasets",
+    ),
+    "kits": Entry("harness.datasets.kits:KitsDataset", "preprocessed volumes, .npy by case"),
+}
+METRICS = {
+    "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),
+    "top5": Entry("harness.accuracy.top1:Top5", "share with the right label among the best five"),
+    "map": Entry(
+        "harness.accuracy.detection:MeanAveragePrecision",
+        "COCO mean average precision of boxes",
+        "coco",
+        "pycocotools",
+    ),
+    "squad_f1": Entry("harness.accuracy.squad:SquadF1", "SQuAD F1 and exact match of spans"),
+    "dice": Entry("harness.accuracy.dice:Dice", "Dice coefficient of segmented volumes or images"),
+    "wer": Entry("harness.accuracy.wer:WordErrorRate", "word error rate of transcripts"),
+    "rouge": Entry(
+        "harness.accuracy.rouge:Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"
+    ),
+    "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
+    "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
+}
+METERS = {
+    "rapl": Entry(
+        "harness.machine.power.meters.rapl:RaplMeter", "energy counters of the processor"
+    ),
+    "hwmon": Entry(
+        "harness.machine.power.meters.hwmon:HwmonMeter", "sensors of boards, sockets and supplies"
+    ),
+    "nvml": Entry("harness.machine.power.meters.nvml:NvmlMeter", "NVIDIA GPUs", "nvml", "pynvml"),
+    "estimate": Entry(
+        "harness.machine.power.meters.estimate:EstimateMeter",
+        "busy CPU time x watts: estimated, never measured",
+    ),
+    "command": Entry(
+        "harness.machine.power.meters.command:CommandMeter", "a program that prints watts or joules"
+    ),
+    "ptdaemon": Entry(
+        "harness.machine.power.meters.ptdaemon:PtdaemonMeter",
+        "MLPerf Power's client and server, at the wall",
+    ),
+}
+SCENARIOS = {
+    "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
+    "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
+    "server": Entry("harness.scenarios.server:SERVER", "Poisson arrivals at a given rate"),
+    "offline": Entry("harness.scenarios.offline:OFFLINE", "all samples at once"),
+}
+KINDS: Mapping[str, Mapping[str, Entry]] = {
+    "backend": BACKENDS,
+    "dataset": DATASETS,
+    "metric": METRICS,
+    "scenario": SCENARIOS,
+    "meter": METERS,
+}
+
+
+def check_name(kind: str, name: str) -> None:
+    """A ConfigError when `name` cannot be a plug-in of that kind; nothing is imported."""
+    if ":" in name:
+        module, _, attribute = name.rpartition(":")
+        dotted = all(part.isidentifier() for part in module.split("."))
+        if not attribute.isidentifier() or not (dotted or module.endswith(".py")):
+            raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
+        if module.endswith(".py") and not Path(module).is_file():
+            raise ConfigError(f"{kind} {name!r}: there is no file {module}")
+        return
+    if name in KINDS[kind] or name in _entry_points(kind):
+        return
+    if name.endswith(".py"):
+        raise ConfigError(f"{kind} {name!r}: name its class, too: {name}:Class")
+    known = [*KINDS[kind], *_entry_points(kind)]
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    raise ConfigError(f"no {kind} named {name!r}: {hint}")
+
+
+def load(kind: str, name: str) -> Any:
+    """The class (or scenario object) that `name` stands for, imported now."""
+    check_name(kind, name)
+    entry = KINDS[kind].get(name)
+    try:
+        if entry is not None:
+            return _import(entry.target)
+        if ":" in name:
+            return _import(name)
+        return _entry_points(kind)[name].load()
+    except ModuleNotFoundError as e:
+        raise _unavailable(kind, name, entry, e) from e
+    except Exception as e:
+        if entry is not None and not isinstance(e, ImportError):
+            raise  # our own bug
+        what = str(e) if isinstance(e, ImportError | AttributeError | SyntaxError) else _told(e)
+        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {what}") from e
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _import(target: str) -> Any:
+    module_name, _, attribute = target.rpartition(":")
+    if module_name.endswith(".py"):
+        module = _import_file(Path(module_name))
+    else:
+        module = importlib.import_module(module_name)
+    return getattr(module, attribute)
+
+
+def load_function(path: Path, name: str) -> Any:
+    """What `name` is in a Python file of the user's, which is run for it."""
+    try:
+        return getattr(_import_file(path), name)
+    except (Exception, SystemExit) as e:
+        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_told(e)}") from e
+
+
+def _import_file(path: Path) -> Any:
+    name = f"harness_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it runs
+    spec.loader.exec_module(module)
+    return module
+
+
+def _unavailable(
+    kind: str, name: str, entry: Entry | None, error: ModuleNotFoundError
+) -> PluginUnavailable:
+    if entry is not None and error.name and error.name.startswith("harness."):
+        raise error  # our own bug, not a missing dependency
+    if entry is not None and entry.extra:
+        return missing_extra(kind, name, entry)
+    return PluginUnavailable(
+        f"{kind} {name!r} needs the module {error.name!r}: install it into this environment"
+    )
+
+
+def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
+    return PluginUnavailable(
+        f"{kind} {name!r} needs the module {entry.needs!r}: "
+        f"pip install 'mlperf-harness[{entry.extra}]'"
+    )
+
+
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    return {e.name: e for e in entry_points(group=f"harness.{kind}s")}
+
+
+def rows(kind: str) -> Iterator[tuple[str, Entry]]:
+    """Every plug-in that goes by a name, entry points included."""
+    yield from KINDS[kind].items()
+    for name, point in _entry_points(kind).items():
+        yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")

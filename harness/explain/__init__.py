@@ -1,0 +1,1 @@
+"""Why a result is as it is: profile, advise, bricks, pitfalls."""

@@ -1,0 +1,1 @@
+"""The verb `advise`: what would make the model faster, measured."""

@@ -1,0 +1,229 @@
+"""The six questions of Benanza, answered for ONNX Runtime on a CPU from one record. Pure.
+
+Source: Benanza (Li et al., IPDPS 2020), section III-D; what its GPU libraries answer is asked of
+graph levels, layouts, threads, executors and precisions here.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
+from harness.explain.advise.predict import advice, predicted_ns, top
+from harness.explain.advise.questions import questions
+from harness.explain.advise.record import Record
+from harness.models.graph import flops
+from harness.models.graph.flops import Cost
+from harness.models.opened.ort_session import GRAPH_LEVELS
+
+CONTENDED = 1.2
+"""Wall over CPU time of one thread: from there on others had the cores, too."""
+
+_UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
+_DOES_NOTHING = frozenset(("Identity", "Dropout"))
+
+
+def answers(content: Mapping[str, Any]) -> dict[str, Any]:
+    """content: of measured.json. Everything the tables, the page and the JSON show."""
+    record = Record(content)
+    ranked = advice(record)
+    best = top(ranked)
+    found = {
+        "model": content["model"],
+        "batch": content["batch"],
+        "host": content["host"],
+        "runtime": content["runtime"],
+        "now": content["now"],
+        "stopped": bool(content.get("stopped")),
+        "measured": _measured(record),
+        "lower_bound": _lower_bound(record),
+        "work": _work(record),
+        "coverage": _coverage(record),
+        "layers": _layers(record),
+        "levels": _levels(record),
+        "kernels": _kernels(record),
+        "advice": [one.to_json() for one in ranked],
+        "top": best.to_json() if best else None,
+        "accuracy": content["accuracy"],
+        "counted": content["counted"],
+    }
+    found["questions"] = questions(found, ranked)
+    return found
+
+
+def _measured(record: Record) -> dict[str, Any]:
+    wall_ns, cpu_ns = (record.now_ns(cpu=cpu) for cpu in (False, True))
+    is_single = record.uses_cpu()
+    ratio = record.now_median_ns(cpu=False) / max(record.now_median_ns(cpu=True), 1)
+    return {
+        "wall_ns": wall_ns,
+        "median_wall_ns": record.now_median_ns(cpu=False),
+        "cpu_ns": cpu_ns,
+        "clock": "cpu" if is_single else "wall",
+        "wall_over_cpu": ratio if is_single else None,
+        "contended": is_single and ratio > CONTENDED,
+    }
+
+
+def _lower_bound(record: Record) -> dict[str, Any]:
+    """By both clocks where there is one thread. ratio: lower bound over measured (Benanza's)."""
+    by_clock = {}
+    for clock in ("cpu", "wall") if record.uses_cpu() else ("wall",):
+        cpu = clock == "cpu"
+        times, _ = record.best_ns(cpu=cpu)
+        path = critical_path(times, record.needs)
+        now_ns = record.now_ns(cpu=cpu)
+        by_clock[clock] = {
+            "sequential_ns": sequential_ns(times),
+            "parallel_ns": path.ns,
+            "ratio": sequential_ns(times) / now_ns,
+            "parallel_ratio": path.ns / now_ns,
+            "path": list(path.units),
+        }
+    first = next(iter(by_clock))
+    return {"clock": first, **by_clock[first], "by_clock": by_clock, "units": len(record.units)}
+
+
+def _work(record: Record) -> dict[str, Any]:
+    whole = flops.total(_cost(node) for node in record.nodes)
+    seconds = record.now_ns(cpu=False) / 1e9
+    return {
+        **whole._asdict(),
+        "bytes": whole.bytes,
+        "gflops_per_s": (whole.flops or 0) / seconds / 1e9,
+    }
+
+
+def _cost(node: Mapping[str, Any]) -> Cost:
+    return Cost(*(node[name] for name in Cost._fields))
+
+
+def _coverage(record: Record) -> dict[str, Any]:
+    """Of the operators with a rule for their work, by nodes and by the time of their kernels; and of
+    the layers that were measured alone, by the time they take in the model.
+    """
+    kernels = [k for k in record.kernels(record.now.graph) if k["nodes"]]
+    costs = [flops.total([_cost(record.nodes[i]) for i in k["nodes"]]) for k in kernels]
+    unknown = [any(record.nodes[i]["flops"] is None for i in k["nodes"]) for k in kernels]
+    known = [c._replace(flops=None) if u else c for c, u in zip(costs, unknown, strict=True)]
+    kernel_ns = [median(k["duration_ns"]) for k in kernels]
+    by_time = flops.coverage([k["op"] for k in kernels], known, kernel_ns)
+    by_node = flops.coverage([n["op"] for n in record.nodes], [_cost(n) for n in record.nodes])
+    alone = [ns is not None for ns in record.own_ns(record.now, cpu=False)]
+    inside = record.inside_ns
+    missing = Counter(record.about(i) for i, ok in enumerate(alone) if not ok)
+    return {
+        "work_nodes": by_node.node_share,
+        "work_time": by_time.time_share,
+        "work_missing": dict(by_node.missing),
+        "layers_alone": sum(alone),
+        "layers": len(alone),
+        "layers_time": sum(ns for ns, ok in zip(inside, alone, strict=True) if ok)
+        / (sum(inside) or 1.0),
+        "layers_missing": dict(missing),
+        "why_missing": sorted(_why_missing(record))[:3],
+    }
+
+
+def _why_missing(record: Record) -> set[str]:
+    kernel = record.now.kernel
+    times = (record.layers.get(unit["key"], {}).get(kernel) for unit in record.units)
+    return {timed.failed for timed in times if timed is not None and timed.failed}
+
+
+def _layers(record: Record) -> list[dict[str, Any]]:
+    """Different ones, the most time first. Times are of one; gain_ns of all that are alike."""
+    cpu = record.uses_cpu()
+    now, (best, level) = record.own_ns(record.now, cpu=cpu), record.best_ns(cpu=cpu)
+    alike: dict[str, list[int]] = defaultdict(list)
+    for i, unit in enumerate(record.units):
+        alike[unit["key"]].append(i)
+    rows = []
+    for key, positions in alike.items():
+        i = positions[0]
+        whole = flops.total(_cost(record.nodes[n]) for n in record.units[i]["nodes"])
+        mine = now[i]
+        rows.append(
+            {
+                "key": key,
+                "ops": record.about(i),
+                "count": len(positions),
+                "first": record.nodes[record.units[i]["nodes"][0]]["name"],
+                "makes": record.nodes[record.units[i]["nodes"][-1]]["makes"],
+                "now_ns": mine,
+                "best_ns": best[i],
+                "best": level[i],
+                "gain_ns": None if mine is None else (mine - best[i]) * len(positions),
+                "in_model_ns": sum(record.inside_ns[p] for p in positions),
+                "macs": whole.macs,
+                "flops": whole.flops,
+                "bytes": whole.bytes,
+            }
+        )
+    return sorted(rows, key=lambda row: -(row["now_ns"] or 0) * row["count"])
+
+
+def _levels(record: Record) -> list[dict[str, Any]]:
+    """Each graph level of ONNX Runtime with all else as now: what fusion and layout are worth."""
+    rows = []
+    for level in GRAPH_LEVELS:
+        setting = record.now._replace(graph=level)
+        cpu = record.uses_cpu(setting)
+        kernels = record.kernels(level)
+        realised = record.realised(setting)
+        now_ns = record.now_ns(cpu=cpu)
+        rows.append(
+            {
+                "graph": level,
+                "kernels": len(kernels) or None,
+                "fused": sum(len(k["nodes"]) > 1 and not k["inserted"] for k in kernels),
+                "inserted": sum(k["inserted"] for k in kernels),
+                "predicted_ns": predicted_ns(record, setting),
+                "measured_ns": now_ns
+                if setting == record.now
+                else (now_ns / realised.ratio if realised else None),
+                "failed": record.content["failed_levels"].get(level),
+            }
+        )
+    return rows
+
+
+def _kernels(record: Record) -> dict[str, Any]:
+    """Where the framework is inefficient: what it runs beside the layers' own work, and between it."""
+    kernels = record.kernels(record.now.graph)
+    profile = record.content["profiles"][record.now.graph]
+    runs = range(len(profile["run_ns"]))
+    between = [profile["run_ns"][r] - sum(k["duration_ns"][r] for k in kernels) for r in runs]
+    return {
+        "executed": len(kernels),
+        "nodes": len(record.nodes),
+        "unexpected": sorted(_unexpected(record, kernels), key=lambda k: -k["ns"]),
+        "between_ns": median(between),
+        "run_ns": median(profile["run_ns"]),
+        "in_file": list(_in_file(record.nodes)),
+    }
+
+
+def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Kernels that compute nothing: inserted by the runtime, or of nodes that only move numbers."""
+    for kernel in kernels:
+        ops = [record.nodes[i]["op"] for i in kernel["nodes"]]
+        is_moving = bool(ops) and all(flops.only_moves(op) for op in ops)
+        if kernel["inserted"] or is_moving:
+            yield {
+                "name": kernel["name"],
+                "op": kernel["op"],
+                "why": "inserted by the runtime" if kernel["inserted"] else "moves numbers only",
+                "ns": min(kernel["duration_ns"]),
+            }
+
+
+def _in_file(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the model's author could take out."""
+    for node in nodes:
+        if node["op"] in _DOES_NOTHING:
+            yield f"{node['op']} {node['name']!r} does nothing at inference"
+        for i in node["takes"]:
+            if node["op"] in _UNDOES_ITSELF and nodes[i]["op"] == node["op"]:
+                yield f"{node['op']} {nodes[i]['name']!r} is followed by {node['name']!r}"

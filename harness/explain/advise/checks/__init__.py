@@ -1,0 +1,1 @@
+"""Checks of weights, files and operators that advice rests on."""

@@ -1,0 +1,94 @@
+"""Each operator of a model on ONNX Runtime against the reference that comes with ONNX.
+
+Source: Deep500 (Ben-Nun et al., IPDPS 2019), level 0: L1, L2 and largest error of an operator.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.errors import one_line
+from harness.explain.advise.layers.timing import open_session
+from harness.explain.advise.layers.units import cut, inputs_of, noise
+from harness.models.graph.flops import Cost
+from harness.models.graph.graph import Graph, Node
+from harness.models.opened.ort_session import Setting
+from harness.types import Array
+
+LIMIT = 1e-4
+"""The largest error, relative to the largest of the reference's values, or to 1."""
+
+_MOST_MACS = 250_000_000
+"""The reference is numpy: a larger layer takes minutes."""
+_SEED = 2
+
+
+def compare(graph: Graph, costs: Sequence[Cost], folder: Any) -> list[dict[str, Any]]:
+    """One for each operator of the model, on its smallest layer with it. folder: for its pieces."""
+    chosen: dict[str, Node] = {}
+    size = {node.index: cost for node, cost in zip(graph.nodes, costs, strict=True)}
+    for node in graph.layers:
+        best = chosen.get(node.op_type)
+        if best is None or _size(size[node.index]) < _size(size[best.index]):
+            chosen[node.op_type] = node
+    return [
+        {"op": op_type, "layer": node.name or node.outputs[0], **_one(graph, node, size, folder)}
+        for op_type, node in sorted(chosen.items())
+    ]
+
+
+def _size(cost: Cost) -> tuple[int, int]:
+    return cost.macs or 0, cost.bytes
+
+
+def _one(graph: Graph, node: Node, costs: Mapping[int, Cost], folder: Any) -> dict[str, Any]:
+    if (costs[node.index].macs or 0) > _MOST_MACS:
+        return {"skipped": f"more than {_MOST_MACS / 1e6:.0f} M MACs: the reference is too slow"}
+    try:
+        from onnx.reference import ReferenceEvaluator
+
+        model = cut(graph, [node])
+        path = folder / f"operator-{node.index}.onnx"
+        path.write_bytes(model.SerializeToString())
+        feeds = _feeds(graph, node)
+        ours = open_session(path, Setting()).run(None, feeds)
+        theirs = ReferenceEvaluator(model).run(None, feeds)
+    except Exception as e:  # noqa: BLE001 - the reference lacks what is no ONNX operator
+        return {"skipped": one_line(e) or type(e).__name__}
+    return errors(ours, theirs)
+
+
+def _feeds(graph: Graph, node: Node) -> dict[str, Array]:
+    random = np.random.default_rng(_SEED)
+    tensors = {name: graph.tensors[name] for name in inputs_of(graph, [node])}
+    return {
+        name: noise(tuple(n or 0 for n in tensor.shape), tensor.dtype, random)
+        for name, tensor in tensors.items()
+    }
+
+
+def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
+    """Over all outputs. l1: mean absolute error; l2: Euclidean; largest: absolute; relative: the
+    largest over the largest of the reference's values, or over 1. passed: relative below LIMIT.
+    """
+    if [a.shape for a in ours] != [np.shape(b) for b in theirs]:
+        shapes = f"{[a.shape for a in ours]} and {[np.shape(b) for b in theirs]}"
+        return {"passed": False, "failed": f"the outputs have other shapes: {shapes}"}
+    a, b = (
+        np.concatenate([np.ravel(x).astype(np.float64) for x in side]) for side in (ours, theirs)
+    )
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    apart = np.where(same, 0.0, np.abs(a - b))
+    largest = float(apart.max(initial=0.0))
+    finite = np.abs(b[np.isfinite(b)])
+    relative = largest / max(1.0, float(finite.max(initial=0.0)))
+    if not np.isfinite(apart).all():
+        return {"passed": False, "failed": "one is infinite or NaN where the other is not"}
+    return {
+        "l1": float(apart.mean()) if apart.size else 0.0,
+        "l2": float(np.linalg.norm(apart)),
+        "largest": largest,
+        "relative": relative,
+        "passed": relative < LIMIT,
+    }

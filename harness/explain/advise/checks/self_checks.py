@@ -1,0 +1,114 @@
+"""Whether a model's numbers can be relied on: reruns, the harness's own cost, batches in parts.
+
+Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
+micro-batches.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core import registry
+from harness.explain.advise.layers.timing import alternated, open_session
+from harness.models.opened.ort_session import Setting
+from harness.types import Array, Backend, BackendSetup, Batch
+
+RERUNS = 10
+_PARTS = 4
+_PAIRS = 15
+
+
+def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
+    """Of each output over RERUNS calls with the same input: the largest variance of any value, and
+    how many values vary at all.
+    """
+    found: list[dict[str, Any]] = []
+    seen = [session.run(None, feeds) for _ in range(RERUNS)]
+    for i, name in enumerate(names):
+        first = np.asarray(seen[0][i])
+        if first.dtype.kind not in "fiub" or any(run[i].shape != first.shape for run in seen):
+            found.append({"output": name, "failed": "no numbers, or of another shape each time"})
+            continue
+        varies = np.zeros(first.shape, bool)
+        mean = np.zeros(first.shape)
+        for run in seen:
+            varies |= run[i] != first
+            mean += run[i].astype(np.float64) / RERUNS
+        variance = sum(np.square(run[i].astype(np.float64) - mean) for run in seen) / RERUNS
+        worst = float(np.max(np.where(varies, variance, 0.0), initial=0.0))
+        found.append(
+            {
+                "output": name,
+                "values": int(first.size),
+                "varying": int(varies.sum()),
+                "variance": worst,
+            }
+        )
+    return {"reruns": RERUNS, "outputs": found}
+
+
+def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
+    """The backend `ort`, as a run calls it, against the session's own `run`; in pairs, with both
+    sides of each. The setting's graph level and threads.
+    """
+    rows = len(next(iter(feeds.values())))
+    cls = registry.load("backend", "ort")
+    setup = BackendSetup(
+        model=path,
+        model_name=name,
+        threads=setting.threads,
+        max_batch=rows,
+        options={"graph": setting.graph},
+    )
+    batch = Batch(list(range(rows)), feeds)
+    with ExitStack() as stack:
+        backend: Backend = stack.enter_context(cls(setup))
+        session = open_session(path, setting._replace(execution="sequential"))
+        with_harness, bare = alternated(
+            lambda: backend.infer(batch), lambda: session.run(None, feeds), _PAIRS
+        )
+    return {"harness": with_harness._asdict(), "bare": bare._asdict()}
+
+
+def micro_batches(
+    path: Path, feeds: Mapping[str, Array], setting: Setting, peak_of: Any
+) -> dict[str, Any]:
+    """A batch at once against the same in _PARTS parts, one after the other.
+
+    feeds: of one batch of 8. peak_of: (path, feeds, setting) -> bytes that the runtime's allocator had
+    in use at most.
+    """
+    size = len(next(iter(feeds.values())))
+    step = size // _PARTS
+    parts = [
+        {name: rows[at : at + step] for name, rows in feeds.items()} for at in range(0, size, step)
+    ]
+    session = open_session(path, setting)
+    whole = session.run(None, feeds)
+    pieces = [session.run(None, part) for part in parts]
+    joined = [np.concatenate([piece[i] for piece in pieces]) for i in range(len(whole))]
+    apart = max(_apart(a, b) for a, b in zip(whole, joined, strict=True))
+    at_once, in_parts = alternated(
+        lambda: session.run(None, feeds), lambda: [session.run(None, p) for p in parts], 5
+    )
+    return {
+        "batch": size,
+        "parts": len(parts),
+        "largest_difference": apart,
+        "peak_bytes": {
+            "at_once": peak_of(path, feeds, setting),
+            "in_parts": peak_of(path, parts[0], setting),
+        },
+        "at_once": at_once._asdict(),
+        "in_parts": in_parts._asdict(),
+    }
+
+
+def _apart(a: Array, b: Array) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    largest = float(np.abs(a.astype(np.float64)).max(initial=0.0))
+    return float(np.abs(a.astype(np.float64) - b).max(initial=0.0)) / max(1.0, largest)

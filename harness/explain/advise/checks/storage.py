@@ -1,0 +1,115 @@
+"""How a model's file is stored, and what that costs when it is loaded: fresh processes, in turn.
+
+inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
+already optimised for this machine's settings. The page cache is warm: every file was just written.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import one_line
+from harness.models.opened.ort_session import Setting, session_options
+from harness.types import Array
+
+MOST_BYTES = 1 << 30
+"""Of a model that is written twice more for this."""
+
+_PROBE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from harness.explain.advise.checks.storage_probe import main; main()"
+)
+_ROUNDS = 3
+_TIMEOUT_S = 300
+
+
+def compare(
+    path: Path, feeds: Mapping[str, Array], setting: Setting, folder: Path, size_bytes: int
+) -> list[dict[str, Any]]:
+    """One row a format, with every round's numbers, or why there are none. folder: to write in.
+
+    size_bytes: of the model with all files it reads.
+    """
+    if size_bytes > MOST_BYTES:
+        why = f"the model is larger than {MOST_BYTES >> 20} MiB"
+        return [{"format": name, "failed": why} for name in _MAKERS]
+    inputs = folder / "feeds.npz"
+    np.savez(inputs, allow_pickle=False, **dict(feeds))
+    rows: list[dict[str, Any]] = []
+    for name, make in _MAKERS.items():
+        made = folder / name
+        made.mkdir()
+        try:
+            file = make(path, made, setting)
+            size = sum(f.stat().st_size for f in made.iterdir())
+            rows.append({"format": name, "file": file, "size_bytes": size, "rounds": []})
+        except Exception as e:  # noqa: BLE001 - onnx's and onnxruntime's own classes
+            rows.append({"format": name, "failed": one_line(e) or type(e).__name__})
+    for _ in range(_ROUNDS):
+        for row in rows:
+            if "failed" not in row:
+                _probe(row, inputs, setting)
+    for row in rows:
+        row.pop("file", None)
+    return rows
+
+
+def _probe(row: dict[str, Any], inputs: Path, setting: Setting) -> None:
+    command = [sys.executable, "-P", "-c", _PROBE, json.dumps(sys.path)]
+    words = [str(row["file"]), str(inputs), str(setting)]
+    try:
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        row["failed"] = f"it took longer than {_TIMEOUT_S} s"
+        return
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        row["failed"] = one_line(f"exit status {done.returncode}: {last}")
+    else:
+        row["rounds"].append(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _inline(path: Path, folder: Path, _setting: Setting) -> Path:
+    import onnx
+
+    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf")
+    return folder / "model.onnx"
+
+
+def _external(path: Path, folder: Path, _setting: Setting) -> Path:
+    import onnx
+
+    model = onnx.load(path)
+    onnx.save(
+        model,
+        folder / "model.onnx",
+        format="protobuf",
+        save_as_external_data=True,
+        location="weights",
+        size_threshold=1024,
+    )
+    return folder / "model.onnx"
+
+
+def _ort(path: Path, folder: Path, setting: Setting) -> Path:
+    import onnxruntime as ort
+
+    options = session_options(setting)
+    options.optimized_model_filepath = str(folder / "model.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return folder / "model.ort"
+
+
+_MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {
+    "inline": _inline,
+    "external": _external,
+    "ort": _ort,
+}

@@ -1,0 +1,110 @@
+"""The verb `advise`: where a model's time goes that need not, and what to change first."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.cli.advise_options import AdviseOptions, options_of
+from harness.core.cache import cache_dir
+from harness.core.console import say, show
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.explain.advise import page, text
+from harness.explain.advise.answers import answers
+from harness.explain.advise.measure import measure as measure_model
+from harness.explain.advise.parts import measure as measure_parts
+from harness.explain.advise.record import FILE
+from harness.explain.advise.subject import Job, Request, open_job
+from harness.explain.subjects import subjects
+from harness.machine.cores import available
+from harness.models.opened.ort_session import Setting
+from harness.results import run_folder
+
+DERIVED = "advise.json"
+
+
+def advise(arguments: list[str]) -> int:
+    """Returns the exit status."""
+    options, values = options_of(arguments)
+    folder = options.source or _measured(options, values)
+    try:
+        found = derive(folder)
+    except OSError as e:
+        raise ConfigError(f"{folder} cannot be written: {e.strerror}: copy it elsewhere") from e
+    if options.json:
+        show(json.dumps(found, indent=2))
+    else:
+        show("\n".join(text.lines(found)))
+        show(f"\n{'results':<12}{folder}")
+    return 0
+
+
+def derive(folder: Path) -> dict[str, Any]:
+    """The content of advise.json, from measured.json alone; it and the page are written again."""
+    content = run_folder.read_json(folder / FILE)
+    try:
+        found = {**answers(content), "parts": content.get("parts", {})}
+        tuple(text.lines(found))
+        run_folder.write_json(folder / DERIVED, found)
+        _page(found, folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
+    return found
+
+
+def _page(found: Mapping[str, Any], folder: Path) -> None:
+    try:
+        page.write(found, folder)
+    except PluginUnavailable as e:
+        say(f"no page was made: {e}")
+
+
+def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
+    """Measures into a new folder, and returns it. What was measured before an error stays there."""
+    (subject,) = subjects(values, ExitStack())
+    cores = available().planned
+    request = Request(
+        now=Setting(options.graph, options.threads or cores, options.execution),
+        axes=options.vary,
+        batch=options.batch,
+        samples=options.samples,
+        pairs=options.pairs,
+        passes=options.passes,
+        database=options.database or cache_dir() / "layers.sqlite",
+    )
+    tell = (lambda _line: None) if options.quiet else say
+    folder = run_folder.new_folder(options.out, "advise", "ort", subject.model.name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
+            _measure(
+                open_job(request, subject, Path(temporary), tell),
+                frozenset(options.skip),
+                folder.path,
+            )
+    except OSError as e:
+        where = e.filename or folder.path
+        raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
+    finally:
+        with suppress(OSError):  # it holds what was measured
+            folder.path.rmdir()
+    return folder.finish(newest=False)
+
+
+def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
+    """Writes measured.json. After Ctrl-C as far as it had come, with its tables."""
+    content: dict[str, Any] = {}
+    try:
+        measure_model(job, content)
+        run_folder.write_json(folder / FILE, content)
+        content["parts"] = {}
+        measure_parts(job, skipped, content["parts"])
+        run_folder.write_json(folder / FILE, content)
+    except KeyboardInterrupt:
+        if (content.get("now_runs") or {}).get("wall_ns"):
+            run_folder.write_json(folder / FILE, {**content, "stopped": True})
+            derive(folder)
+            say(f"stopped: the tables until then: advise --from {folder}")
+        say("the next start with this database measures only the layers that are missing")
+        raise

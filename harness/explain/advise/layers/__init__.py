@@ -1,0 +1,1 @@
+"""Layers measured alone, and the lower bound they give."""

@@ -1,0 +1,230 @@
+"""Measures all that `advise` says something about; what is made of it is derived from the record."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.explain.advise import accuracy
+from harness.explain.advise.layers import bench
+from harness.explain.advise.layers.database import LayerDatabase, machine_key
+from harness.explain.advise.layers.timing import Timing, against, open_session, timed
+from harness.explain.advise.layers.units import Unit, units
+from harness.explain.advise.predict import combination
+from harness.explain.advise.record import SCHEMA_VERSION, Record
+from harness.explain.advise.subject import Job
+from harness.explain.kernels import ort as ort_profile
+from harness.explain.kernels.kernels import LayerProfile, SessionSetup
+from harness.machine import host
+from harness.machine.cores import available
+from harness.models.graph.wiring import read_wiring
+from harness.models.opened.ort_session import FILE, GRAPH_LEVELS, INT8, Setting, candidates
+
+_NOW_CALLS = 20
+_PROFILED = 10
+
+
+def measure(job: Job, content: dict[str, Any]) -> None:
+    """Fills in the content of measured.json, without the parts that stand for themselves.
+
+    Ctrl-C leaves in it what was measured until then.
+    """
+    import onnxruntime as ort
+
+    request, now = job.request, job.request.now
+    cores = available().threads
+    profiles, failed = _profiles(job)
+    if now.graph not in profiles:
+        raise ConfigError(failed[now.graph])
+    made = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
+    content |= _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
+    files = {FILE: job.path}
+    content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
+    wanted = candidates(now, request.axes, cores)
+    wanted = [s for s in wanted if s.precision in files and s.graph not in failed]
+    database = LayerDatabase(
+        request.database, machine_key(host.fingerprint()["machine"]), content["runtime"]
+    )
+    runs: list[Timing] = []
+    layers = partial(_layers, job, made, database, runs, content)
+    levels = [now._replace(graph=level) for level in GRAPH_LEVELS if level not in failed]
+    layers([now, *levels, *wanted])
+    content["candidates"] = [str(s) for s in wanted]
+    both = combination(Record(content))
+    if both is not None and both not in wanted:
+        layers([both])
+        wanted.append(both)
+        content["candidates"].append(str(both))
+    _pairs(job, wanted, files, content)
+
+
+def _about(
+    job: Job,
+    profiles: Mapping[str, LayerProfile],
+    failed: Mapping[str, str],
+    made: Sequence[Unit],
+    runtime: str,
+) -> dict[str, Any]:
+    request, subject = job.request, job.subject
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": {
+            "name": subject.model.name,
+            "sha256": subject.model.sha256(job.path),
+            "has_random_weights": subject.model.has_random_weights,
+            "dataset": subject.dataset,
+            "inputs": {name: [str(rows.dtype), *rows.shape] for name, rows in job.feeds.items()},
+        },
+        "batch": request.batch,
+        "host": platform.node(),
+        "environment": dict(host.fingerprint()),
+        "runtime": runtime,
+        "now": str(request.now),
+        "axes": list(request.axes),
+        "nodes": _nodes(job, profiles[request.now.graph]),
+        "units": [unit._asdict() for unit in made],
+        "profiles": {level: _profile(job, profile) for level, profile in profiles.items()},
+        "failed_levels": dict(failed),
+        "layers": {},
+        "counted": {"ran": 0, "found": 0, "elsewhere": 0},
+        "now_runs": None,
+        "candidates": [],
+        "pairs": {},
+        "accuracy": {"failed": "stopped before"} if "precision" in request.axes else None,
+    }
+
+
+def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
+    """By graph level; and why there is none of some."""
+    found, failed = {}, {}
+    for level in GRAPH_LEVELS:
+        job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
+        setup = SessionSetup(threads=job.request.now.kernel.threads, graph=level)
+        try:
+            found[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
+        except ConfigError as e:
+            failed[level] = str(e)
+    return found, failed
+
+
+def _file_nodes(job: Job) -> dict[int, int]:
+    """A node's position in the file -> in the graph, which has no Constant nodes."""
+    producer = job.graph.producer
+    pairs = ((i, producer.get(n.outputs[0])) for i, n in enumerate(read_wiring(job.path).nodes))
+    return {i: node.index for i, node in pairs if node is not None}
+
+
+def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
+    known = _file_nodes(job)
+    kernels = (kernel for kernel in profile.kernels if not kernel.inserted)
+    return [[known[i] for i in kernel.nodes if i in known] for kernel in kernels]
+
+
+def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
+    """One for each of the graph's, with what it computes and moves."""
+    known = _file_nodes(job)
+    eliminated = {known[i]: why for i, why in profile.eliminated.items() if i in known}
+    makers = job.graph.producer
+    return [
+        {
+            "name": node.name or node.outputs[0],
+            "op": node.op_type,
+            "takes": sorted({makers[n].index for n in node.inputs if n in makers}),
+            "eliminated": eliminated.get(node.index),
+            "makes": str(job.graph.tensors.get(node.outputs[0], "?")),
+            **cost._asdict(),
+        }
+        for node, cost in zip(job.graph.nodes, job.costs, strict=True)
+    ]
+
+
+def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
+    known = _file_nodes(job)
+    return {
+        "run_ns": list(profile.session.run_ns),
+        "kernels": [
+            {
+                "name": kernel.name,
+                "op": kernel.op_type,
+                "nodes": [known[i] for i in kernel.nodes if i in known],
+                "inserted": kernel.inserted,
+                "duration_ns": list(kernel.duration_ns),
+            }
+            for kernel in profile.kernels
+        ],
+    }
+
+
+def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
+    """What it costs; `files` then has it, where it could be made."""
+    job.tell("int8: quantising, and its accuracy")
+    made = job.folder / "int8.onnx"
+    found = accuracy.int8(job, made)
+    if "failed" not in found:
+        files[INT8] = made
+    return found
+
+
+def _layers(
+    job: Job,
+    made: Sequence[Unit],
+    database: LayerDatabase,
+    runs: list[Timing],
+    content: dict[str, Any],
+    settings: Sequence[Setting],
+) -> None:
+    """Adds their times, and the whole model's between the passes, to `content`."""
+    kernels = list(dict.fromkeys(s.kernel for s in settings))
+    job.tell(f"layers: {len({unit.key for unit in made})} different ones, {len(kernels)} settings")
+
+    def progress(done: int, total: int) -> None:
+        if done % max(1, total // 10) == 0:
+            job.tell(f"layers: {done} of {total} measurements")
+
+    found, counted = bench.measure(
+        job.graph,
+        made,
+        kernels,
+        database,
+        passes=job.request.passes,
+        between=lambda: runs.append(_now(job)),
+        progress=progress,
+    )
+    for key, times in found.items():
+        kept = content["layers"].setdefault(key, {})
+        kept |= {str(setting): timed.to_json() for setting, timed in times.items()}
+    for name in content["counted"]:
+        content["counted"][name] += getattr(counted, name)
+    content["now_runs"] = {
+        name: [ns for timing in runs for ns in getattr(timing, name)] for name in Timing._fields
+    }
+    if counted.was_stopped:
+        raise KeyboardInterrupt
+
+
+def _now(job: Job) -> Timing:
+    session = open_session(job.path, job.request.now)
+    try:
+        return timed(lambda: session.run(None, job.feeds), _NOW_CALLS)
+    except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
+        raise ConfigError(f"{job.path}: ONNX Runtime failed to run it: {one_line(e)}") from None
+
+
+def _pairs(
+    job: Job, wanted: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
+) -> None:
+    now = job.request.now
+    for setting in wanted:
+        job.tell(f"the whole model, {setting.changes(now)} against now")
+        try:
+            before, after = against(
+                (job.path, now),
+                (files[setting.precision], setting),
+                job.feeds,
+                job.request.pairs,
+            )
+            content["pairs"][str(setting)] = {"now": before._asdict(), "other": after._asdict()}
+        except HarnessError as e:
+            content["pairs"][str(setting)] = {"failed": str(e)}

@@ -1,0 +1,123 @@
+"""The six questions in words: one sentence or two each, from the tables of advise_answers. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.core.units import show_ns
+from harness.explain.advise.predict import CREDIBLE, WORTH, Advice
+from harness.models.opened.ort_session import INT8
+
+FASTER = 0.05
+"""A layer's other setting is named from this gain on, as a share of its time."""
+
+
+def questions(found: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
+    """found: of advise.json, without them. One for each of the six, whatever there is no data for."""
+    return [
+        {"question": name, "asked": asked, "answer": answer(found, ranked)}
+        for name, (asked, answer) in _QUESTIONS.items()
+    ]
+
+
+def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    bound, clock = found["lower_bound"], found["lower_bound"]["clock"]
+    text = (
+        f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
+        f"{show_ns(found['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
+    )
+    if bound["ratio"] > CREDIBLE:
+        return f"{text}, no lower bound: the kernels are too short for the profiler to tell."
+    gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
+    if gain <= 1:
+        return f"{text}: nothing is left to gain with these kernels, threads and precision."
+    return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
+
+
+def _parallel(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    bound = found["lower_bound"]
+    limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
+    text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
+    return f"{text}, with workers enough. {_told('Q2', ranked)}"
+
+
+def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    slow = [
+        row
+        for row in found["layers"]
+        if row["now_ns"] and row["now_ns"] - row["best_ns"] >= FASTER * row["now_ns"]
+    ]
+    gain = sum(row["gain_ns"] for row in slow)
+    text = (
+        f"{len(slow)} of {len(found['layers'])} different layers are {FASTER:.0%} faster or more "
+        "under another graph level"
+    )
+    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_told('Q3', ranked)}"
+
+
+def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    kernels = found["kernels"]
+    moving = sum(k["ns"] for k in kernels["unexpected"])
+    text = (
+        f"{kernels['executed']} kernels for {kernels['nodes']} nodes; {len(kernels['unexpected'])} of "
+        f"them compute nothing ({show_ns(moving)}); {show_ns(kernels['between_ns'])} of "
+        f"{show_ns(kernels['run_ns'])} lie between kernels."
+    )
+    spare = len(kernels["in_file"])
+    return (
+        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could go."
+        if spare
+        else text
+    )
+
+
+def _fusion(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    told = [
+        f"{row['graph']} {row['kernels']} kernels {show_ns(row['measured_ns'])}"
+        for row in found["levels"]
+        if row["measured_ns"] is not None and row["kernels"] is not None
+    ]
+    return f"{', '.join(told)}. {_told('Q5', ranked)}"
+
+
+def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    accuracy = found["accuracy"]
+    if accuracy is None:
+        return "no data: --vary has no precision"
+    if accuracy.get("failed"):
+        return f"no data: {accuracy['failed']}"
+    one = next((a for a in ranked if a.setting.precision == INT8), None)
+    text = _told("Q6", ranked) if one else "no data: no layer was measured so."
+    return f"{text} {accuracy_text(accuracy)}"
+
+
+def accuracy_text(accuracy: Mapping[str, Any]) -> str:
+    """E.g. `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
+    same = f"{accuracy['agreement']:.1%} of {accuracy['samples']:,} answers the same"
+    if accuracy["score"] is None:
+        return f"Accuracy: not known ({accuracy['no_score']}); {same}."
+    unit, metric = accuracy["unit"], accuracy["metric"]
+    scores = f"{accuracy['own_score']:.2f} -> {accuracy['score']:.2f} {unit}"
+    return f"Accuracy: {metric} {scores}; {same}."
+
+
+def _told(question: str, ranked: Sequence[Advice]) -> str:
+    """The best of its settings, predicted and realised."""
+    mine = [a for a in ranked if a.question == question]
+    if not mine:
+        return "No data: no other setting was asked for, or could be measured."
+    best = max(mine, key=lambda a: a.gain)
+    if best.gain < WORTH:
+        return f"No setting is predicted to gain {WORTH:.0%} ({best.change}: {best.gain:+.1%})."
+    realised = f", realised {best.realised.gain:+.1%}" if best.realised else ", not measured"
+    return f"{best.change}: predicted {best.gain:+.1%}{realised} ({best.clock} time)."
+
+
+_Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]
+_QUESTIONS: Mapping[str, tuple[str, _Answer]] = {
+    "Q1": ("How far is it from what its layers could give?", _ideal),
+    "Q2": ("Would layers that do not need each other gain from running at once?", _parallel),
+    "Q3": ("Does every layer run under its best setting?", _settings),
+    "Q4": ("What does the framework do beside the layers?", _framework),
+    "Q5": ("What is fusion worth?", _fusion),
+    "Q6": ("Would integers of eight bits be faster, and what do they cost?", _precision),
+}

@@ -1,0 +1,143 @@
+"""What `advise` measured, as its file holds it, and what several answers need of it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from statistics import median
+from typing import Any, NamedTuple
+
+from harness.core.stats import interval_ranks
+from harness.errors import ConfigError
+from harness.explain.advise.layers.database import Timed
+from harness.models.opened.ort_session import GRAPH_LEVELS, PARALLEL, Setting, parse_setting
+
+SCHEMA_VERSION = 1
+FILE = "measured.json"
+_LEVEL = 0.95
+
+
+class Realised(NamedTuple):
+    """How much faster a setting is than now. ratio: median over the pairs of now / other; low, high:
+    its 95 % interval from order statistics, None where the pairs are too few. clock: cpu where both
+    have one thread, else wall.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    clock: str
+    pairs: int
+
+    @property
+    def gain(self) -> float:
+        """Share of the time that is saved; below 0 where it is slower."""
+        return 1 - 1 / self.ratio
+
+
+class Record:
+    """content: of measured.json. A ConfigError where it is no such file, or a newer one."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        version = content.get("schema_version")
+        if type(version) is not int or version > SCHEMA_VERSION:
+            raise ConfigError(
+                f"{FILE} has schema_version {version!r}, this harness reads up to "
+                f"{SCHEMA_VERSION}: update the harness, or name a folder of advise"
+            )
+        self.content = content
+        try:
+            self.now = parse_setting(content["now"])
+            self.candidates = [parse_setting(text) for text in content["candidates"]]
+            self.layers = {
+                key: {parse_setting(s): Timed.from_json(t) for s, t in settings.items()}
+                for key, settings in content["layers"].items()
+            }
+            self.units: Sequence[Mapping[str, Any]] = content["units"]
+            self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
+        except (KeyError, TypeError, ValueError, AttributeError) as e:
+            raise ConfigError(f"{FILE} is not what advise writes: {e!r}") from None
+
+    def uses_cpu(self, *settings: Setting) -> bool:
+        """Whether times on the core tell more than the clock on the wall: all have one thread."""
+        return all(s.threads == 1 and s.execution != PARALLEL for s in (self.now, *settings))
+
+    def now_ns(self, *, cpu: bool) -> float:
+        """The least of all measurements of the whole model as it is now."""
+        name = "cpu_ns" if cpu else "wall_ns"
+        timings = [self.content["now_runs"]]
+        timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
+        return float(min(ns for timing in timings for ns in timing[name]))
+
+    def now_median_ns(self, *, cpu: bool) -> float:
+        return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
+
+    def own_ns(self, setting: Setting, *, cpu: bool) -> list[float | None]:
+        """(units,) the least time of each alone; None where there is none."""
+        times = (self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units)
+        return [timed.least_ns(cpu=cpu) if timed else None for timed in times]
+
+    def unit_ns(self, setting: Setting, *, cpu: bool) -> list[float]:
+        """(units,) alone; where a unit was not measured so, as it is now; and where it was not
+        measured alone at all, its kernels in the whole model.
+        """
+        rows = [self.own_ns(s, cpu=cpu) for s in (setting, self.now)]
+        return [
+            next((ns for ns in known if ns is not None), 0.0)
+            for known in zip(*rows, self.inside_ns, strict=True)
+        ]
+
+    @cached_property
+    def inside_ns(self) -> list[float]:
+        """(units,) the least time of each one's kernels in the whole model, as it is now. A kernel
+        of several units is that of the first.
+        """
+        owner = {node: i for i, unit in enumerate(self.units) for node in unit["nodes"]}
+        found = [0.0] * len(self.units)
+        for kernel in self.kernels(self.now.graph):
+            units = [owner[node] for node in kernel["nodes"] if node in owner]
+            if units and not kernel["inserted"]:
+                found[units[0]] += min(kernel["duration_ns"])
+        return found
+
+    def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
+        """Executed at that graph level; none where it could not be profiled."""
+        profile: Mapping[str, Any] = self.content["profiles"].get(level, {})
+        kernels: Sequence[Mapping[str, Any]] = profile.get("kernels", ())
+        return kernels
+
+    @property
+    def needs(self) -> list[Sequence[int]]:
+        return [unit["needs"] for unit in self.units]
+
+    def about(self, unit: int) -> str:
+        """Its operators, e.g. Conv+BatchNormalization+Relu."""
+        return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
+
+    def best_ns(self, *, cpu: bool) -> tuple[list[float], list[str]]:
+        """(units,) the least over the graph levels, threads and precision as now; and which level."""
+        levels = [level for level in GRAPH_LEVELS if self._has(level)]
+        by_level = [self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in levels]
+        times, chosen = [], []
+        for i, inside in enumerate(self.inside_ns):
+            known = [(row[i], level) for row, level in zip(by_level, levels, strict=True)]
+            ns, level = min(
+                ((ns, level) for ns, level in known if ns is not None), default=(inside, "")
+            )
+            times.append(ns)
+            chosen.append(level)
+        return times, chosen
+
+    def _has(self, level: str) -> bool:
+        setting = self.now._replace(graph=level).kernel
+        return any(setting in settings for settings in self.layers.values())
+
+    def realised(self, setting: Setting) -> Realised | None:
+        """None where it was not measured."""
+        pair = self.content["pairs"].get(str(setting))
+        if pair is None or "now" not in pair:
+            return None
+        clock = "cpu" if self.uses_cpu(setting) else "wall"
+        before, after = (pair[side][f"{clock}_ns"] for side in ("now", "other"))
+        ratios = sorted(a / max(b, 1) for a, b in zip(before, after, strict=True))
+        ranks = interval_ranks(len(ratios), 0.5, _LEVEL)
+        low, high = (None if rank is None else ratios[rank] for rank in ranks)
+        return Realised(median(ratios), low, high, clock, len(ratios))

@@ -1,0 +1,253 @@
+"""A model as its manifest declares it, on a dataset: what every change is compared with."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.core.console import say
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.loadgen.answers import Ragged
+from harness.machine.cores import available
+from harness.models.manifest.hook import load_hook
+from harness.models.manifest.manifest import Model
+from harness.models.manifest.requirements import here, problems
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import (
+    FORMAT_OPTION,
+    batch_in_file,
+    default_metric,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    plugin,
+)
+from harness.models.steps.postprocess import check, postprocessor
+from harness.results.verdict.answers_check import TOLERANCE
+from harness.results.verdict.score import label_of
+from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
+
+CHUNK = 32
+"""Samples held at a time, so that a set of any size fits into memory."""
+
+IMAGE_STEPS = frozenset(("decode", "resize", "crop", "normalise", "layout"))
+_CLASSIFIES = ("image-classification", "text-classification", "table", "none")
+
+Rows = list[Array]
+"""One answer for each sample."""
+
+
+class Subject(NamedTuple):
+    """What is looked at. steps: declared or lent, by input. notes: what a reader must know.
+
+    label: of the dataset, where its name does not say what it is.
+    """
+
+    config: RunConfig
+    model: Model
+    dataset: str
+    steps: Mapping[str, tuple[Step, ...]]
+    notes: tuple[str, ...] = ()
+    label: str = ""
+
+    @property
+    def has_answers(self) -> bool:
+        """The null backend has none: then only inputs are compared."""
+        return self.config.backend != "null"
+
+
+class Runner:
+    """One backend with the model's postprocessing: inputs -> answers."""
+
+    def __init__(self, subject: Subject, backend: Backend) -> None:
+        model = subject.model
+        self.inputs = inputs_of(model, backend)
+        self._backend = backend
+        self._name = subject.config.backend
+        self._most = batch_in_file(backend, self.inputs) or CHUNK
+        steps = model.output.postprocess if model.output else ()
+        hook = load_hook(model, subject.config.hook)
+        name = model.output.name if model.output else None
+        self._check = partial(check, steps, name, hook)
+        self._is_checked = False
+        self._postprocess = postprocessor(steps, name, hook)
+
+    def answers(self, inputs: Mapping[str, Array], indices: Sequence[int]) -> Rows:
+        rows: Rows = []
+        with plugin(f"backend {self._name!r}: infer"):
+            for at in range(0, len(indices), self._most):
+                part = slice(at, at + self._most)
+                batch = Batch(
+                    indices[part], {k: np.ascontiguousarray(v[part]) for k, v in inputs.items()}
+                )
+                outputs = self._backend.infer(batch)
+                if not self._is_checked:
+                    self._check(outputs, batch)
+                    self._is_checked = True
+                answers = self._postprocess.answers(outputs, batch.indices)
+                rows += answers.rows if isinstance(answers, Ragged) else list(answers)
+        if len(rows) != len(indices):
+            raise ConfigError(f"{len(rows)} answers for {len(indices)} samples")
+        return rows
+
+
+def open_runner(subject: Subject, stack: ExitStack) -> Runner:
+    """`stack` closes it. A HarnessError says why it cannot be."""
+    config, model = subject.config, subject.model
+    entry = registry.BACKENDS.get(config.backend)
+    if model.manifest is not None:
+        found = list(
+            problems(model.name, model.manifest.requires, here(entry.needs if entry else None))
+        )
+        if found:
+            raise ConfigError("\n".join(found))
+    asked = dict(config.backend_option).get(FORMAT_OPTION)
+    formats = getattr(registry.load("backend", config.backend), "formats", ())
+    model.obtain((asked,) if asked else formats, say)
+    spec = Instances(1, available().threads, CHUNK)
+    (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
+    return Runner(subject, backend)
+
+
+class Baseline:
+    """The declared inputs and their answers. indices: the samples looked at, evenly spread."""
+
+    def __init__(self, subject: Subject, samples: int, runner: Runner | None) -> None:
+        self.subject = subject
+        self.runner = runner
+        self.inputs: tuple[TensorSpec, ...] = runner.inputs if runner else subject.model.inputs
+        self._dataset = self.open_dataset(None)
+        total = len(self._dataset)
+        self.indices = (
+            [i * total // samples for i in range(samples)]
+            if samples < total
+            else list(range(total))
+        )
+        self.spans: dict[str, tuple[float, float]] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.rows: Rows = []
+        self.unit, self.lower_is_better = "", False  # of the score, once there is one
+        for indices, inputs in self.chunks():
+            self._look_at(inputs)
+            if runner:
+                self.rows += runner.answers(inputs, indices)
+        with plugin(f"dataset {subject.dataset!r}: label()"):
+            self._labels = {i: label_of(self._dataset, i, subject.model) for i in self.indices}
+        self.score, self.no_score = self._first_score()
+
+    def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:
+        """With these steps; None: with the baseline's."""
+        subject = self.subject
+        if steps is None and subject.steps != subject.model.steps:
+            steps = subject.steps
+        return open_dataset(
+            subject.config, subject.model, subject.dataset, self.inputs, steps=steps
+        )
+
+    def chunks(
+        self, dataset: Dataset | None = None
+    ) -> Iterator[tuple[Sequence[int], Mapping[str, Array]]]:
+        """(indices, inputs) of a few samples at a time, in the baseline's order."""
+        dataset = dataset or self._dataset
+        most = self.subject.model.manifest.max_batch if self.subject.model.manifest else None
+        size = min(CHUNK, most or CHUNK)
+        for at in range(0, len(self.indices), size):
+            indices = self.indices[at : at + size]
+            with plugin(f"dataset {self.subject.dataset!r}"):
+                dataset.load(indices)
+                inputs = dataset.batch(indices).inputs
+                dataset.unload(indices)
+            yield indices, inputs
+
+    @property
+    def target(self) -> str:
+        """The input that changes are made to: the first image, else the first one."""
+        images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
+        images += [name for name, shape in self.shapes.items() if len(shape) == 4]
+        return next(iter([*images, *self.shapes]))
+
+    @property
+    def decoded_by(self) -> tuple[Step, ...]:
+        """The steps by which image files become the target; none where the dataset takes none."""
+        with plugin(f"dataset {self.subject.dataset!r}: describe()"):
+            applied = self._dataset.describe().get("steps")
+        steps = self.subject.steps.get(self.target, ())
+        if not isinstance(applied, Mapping) or not {step.name for step in steps} <= IMAGE_STEPS:
+            return ()
+        return steps
+
+    def agreement(self, rows: Rows) -> float:
+        """Share of the answers that are the baseline's, in [0, 1]; of large ones, of their parts."""
+        return float(np.mean([self._same(a, b) for a, b in zip(self.rows, rows, strict=True)]))
+
+    def scored(self, rows: Rows) -> float | None:
+        """In the metric's unit; None where the baseline has no score, or these rows allow none."""
+        if self.score is None:
+            return None
+        try:
+            return self._score(rows)
+        except Exception:  # noqa: BLE001 - a metric's; wrong inputs give answers it cannot take
+            return None
+
+    @property
+    def metric(self) -> str | None:
+        return self.subject.config.metric or default_metric(self.subject.model)
+
+    def _look_at(self, inputs: Mapping[str, Array]) -> None:
+        for name, rows in inputs.items():
+            low, high = self.spans.get(name, (np.inf, -np.inf))
+            self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))
+            self.shapes[name] = rows.shape
+
+    def _first_score(self) -> tuple[float | None, str]:
+        if self.runner is None:
+            return None, "no model answers"
+        if self.subject.model.has_random_weights:
+            return None, "random weights"
+        if any(label is None for label in self._labels.values()):
+            return None, "no labels"
+        if self.metric is None:
+            return None, "the model names no metric"
+        try:
+            return self._score(self.rows), ""
+        except HarnessError:
+            raise
+        except Exception as e:  # noqa: BLE001 - a metric's
+            return None, f"{self.metric} raised {type(e).__name__}: {one_line(e)}"
+
+    def _score(self, rows: Rows) -> float:
+        metric = registry.load("metric", str(self.metric))(str(rows[0].dtype))
+        answers = [
+            Answer(i, np.ascontiguousarray(row).tobytes())
+            for i, row in zip(self.indices, rows, strict=True)
+        ]
+        score: Score = metric.score(answers, self._labels)
+        self.unit, self.lower_is_better = score.unit, score.lower_is_better
+        return float(score.value)
+
+    def _same(self, ours: Array, theirs: Array) -> float:
+        ours, theirs = self._top1(ours), self._top1(theirs)
+        if ours.shape != theirs.shape or not ours.size:
+            return float(ours.shape == theirs.shape)
+        if ours.dtype.kind == "f":
+            accuracy = self.subject.model.accuracy
+            limit = accuracy.tolerance if accuracy else TOLERANCE
+            return float(np.isclose(ours, theirs, rtol=limit, atol=limit).mean())
+        return float((ours == theirs).mean())
+
+    def _top1(self, row: Array) -> Array:
+        """The label where a row has several by rank, or scores; else the row."""
+        row = np.asarray(row)
+        model = self.subject.model
+        steps = model.output.postprocess if model.output else ()
+        if steps and steps[-1].name == "topk":
+            return row[:1]
+        scores = row.dtype.kind == "f" and row.ndim == 1 and len(row) > 1
+        if scores and (model.manifest is None or model.manifest.task in _CLASSIFIES):
+            return np.asarray(row.argmax())
+        return row

@@ -1,0 +1,1 @@
+"""The verb `bricks`: benchmarks composed of unique layer sequences."""

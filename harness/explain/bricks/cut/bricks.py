@@ -1,0 +1,277 @@
+"""Bricks: pieces of graphs as models of their own, without any weight of the original.
+
+What is kept of the original: types, attributes, shapes, and those constants that shape the work
+(integers, limits of Clip). Names are numbers, weights are random and come from the brick's digest.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from harness.models.graph.graph import KEPT_ELEMENTS, Graph, Node, Tensor
+from harness.types import Array
+
+_PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "Clip": (1, 2),
+    "Dropout": (1, 2),
+    "Gather": (1,),
+    "Pad": (2,),
+    "Pow": (1,),
+    "Range": (0, 1, 2),
+    "Resize": (1, 2),
+    "Slice": (1, 2, 3, 4),
+    "Upsample": (1,),
+}
+"""Inputs of other types than int64 that say what is computed and were not trained, by operator."""
+
+_MADE = frozenset(
+    (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "bfloat16"),
+    )
+)
+"""Types of which numbers can be made up."""
+
+_INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
+"""onnx.AttributeProto's types that are no graphs and no sparse tensors."""
+
+
+@dataclass(frozen=True)
+class Brick:
+    """A piece without its names. digest: of everything that makes it what it is.
+
+    layers: their operators. inputs, outputs: what crosses its ends; `ports` of a piece has the
+    names in the same order. weight_bytes: of the constants. why_not: it cannot be made or run.
+    """
+
+    digest: str
+    layers: tuple[str, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    weight_bytes: int
+    why_not: str | None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A piece of one graph, to be made into a brick."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        return entering(self.graph, self.nodes)
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """Where nothing leaves, what the last layer makes."""
+        return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
+
+    @cached_property
+    def constants(self) -> list[str]:
+        names = dict.fromkeys(name for node in self.nodes for name in node.inputs if name)
+        return [name for name in names if is_known(self.graph, name)]
+
+    @cached_property
+    def numbers(self) -> Mapping[str, str]:
+        """Name in the graph -> name in the brick."""
+        made = [name for node in self.nodes for name in node.outputs if name]
+        all_names = dict.fromkeys([*self.inputs, *self.constants, *made])
+        return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
+
+    @cached_property
+    def macs(self) -> float:
+        """Multiplications of what has a kernel, about: each output element takes one row of it."""
+        return float(sum(_macs(self.graph, node) for node in self.nodes))
+
+    @cached_property
+    def brick(self) -> Brick:
+        graph, numbers = self.graph, self.numbers
+        wiring = [
+            [graph.key(n), [numbers[x] for x in n.inputs], [numbers[x] for x in n.outputs]]
+            for n in self.nodes
+        ]
+        told = [wiring, [numbers[name] for name in self.outputs]]
+        sizes = (graph.tensors[name].size_bytes for name in self.constants)
+        return Brick(
+            hashlib.sha256(json.dumps(told).encode()).hexdigest(),
+            tuple(node.op_type for node in self.nodes),
+            tuple(graph.tensors.get(name, _UNKNOWN) for name in self.inputs),
+            tuple(graph.tensors.get(name, _UNKNOWN) for name in self.outputs),
+            sum(size or 0 for size in sizes),
+            next(self._obstacles(), None),
+        )
+
+    def _obstacles(self) -> Iterator[str]:
+        for node in self.nodes:
+            for attribute in node.proto.attribute:
+                if _may_be_trained(attribute):
+                    yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+        for name in (*self.inputs, *self.outputs, *self.constants):
+            tensor = self.graph.tensors.get(name, _UNKNOWN)
+            if tensor.dtype not in _MADE:
+                yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
+            elif tensor.elements is None:
+                yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
+
+    def model(self) -> Any:
+        """The brick as onnx.ModelProto."""
+        import onnx
+
+        numbers, brick = self.numbers, self.brick
+        inputs, outputs = (
+            [_value_info(onnx, numbers[name], self.graph.tensors[name]) for name in names]
+            for names in (self.inputs, self.outputs)
+        )
+        nodes = [self._node(onnx, node) for node in self.nodes]
+        graph = onnx.helper.make_graph(nodes, f"brick-{brick.digest[:16]}", inputs, outputs)
+        random = np.random.default_rng(int(brick.digest[:16], 16))
+        for name, array in self._arrays(random):
+            dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor = graph.initializer.add(name=numbers[name], data_type=dtype, dims=array.shape)
+            tensor.raw_data = array.tobytes()
+        used = {node.domain for node in self.nodes}
+        opsets = [
+            onnx.helper.make_opsetid(domain, version)
+            for domain, version in self.graph.opsets.items()
+            if domain in used or domain in ("", "ai.onnx")
+        ]
+        version = max(8, min(self.graph.proto.ir_version, 10))
+        return onnx.helper.make_model(
+            graph, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
+        )
+
+    def _node(self, onnx: Any, node: Node) -> Any:
+        made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        made.input.extend(self.numbers[name] for name in node.inputs)
+        made.output.extend(self.numbers[name] for name in node.outputs)
+        made.attribute.extend(node.proto.attribute)
+        for attribute in made.attribute:
+            attribute.ClearField("doc_string")
+        return made
+
+    def _arrays(self, random: np.random.Generator) -> Iterator[tuple[str, Array]]:
+        for name in self.constants:
+            kept = self._kept(name)
+            yield name, weights(random, self.graph.tensors[name]) if kept is None else kept
+
+    @property
+    def kept_values(self) -> int:
+        """How many numbers of the original are in the brick: sizes, axes, indices, limits."""
+        kept = (self._kept(name) for name in self.constants)
+        return sum(value.size for value in kept if value is not None)
+
+    def _kept(self, name: str) -> Array | None:
+        """The original's value where it shapes the work; None of a weight."""
+        value = self.graph.values.get(name)
+        if value is None or not (value.dtype.kind == "b" or self._is_parameter(name, value)):
+            return None
+        return value
+
+    def _is_parameter(self, name: str, value: Array) -> bool:
+        if value.dtype == np.int64:
+            return True
+        places = [
+            (node.op_type, place)
+            for node in self.nodes
+            for place, read in enumerate(node.inputs)
+            if read == name
+        ]
+        return all(place in _PARAMETERS.get(op_type, ()) for op_type, place in places)
+
+
+_UNKNOWN = Tensor("undefined", (None,))
+
+
+def _may_be_trained(attribute: Any) -> bool:
+    """Whether it is more than a setting: a graph, numbers or text in plenty, e.g. a forest's thresholds."""
+    sizes = {
+        _INT: 1,
+        _FLOAT: 1,
+        _STRING: len(attribute.s),
+        _TENSOR: 1 if int(np.prod(attribute.t.dims)) <= 1 else KEPT_ELEMENTS + 1,
+        _FLOATS: len(attribute.floats),
+        _INTS: len(attribute.ints),
+        _STRINGS: sum(map(len, attribute.strings)),
+    }
+    return sizes.get(attribute.type, KEPT_ELEMENTS + 1) > KEPT_ELEMENTS
+
+
+def weights(random: np.random.Generator, tensor: Tensor) -> Array:
+    """Numbers that any layer can compute with: kernels scaled (He), of few dimensions near 1 and
+    positive, as variances and divisors have to be; integers of 8 bits spread, others 0 or 1.
+    """
+    shape = tuple(n or 0 for n in tensor.shape)
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind in "iu" and dtype.itemsize == 1 and len(shape) > 1:
+        return random.integers(0, 127, shape, dtype)
+    if dtype.kind in "iub":
+        return np.zeros(shape, dtype)
+    array: Array = random.standard_normal(shape, dtype=np.float32)
+    if len(shape) < 2:
+        array = 1 + 0.1 * np.abs(array)
+    else:
+        array *= np.float32((2.0 / max(1, int(np.prod(shape[1:])))) ** 0.5)
+    return array.astype(dtype, copy=False)
+
+
+def activations(random: np.random.Generator, tensor: Tensor) -> Array:
+    """Something that a brick may be given: positive numbers, indices 0 and 1."""
+    shape = tuple(n or 0 for n in tensor.shape)
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind in "iub":
+        return random.integers(0, 2, shape).astype(dtype)
+    return (0.1 + random.random(shape, dtype=np.float32)).astype(dtype, copy=False)
+
+
+def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
+
+
+def _macs(graph: Graph, node: Node) -> float:
+    if len(node.inputs) < 2 or not node.outputs or not is_known(graph, node.inputs[1]):
+        return 0.0
+    weight, out = (graph.tensors.get(n) for n in (node.inputs[1], node.outputs[0]))
+    if weight is None or out is None or len(weight.shape) < 2 or not out.shape:
+        return 0.0
+    channels = out.shape[1 if node.op_type == "Conv" else -1] or 1
+    return (out.elements or 0) * (weight.elements or 0) / channels
+
+
+def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
+    """Names of the activations that a piece takes from outside, in the order in which it reads them."""
+    made = {name for node in piece for name in node.outputs}
+    names = dict.fromkeys(name for node in piece for name in node.inputs if name)
+    return [name for name in names if name not in made and not is_known(graph, name)]
+
+
+def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
+    """Names of what a piece makes and others read, or the model gives out."""
+    inside = {node.index for node in piece}
+    return [
+        name
+        for node in piece
+        for name in node.outputs
+        if name
+        and (
+            name in graph.outputs
+            or any(reader.index not in inside for reader in graph.consumers.get(name, ()))
+        )
+    ]
+
+
+def is_known(graph: Graph, name: str) -> bool:
+    """Whether it is a number of the model, or computed from such alone."""
+    maker = graph.producer.get(name)
+    return name in graph.constants or (maker is not None and maker.from_constants)
+
+
+def cuts(graph: Graph, pieces: Sequence[Sequence[Node]]) -> list[Cut]:
+    return [Cut(graph, tuple(piece)) for piece in pieces]

@@ -1,0 +1,197 @@
+"""Where a graph is cut into pieces of at most G layers.
+
+`by_groups` is the rule of this harness, `by_chains` the published one, for comparison: it takes
+stretches of the file's order that are chains, and gives up (falls back to a single layer) wherever a
+branch begins or ends.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from harness.explain.bricks.cut.bricks import Cut, entering, leaving
+from harness.models.graph.graph import Graph, Node
+
+Piece = tuple[Node, ...]
+"""Layers in topological order, of the graph's own nodes."""
+
+PIECE_BYTES = 1 << 16
+"""What a piece more costs the partition, as if so many bytes crossed a cut: few pieces, few cuts."""
+
+BYTES_PER_MAC = 0.2
+"""What a multiplication counts beside a byte that crosses a cut: the more, the more pieces are alike."""
+
+_ELEMENTWISE = frozenset(
+    (
+        *(
+            "Abs",
+            "Add",
+            "BatchNormalization",
+            "Cast",
+            "Ceil",
+            "Clip",
+            "Div",
+            "Dropout",
+            "Elu",
+            "Erf",
+        ),
+        *("Exp", "Flatten", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu"),
+        *(
+            "Log",
+            "Max",
+            "Min",
+            "Mul",
+            "Neg",
+            "PRelu",
+            "Pow",
+            "Reciprocal",
+            "Relu",
+            "Reshape",
+            "Round",
+        ),
+        *("Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze"),
+        *("Where", "QuantizeLinear"),
+    )
+)
+"""Runtimes fuse these into the layer before them, or only look at its output in another shape."""
+
+
+def groups(graph: Graph) -> list[Piece]:
+    """Layers that belong together, since runtimes fuse them: a layer and what is done to its output
+    element by element, as long as nobody else reads it. In topological order, branch by branch.
+    """
+    head: dict[int, int] = {}
+    for node in graph.layers:
+        before = _absorbing(graph, node)
+        head[node.index] = node.index if before is None else head[before.index]
+    members: dict[int, list[Node]] = {}
+    for node in graph.layers:
+        members.setdefault(head[node.index], []).append(node)
+    return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
+
+
+def _absorbing(graph: Graph, node: Node) -> Node | None:
+    """The layer that `node` is fused with; the last one where it joins two."""
+    if node.op_type not in _ELEMENTWISE or node.domain:
+        return None
+    found = [
+        graph.producer[name]
+        for name in node.inputs
+        if name in graph.producer
+        and not graph.producer[name].from_constants
+        and len(graph.consumers[name]) == 1
+        and name not in graph.outputs
+    ]
+    return max(found, key=lambda n: n.index, default=None)
+
+
+def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> list[int]:
+    """Depth first: a branch is followed to its end before the next one begins."""
+    needs: dict[int, set[int]] = {h: set() for h in heads}
+    for node in graph.layers:
+        for name in node.inputs:
+            maker = graph.producer.get(name)
+            if maker is not None and not maker.from_constants:
+                needs[head[node.index]].add(head[maker.index])
+    feeds: dict[int, list[int]] = {h: [] for h in heads}
+    for h in heads:
+        needs[h].discard(h)
+        for before in needs[h]:
+            feeds[before].append(h)
+    missing = {h: len(needs[h]) for h in heads}
+    ready, order = [h for h in reversed(heads) if not missing[h]], list[int]()
+    while ready:
+        order.append(ready.pop())
+        for after in sorted(feeds[order[-1]], reverse=True):
+            missing[after] -= 1
+            if not missing[after]:
+                ready.append(after)
+    return order
+
+
+def by_groups(graph: Graph, most: int) -> list[Piece]:
+    """Pieces of at most `most` layers, made of whole groups where these are no longer.
+
+    Any piece can run alone: it has as many inputs and outputs as tensors cross its ends. Of all ways
+    to cut the one is taken that costs least: the bytes of activations over the cuts, and the work of
+    each piece, shared by all places in this model where the same piece would fit.
+    """
+    parts: list[Piece] = []
+    for group in groups(graph):
+        parts += [group] if len(group) <= most else [(node,) for node in group]
+    costs = _costs(graph, parts, most)
+    best: list[tuple[float, int]] = [
+        (0.0, 0)
+    ]  # up to part i: cost, and where its last piece begins
+    for end in range(1, len(parts) + 1):
+        options = []
+        for begin in range(end - 1, -1, -1):
+            if (begin, end) not in costs:
+                break
+            options.append((best[begin][0] + costs[begin, end], begin))
+        best.append(min(options))
+    ends = [len(parts)]
+    while ends[-1]:
+        ends.append(best[ends[-1]][1])
+    return [_joined(parts[begin:end]) for end, begin in itertools.pairwise(ends)][::-1]
+
+
+def _joined(parts: Sequence[Piece]) -> Piece:
+    return tuple(node for part in parts for node in part)
+
+
+def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
+    """(first part, the one after the last) -> cost, in bytes, of each piece that is short enough."""
+    pieces: dict[tuple[int, int], Cut] = {}
+    for end in range(1, len(parts) + 1):
+        for begin in range(end - 1, -1, -1):
+            piece = _joined(parts[begin:end])
+            if len(piece) > most:
+                break
+            pieces[begin, end] = Cut(graph, piece)
+    places = _places(pieces)
+    return {
+        span: _crossing_bytes(cut) + BYTES_PER_MAC * cut.macs / places[cut.brick.digest]
+        for span, cut in pieces.items()
+    }
+
+
+def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
+    """Digest -> how often it occurs without overlap. pieces: by their ends, ascending."""
+    count: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    for (begin, end), cut in pieces.items():
+        if begin >= last.get(cut.brick.digest, 0):
+            count[cut.brick.digest] += 1
+            last[cut.brick.digest] = end
+    return count
+
+
+def _crossing_bytes(cut: Cut) -> int:
+    """PIECE_BYTES more, so that what crosses nothing is no reason for a cut."""
+    tensors = (*cut.brick.inputs, *cut.brick.outputs)
+    return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
+
+
+def by_chains(graph: Graph, most: int) -> list[Piece]:
+    """The published rule: up to `most` layers of the file's order, if they are a chain; else the first
+    one alone, and the same again from the second.
+
+    Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
+    """
+    layers, pieces, begin = graph.layers, list[Piece](), 0
+    while begin < len(layers):
+        stretch = layers[begin : begin + most]
+        if len(stretch) > 1 and not _is_chain(graph, stretch):
+            stretch = stretch[:1]
+        pieces.append(stretch)
+        begin += len(stretch)
+    return pieces
+
+
+def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
+    """One activation enters at most, at the first layer, and only the last one's output leaves."""
+    outside = entering(graph, piece)
+    first = set(piece[0].inputs)
+    last = set(piece[-1].outputs)
+    return len(outside) <= 1 and set(outside) <= first and set(leaving(graph, piece)) <= last

@@ -1,0 +1,96 @@
+"""What `bricks` looks at, and the content of bricks.json before anything of it ran."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from harness.explain.bricks.cut import cutting
+from harness.explain.bricks.cut.bricks import Brick, Cut
+from harness.machine import host
+from harness.models.graph.graph import Graph
+
+SCHEMA = 1
+
+
+class Subject(NamedTuple):
+    """Bricks that belong together. by_digest: one cut of each.
+
+    graph: of the model they were cut from; None where it is not here (they were published).
+    weight_bytes: of the model, as far as that is known. about: how the model is put together from
+    them, as bricks.json has it; None where that was not published.
+    """
+
+    name: str
+    graph: Graph | None
+    by_digest: Mapping[str, Cut]
+    weight_bytes: int
+    about: Mapping[str, Any] | None
+
+
+def cut(name: str, graph: Graph, most: int) -> Subject:
+    """A model in pieces of at most `most` layers."""
+    cuts = [Cut(graph, piece) for piece in cutting.by_groups(graph, most)]
+    by_digest = {one.brick.digest: one for one in cuts}
+    return Subject(name, graph, by_digest, graph.weight_bytes, _about(graph, cuts, most))
+
+
+def _about(graph: Graph, cuts: Sequence[Cut], most: int) -> dict[str, Any]:
+    """Layers are named by their keys' digests; `pieces` say which of them, by position."""
+    place = {node.index: i for i, node in enumerate(graph.layers)}
+    return {
+        "sizes": dict(graph.sizes),
+        "layers": [graph.digest(node) for node in graph.layers],
+        "op_types": [node.op_type for node in graph.layers],
+        "readers": [sorted(_readers(graph, node, place)) for node in graph.layers],
+        "pieces": [
+            {
+                "brick": cut.brick.digest,
+                "layers": [place[node.index] for node in cut.nodes],
+                "inputs": cut.inputs,
+                "outputs": cut.outputs,
+            }
+            for cut in cuts
+        ],
+        "published_lengths": [len(piece) for piece in cutting.by_chains(graph, most)],
+    }
+
+
+def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
+    readers = (reader for name in node.outputs for reader in graph.consumers.get(name, ()))
+    return {place[reader.index] for reader in readers if reader.index in place}
+
+
+def content(
+    subjects: Sequence[Subject], *, most_layers: int, batch: int, threads: int, rounds: int
+) -> dict[str, Any]:
+    """most_layers, batch: of the models that were cut here; published bricks have their own."""
+    machine = host.fingerprint()["machine"]
+    bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
+    is_cut = any(one.graph is not None for one in subjects)
+    longest = max((len(brick["layers"]) for brick in bricks.values()), default=0)
+    return {
+        "schema": SCHEMA,
+        "started": now(),
+        "most_layers": most_layers if is_cut else longest,
+        "batch": batch if is_cut else None,
+        "threads": threads,
+        "rounds": rounds,
+        "machine": " ".join(f"{machine[k]}" for k in ("cpu", "architecture", "cores_usable")),
+        "version": "not run",
+        "models": {one.name: dict(one.about) for one in subjects if one.about is not None},
+        "bricks": bricks,
+    }
+
+
+def _brick(brick: Brick) -> dict[str, Any]:
+    return {
+        "layers": brick.layers,
+        "inputs": [str(tensor) for tensor in brick.inputs],
+        "outputs": [str(tensor) for tensor in brick.outputs],
+        "weight_bytes": brick.weight_bytes,
+        "why_not": brick.why_not,
+    }
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

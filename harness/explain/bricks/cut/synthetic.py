@@ -1,0 +1,148 @@
+"""A made-up model whose operators are as frequent as another model's.
+
+It is put together from that model's unique layers, each wired to tensors of the right shape, so its
+layers are as large as the original's, and its structure, weights and length are not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.errors import ConfigError
+from harness.explain.bricks.cut.bricks import Cut
+from harness.models.graph.graph import Graph, Tensor
+
+_SEED = 0
+
+
+class Made(NamedTuple):
+    """distance: of the two histograms of operators, 0 (alike) to 1. model: onnx.ModelProto."""
+
+    model: Any
+    layers: int
+    distance: float
+
+
+def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
+    """Half the sum of differences of the shares (total variation): 0 alike, 1 nothing in common."""
+    first, second = Counter(one), Counter(other)
+    sizes = (first.total() or 1, second.total() or 1)
+    kinds = first.keys() | second.keys()
+    return sum(abs(first[k] / sizes[0] - second[k] / sizes[1]) for k in kinds) / 2
+
+
+class _Growing:
+    """A graph under construction. free: tensors that nothing reads yet, the newest last."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
+        self.free: dict[str, None] = dict.fromkeys(graph.inputs)
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self.operators: list[str] = []
+
+    def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
+        """A tensor for each input: one that nothing reads yet, else the newest; None: there is none."""
+        chosen: list[str] = []
+        for wanted in inputs:
+            fitting = [n for n, tensor in self.tensors.items() if tensor == wanted]
+            fresh = [n for n in fitting if n in self.free and n not in chosen]
+            other = [n for n in fitting if n not in chosen]
+            best = fresh or other or fitting
+            if not best:
+                return None
+            chosen.append(best[-1])
+        return chosen
+
+    def add(self, cut: Cut, inputs: Sequence[str]) -> None:
+        """cut: of one layer."""
+        model, prefix = cut.model(), f"n{len(self.nodes)}_"
+        names = {"": "", **{i.name: n for i, n in zip(model.graph.input, inputs, strict=True)}}
+        for tensor in model.graph.initializer:
+            names[tensor.name] = prefix + tensor.name
+            tensor.name = names[tensor.name]
+            self.initializers.append(tensor)
+        (node,) = model.graph.node
+        outputs = [prefix + name if name else "" for name in node.output]
+        node.input[:] = [names[name] for name in node.input]
+        node.output[:] = outputs
+        self.nodes.append(node)
+        self.operators.append(node.op_type)
+        for name in inputs:
+            self.free.pop(name, None)
+        for original, name in zip(cut.nodes[0].outputs, outputs, strict=True):
+            is_read = original == cut.nodes[0].outputs[0] or cut.graph.consumers.get(original)
+            if name and is_read:
+                self.tensors[name] = cut.graph.tensors[original]
+                self.free[name] = None
+
+
+def synthesize(graph: Graph, layers: int) -> Made:
+    """graph: of the model to be like. layers: of the new one. Seeded: the same model every time.
+
+    Grown layer by layer: of all layers that can be attached, the one that brings the histogram of
+    operators nearest, and among those one that reads what nothing reads yet.
+    """
+    candidates = _candidates(graph)
+    wanted = Counter(node.op_type for node in graph.layers)
+    growing, random = _Growing(graph), np.random.default_rng(_SEED)
+    for _ in range(layers):
+        fitting = [(c, w) for c in candidates if (w := growing.wiring(c.brick.inputs)) is not None]
+        if not fitting:
+            raise ConfigError(f"{graph.path}: no layer of it can be attached to its input")
+        need = _need(wanted, growing.operators)
+        order = random.permutation(len(fitting))
+        best = min(order, key=lambda i: _rank(growing, need, *fitting[i]))
+        growing.add(*fitting[best])
+    model = _model(graph, growing)
+    return Made(model, layers, histogram_distance(growing.operators, wanted.elements()))
+
+
+def _candidates(graph: Graph) -> list[Cut]:
+    """One of each unique layer that can stand alone."""
+    found = {cut.brick.digest: cut for cut in (Cut(graph, (node,)) for node in graph.layers)}
+    return [cut for cut in found.values() if cut.brick.why_not is None]
+
+
+def _need(wanted: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
+    """Operator -> by how many layers the next model is short of it."""
+    now, size = Counter(have), len(have) + 1
+    return {op: n * size / wanted.total() - now[op] for op, n in wanted.items()}
+
+
+def _rank(
+    growing: _Growing, need: Mapping[str, float], cut: Cut, inputs: Sequence[str]
+) -> tuple[float, int]:
+    return -need[cut.nodes[0].op_type], -sum(1 for name in inputs if name in growing.free)
+
+
+def _model(graph: Graph, growing: _Growing) -> Any:
+    """What nothing reads is an output, so that no layer is left out as useless."""
+    import onnx
+
+    inputs, outputs = (
+        [_value_info(onnx, name, growing.tensors[name]) for name in names]
+        for names in (graph.inputs, [n for n in growing.free if n not in graph.inputs])
+    )
+    made = onnx.helper.make_graph(growing.nodes, "synthetic", inputs, outputs, growing.initializers)
+    opsets = [onnx.helper.make_opsetid(*opset) for opset in graph.opsets.items()]
+    version = max(8, min(graph.proto.ir_version, 10))
+    return onnx.helper.make_model(made, opset_imports=opsets, ir_version=version)
+
+
+def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
+
+
+def write(made: Made, path: Path) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(made.model.SerializeToString())
+    except FileExistsError:
+        raise ConfigError(f"--synthetic {path} exists: nothing is overwritten") from None
+    except OSError as e:
+        raise ConfigError(f"--synthetic {path} cannot be written: {e.strerror}") from e

@@ -1,0 +1,1 @@
+"""Bricks published and read back."""

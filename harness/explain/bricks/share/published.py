@@ -1,0 +1,153 @@
+"""Bricks that somebody published, read back: the other end of brick_publish.py.
+
+Files of others are data. Of each brick only the structure is read; what runs is made here, from the
+digest of that structure, under which its result is kept. So a file that is not what the index says
+is refused, and can neither run nor stand in the database under another brick's name.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.explain.bricks.cut.bricks import Cut
+from harness.explain.bricks.cut.record import Subject
+from harness.explain.bricks.share.publish import INDEX, SCHEMA, file_name
+from harness.models.graph.onnx_file import read
+from harness.results.run_folder import read_json
+
+
+def is_published(folder: Path) -> bool:
+    try:
+        return (folder / INDEX).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def published(folder: Path) -> list[Subject]:
+    """One for each model whose order was published; one of all bricks where none was.
+
+    A ConfigError with everything that is wrong with the folder.
+    """
+    index = read_json(folder / INDEX)
+    if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):
+        raise ConfigError(f"{folder / INDEX} is not of this harness's `bricks --publish`")
+    problems: list[str] = []
+    by_digest = dict(_bricks(folder, index["bricks"], problems))
+    if not by_digest and not problems:
+        problems.append(f"{folder / INDEX} names no bricks")
+    models, wired = index.get("models") or [], list[_Wired]()
+    try:
+        wired += () if problems else (_Wired(by_digest, model) for model in models)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e!r:.100}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    if not wired:
+        size = sum(one.brick.weight_bytes for one in by_digest.values())
+        return [Subject(str(folder), None, by_digest, size, None)]
+    names = [f"{folder}#{i}" if len(wired) > 1 else str(folder) for i in range(1, len(wired) + 1)]
+    return [one.subject(name) for name, one in zip(names, wired, strict=True)]
+
+
+def _bricks(
+    folder: Path, rows: Sequence[Mapping[str, Any]], problems: list[str]
+) -> Iterator[tuple[str, Cut]]:
+    for row in rows:
+        try:
+            digest, told = str(row["brick"]), str(row["sha256"])
+            path = folder / file_name(digest)
+        except (KeyError, TypeError, ValueError) as e:
+            problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
+            continue
+        try:
+            content = path.read_bytes()
+            if hashlib.sha256(content).hexdigest() != told:
+                problems.append(f"{path} is not the file that was published: its SHA-256 differs")
+                continue
+            yield digest, _cut(path, digest, len(content))
+        except OSError as e:
+            problems.append(f"{path} cannot be read: {e.strerror}")
+        except ConfigError as e:
+            problems.append(str(e))
+
+
+def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
+    graph = read(path)
+    made = Cut(graph, graph.layers)
+    if not graph.layers or made.brick.digest != digest:
+        raise ConfigError(f"{path} holds other layers than the index says: its digest differs")
+    if made.brick.weight_bytes > size_bytes:
+        raise ConfigError(f"{path} says it has more weights than it holds")
+    return made
+
+
+class _Wired:
+    """A model as its pieces and the tensors between them; ValueError where these do not fit.
+
+    model: of the index; tensors are numbers there.
+    """
+
+    def __init__(self, by_digest: Mapping[str, Cut], model: Mapping[str, Any]) -> None:
+        self.by_digest: dict[str, Cut] = {}
+        self._layers: list[str] = []
+        self._op_types: list[str] = []
+        self._readers: list[set[int]] = []
+        self._pieces: list[dict[str, Any]] = []
+        self._makers: dict[int, tuple[int, str]] = {}
+        self._read: set[int] = set()
+        self._lengths = [int(n) for n in model["published_lengths"]]
+        for piece in model["pieces"]:
+            digest = piece["brick"]
+            self.by_digest[digest] = by_digest[digest]
+            ends = ([int(number) for number in piece[side]] for side in ("inputs", "outputs"))
+            self._add(by_digest[digest], *ends)
+        if sum(self._lengths) != len(self._layers) or not all(n > 0 for n in self._lengths):
+            raise ValueError("the pieces by the published rule have not as many layers")
+
+    def _add(self, cut: Cut, inputs: list[int], outputs: list[int]) -> None:
+        """Each piece after those whose output it reads."""
+        first = len(self._layers)
+        for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
+            maker, kind = self._makers.get(number, (None, str(tensor)))
+            if kind != str(tensor):
+                raise ValueError(f"a piece reads {tensor} where {kind} is made")
+            self._read.add(number)
+            if maker is not None:
+                self._readers[maker] |= {first + i for i in self._places(cut, name)}
+        for node in cut.nodes:
+            self._layers.append(cut.graph.digest(node))
+            self._op_types.append(node.op_type)
+            places = (self._places(cut, name) for name in node.outputs if name)
+            self._readers.append({first + i for own in places for i in own})
+        for number, name, tensor in zip(outputs, cut.outputs, cut.brick.outputs, strict=True):
+            if number in self._makers or number in self._read:
+                raise ValueError(f"tensor {number} is made twice, or after it was read")
+            maker = first + cut.nodes.index(cut.graph.producer[name])
+            self._makers[number] = (maker, str(tensor))
+        self._pieces.append(
+            {
+                "brick": cut.brick.digest,
+                "layers": list(range(first, len(self._layers))),
+                "inputs": [f"t{number}" for number in inputs],
+                "outputs": [f"t{number}" for number in outputs],
+            }
+        )
+
+    @staticmethod
+    def _places(cut: Cut, name: str) -> list[int]:
+        """Positions in the piece of the layers that read a tensor."""
+        return [i for i, node in enumerate(cut.nodes) if name in node.inputs]
+
+    def subject(self, name: str) -> Subject:
+        about = {
+            "sizes": {},
+            "layers": self._layers,
+            "op_types": self._op_types,
+            "readers": [sorted(readers) for readers in self._readers],
+            "pieces": self._pieces,
+            "published_lengths": self._lengths,
+        }
+        size = sum(self.by_digest[one["brick"]].brick.weight_bytes for one in self._pieces)
+        return Subject(name, None, self.by_digest, size, about)

@@ -1,0 +1,1 @@
+"""Constructed times, repeated sequences, and their texts."""

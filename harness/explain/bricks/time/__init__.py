@@ -1,0 +1,1 @@
+"""Bricks measured, and the database of their times."""

@@ -1,0 +1,277 @@
+"""How long bricks take on ONNX Runtime, and the models that they come from.
+
+A brick is measured in the state in which it finds the machine inside its model: its input has just
+been written, its weights have not been touched since everything else in the model was. So all bricks
+of a model run in turn, and between two turns as many other bytes are read as the model has that the
+bricks have not. What a run costs beside the layers is measured with an empty model.
+"""
+
+import functools
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.errors import PluginUnavailable, one_line
+from harness.explain.bricks.cut.bricks import Cut, activations
+from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
+from harness.models.graph.graph import Graph, Tensor
+from harness.types import Array
+
+CACHE_BYTES = 64 << 20
+"""Reading so much empties the caches of this class of machines; more changes nothing."""
+
+_REORDER_RUNS = 7
+_IN_A_ROW = 2
+"""Timed runs of each turn; one before them is not timed."""
+
+_ERROR_LEVEL = 3
+
+
+class Sample(NamedTuple):
+    cpu_ns: int
+    wall_ns: int
+
+
+class Settings(NamedTuple):
+    """threads: in one layer. rounds: turns of all bricks, each between two turns of the model."""
+
+    threads: int
+    rounds: int
+
+
+def onnxruntime() -> Any:
+    try:
+        import onnxruntime as ort
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"running bricks needs the module {e.name!r}: pip install 'mlperf-harness[ort]'"
+        ) from e
+    ort.set_default_logger_severity(_ERROR_LEVEL)
+    return ort
+
+
+@functools.cache
+def _share_arena() -> None:
+    """Sessions that ask for it take the memory of their activations from one arena, so that a brick
+    finds it as warm as a layer of a model does.
+    """
+    ort = onnxruntime()
+    kind, use = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
+    ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, use), None)
+
+
+def _brick_options(ort: Any, settings: Settings) -> Any:
+    _share_arena()
+    options = _options(ort, settings)
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return options
+
+
+def _options(ort: Any, settings: Settings) -> Any:
+    """As the backend `ort` sets them."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERROR_LEVEL
+    options.intra_op_num_threads = settings.threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+class Pool:
+    """Memory for the inputs of all bricks: the same for each, as layers of a model reuse theirs."""
+
+    ALIGNED_BYTES = 4096
+
+    def __init__(self) -> None:
+        self._memory = np.zeros(0, np.uint8)
+
+    def place(self, arrays: Sequence[Array]) -> list[Array]:
+        """Where each of the arrays is to lie; the places are those of all other calls, too."""
+        step = self.ALIGNED_BYTES
+        starts = np.cumsum([0, *(-(-array.nbytes // step) * step for array in arrays)])
+        if len(self._memory) < starts[-1] + step:
+            self._memory = np.zeros(int(starts[-1]) + step, np.uint8)
+        shift = -self._memory.ctypes.data % step
+        return [
+            np.ndarray(array.shape, array.dtype, self._memory, shift + int(start))
+            for array, start in zip(arrays, starts[:-1], strict=True)
+        ]
+
+
+class Timed:
+    """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates, and frees."""
+
+    def __init__(
+        self, ort: Any, model: bytes | str, options: Any, inputs: Sequence[Array], pool: Pool
+    ) -> None:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.session = session
+        self._binding = session.io_binding()
+        self._given = list(inputs)
+        self._pool = pool
+        self._inputs = [i.name for i in session.get_inputs()]
+        self._outputs = [o.name for o in session.get_outputs()]
+        self.run()
+
+    def run(self) -> Sample:
+        """Once, with inputs that have just been written, as the layer before would have."""
+        binding = self._binding
+        places = self._pool.place(self._given)
+        for name, place, array in zip(self._inputs, places, self._given, strict=True):
+            np.copyto(place, array)
+            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, place.ctypes.data)
+        for name in self._outputs:
+            binding.bind_output(name)
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        self.session.run_with_iobinding(binding)
+        sample = Sample(time.process_time_ns() - cpu, time.perf_counter_ns() - wall)
+        self.shapes = [tuple(value.shape()) for value in binding.get_outputs()]
+        binding.clear_binding_outputs()
+        return sample
+
+
+def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
+    random = np.random.default_rng(seed)
+    return [activations(random, tensor) for tensor in tensors]
+
+
+class Found(NamedTuple):
+    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run.
+
+    beside: of the empty model, right after the brick; overhead: of it alone, again and again.
+    why_not: of the whole model. setup_s: to make and load all of it.
+    """
+
+    whole: list[Sample]
+    bricks: dict[str, list[Sample]]
+    beside: dict[str, list[Sample]]
+    reorders: dict[str, Reorders]
+    failed: dict[str, str]
+    overhead: list[Sample]
+    setup_s: float
+    why_not: str | None = None
+    was_stopped: bool = False
+
+
+def measure(
+    graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
+) -> Found:
+    """The model and those of its bricks that are given (by digest), in turns.
+
+    graph: None where the model is not here. weight_bytes: of the model. Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
+    """
+    ort, start = onnxruntime(), time.monotonic()
+    found = Found([], {}, {}, {}, {}, [], 0.0)
+    bricks: dict[str, Timed] = {}
+    pool = Pool()
+    for digest, cut in cuts.items():
+        try:
+            bricks[digest], found.reorders[digest] = _brick(ort, cut, settings, pool)
+            found.bricks[digest], found.beside[digest] = [], []
+        except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
+            found.failed[digest] = one_line(e)
+    empty = {"": _empty(ort, settings)}
+    whole: dict[str, Timed] = {}
+    try:
+        if graph is not None:
+            whole[""] = _whole(ort, graph, settings)
+    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
+        found = found._replace(why_not=one_line(e))
+    setup_s = time.monotonic() - start
+    own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
+    filler = _filler(max(0, weight_bytes - own))
+    try:
+        for _ in range(settings.rounds):
+            _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
+            _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
+            _turn(bricks, empty, filler, found.bricks, found.beside)
+    except KeyboardInterrupt:
+        found = found._replace(was_stopped=True)
+    return found._replace(setup_s=setup_s)
+
+
+def _turn(
+    sessions: Mapping[str, Timed],
+    empty: Mapping[str, Timed],
+    filler: Array,
+    into: Mapping[str, list[Sample]],
+    beside: Mapping[str, list[Sample]],
+) -> None:
+    """beside: gets what the empty model takes right after each one, as cold as that finds it."""
+    for timed in range(1 + _IN_A_ROW):
+        for name, session in sessions.items():
+            samples = (session.run(), *(one.run() for one in empty.values()))
+            if timed:
+                into[name].append(samples[0])
+                if empty:
+                    beside[name].append(samples[1])
+        filler.sum()
+
+
+def _filler(size_bytes: int) -> Array:
+    return np.ones(min(size_bytes, CACHE_BYTES) // 8)
+
+
+def _whole(ort: Any, graph: Graph, settings: Settings) -> Timed:
+    """The model from its own file, its symbolic dimensions set as the bricks' are."""
+    options = _options(ort, settings)
+    for name, size in graph.sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
+    return Timed(ort, str(graph.path), options, inputs, Pool())
+
+
+def _empty(ort: Any, settings: Settings) -> Timed:
+    """A model that does nothing: what a run costs beside the layers."""
+    from onnx import TensorProto, helper
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    node = helper.make_node("Identity", ["x"], ["y"])
+    graph = helper.make_graph([node], "empty", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = [np.ones(1, np.float32)]
+    return Timed(ort, model.SerializeToString(), _options(ort, settings), data, Pool())
+
+
+def _brick(ort: Any, cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, Reorders]:
+    """Checked, loaded and run once; ValueError where its answer is not what the graph says."""
+    import onnx
+
+    if cut.brick.why_not:
+        raise ValueError(cut.brick.why_not)
+    model = cut.model()
+    onnx.checker.check_model(model)
+    content = model.SerializeToString()
+    del model
+    inputs = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
+    reorders = _reorders(ort, content, cut, settings, inputs, pool)
+    timed = Timed(ort, content, _brick_options(ort, settings), inputs, pool)
+    for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
+        if shape != tensor.shape:
+            raise ValueError(f"it gives {shape} where the model has {tensor}")
+    return timed, reorders
+
+
+def _reorders(
+    ort: Any, content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
+) -> Reorders:
+    """From a profiled session of its own, whose other times are not used."""
+    if never_converts(cut.brick.layers):
+        return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
+    with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
+        optimized = Path(folder) / "optimized.onnx"
+        options = _brick_options(ort, settings)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        options.optimized_model_filepath = str(optimized)
+        timed = Timed(ort, content, options, inputs, pool)
+        for _ in range(_REORDER_RUNS):
+            timed.run()
+        profile = Path(timed.session.end_profiling())
+        names = ([cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs))
+        return reorders(optimized, profile, *names)

@@ -1,0 +1,243 @@
+"""Which nodes of a model's own file each kernel stands for, after a runtime has fused them.
+
+The runtime saves the graph that it executes. Most of its tensors keep the names they have in the
+file, or a kernel is called after the tensor that it makes; then the kernel stands for the nodes
+between its inputs and its output: a cut of the file's graph. A kernel whose output is no tensor of
+the file shares the cut of the kernels that take it. So each kernel stands for at least one node.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.profiler import NO_OPS, WiredNode, Wiring
+
+# ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
+# turns into a convolution say what they were.
+_BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
+_BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
+_LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
+
+
+class Origin(NamedTuple):
+    """nodes: indices in the file, ascending, never empty. inserted: the kernel computes nothing of
+    the file, it only changes the layout or copies for the nodes named.
+    """
+
+    nodes: tuple[int, ...]
+    inserted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMap:
+    """origins: one for each executed node, in order. eliminated: node of the file -> why it has
+    no kernel. Each node of the file is in one of the two.
+    """
+
+    origins: Sequence[Origin]
+    eliminated: Mapping[int, str]
+
+
+def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
+    """executed: the graph as the runtime saved it, its nodes in topological order."""
+    same = _equivalents(file, executed)
+    cuts = _Cuts(file, frozenset(same.values()), executed.initializers)
+    own = [_own_cut(node, same, cuts) for node in executed.nodes]
+    near = _Neighbours(executed, own)
+    origins = []
+    for i, node in enumerate(executed.nodes):
+        nodes = own[i] or near.cut(i) or _named(node, file)
+        inserted = not own[i] and any(t in same for t in node.outputs)
+        origins.append(Origin(_without_no_ops(file, nodes), inserted))
+    mapped = {node for origin in origins for node in origin.nodes}
+    missing = [i for i in range(len(file.nodes)) if i not in mapped]
+    used = _used(file)
+    why = {i: _why(file.nodes[i], i in used, file, executed) for i in missing}
+    return KernelMap(origins, why)
+
+
+def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
+    """Tensor of the executed graph -> the same one of the file, where that can be told."""
+    same = {name: name for name in executed.inputs}
+    computing = (node for node in executed.nodes if node.op_type not in _LAYOUT)
+    named = {t for node in computing for t in _by_name(node, file).values()}
+    alike: dict[tuple[str, ...], list[WiredNode]] = {}
+    for node in file.nodes:
+        alike.setdefault(_key(node.op_type, _data(node, file)), []).append(node)
+    for node in executed.nodes:
+        found = _by_name(node, file)
+        if not found and node.op_type in _LAYOUT and node.inputs[0] in same:
+            found = {0: same[node.inputs[0]]}
+        found = found or _by_structure(node, alike, same, executed)
+        for position, theirs in found.items():
+            tensor = node.outputs[position]
+            if tensor != theirs and node.op_type not in _LAYOUT:
+                theirs = _beyond(theirs, node, tensor, named, same, file, executed)  # noqa: PLW2901
+            same[tensor] = file.originals.get(theirs, theirs)
+    return same
+
+
+def _by_name(node: WiredNode, file: Wiring) -> dict[int, str]:
+    """Position among the outputs -> the file's tensor."""
+    found = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
+    for pattern in (_BLOCKED_WHOLE, _BLOCKED):
+        blocked = pattern.fullmatch(node.name)
+        if not found and blocked and blocked[1] in file.producers:
+            return {0: blocked[1]}
+    return found
+
+
+def _beyond(
+    tensor: str,
+    node: WiredNode,
+    output: str,
+    named: set[str],
+    same: Mapping[str, str],
+    file: Wiring,
+    executed: Wiring,
+) -> str:
+    """A kernel that later took in the sum and the activation after it kept its first name."""
+    came_in = {same.get(t, t) for t in node.inputs}
+    later = {executed.nodes[i].op_type for i in executed.consumers.get(output, ())}
+    while True:
+        takers = file.consumers.get(tensor, ())
+        if len(takers) != 1:
+            return tensor
+        taker = file.nodes[takers[0]]
+        others = set(_data(taker, file)) - {file.originals.get(tensor, tensor)}
+        if taker.op_type in later or not others <= came_in or named & set(taker.outputs):
+            return tensor
+        tensor = taker.outputs[0]
+
+
+def _by_structure(
+    node: WiredNode,
+    alike: Mapping[tuple[str, ...], Sequence[WiredNode]],
+    same: Mapping[str, str],
+    executed: Wiring,
+) -> dict[int, str]:
+    """The file's node of the same operator on the same tensors; of several, that of the same name."""
+    data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
+    if not data or "" in data:
+        return {}
+    found = alike.get(_key(node.op_type, data), ())
+    if len(found) > 1:
+        found = [other for other in found if node.name and other.name == node.name]
+    if len(found) != 1:
+        return {}
+    pairs = zip(node.outputs, found[0].outputs, strict=False)
+    return {i: theirs for i, (ours, theirs) in enumerate(pairs) if ours and theirs}
+
+
+def _key(op_type: str, data: Iterable[str]) -> tuple[str, ...]:
+    return (op_type, *data)
+
+
+def _data(node: WiredNode, file: Wiring) -> Iterator[str]:
+    """The tensors a node takes that are no constants."""
+    return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
+
+
+class _Cuts:
+    """known: tensors of the file that the executed graph has, too: there each cut ends."""
+
+    def __init__(self, file: Wiring, known: frozenset[str], folded: frozenset[str]) -> None:
+        self._file = file
+        self._known = known
+        self._folded = folded
+
+    def behind(self, tensor: str) -> Iterator[int]:
+        """The nodes that make `tensor` of known ones."""
+        file = self._file
+        waiting, seen = [tensor], {tensor}
+        while waiting:
+            made = waiting.pop()
+            if made not in file.producers:
+                continue
+            yield file.producers[made]
+            for needed in file.nodes[file.producers[made]].inputs:
+                if not needed or needed in seen or needed in file.constants:
+                    continue
+                seen.add(needed)
+                ends = {needed, file.originals.get(needed, needed)} & self._known
+                if not ends and needed not in self._folded:
+                    waiting.append(needed)
+
+
+def _own_cut(node: WiredNode, same: Mapping[str, str], cuts: _Cuts) -> tuple[int, ...]:
+    """Empty where nothing is known of the outputs, or they are what came in."""
+    came_in = {same[t] for t in node.inputs if t in same}
+    made = {same[t] for t in node.outputs if t in same} - came_in
+    return tuple(sorted({i for tensor in made for i in cuts.behind(tensor)}))
+
+
+def _named(node: WiredNode, file: Wiring) -> tuple[int, ...]:
+    """By the names of its outputs alone: of a kernel that hands an input of the model on."""
+    return tuple(sorted({file.producers[t] for t in node.outputs if t in file.producers}))
+
+
+class _Neighbours:
+    """own: the cut of each executed node, empty where it has none of its own."""
+
+    def __init__(self, executed: Wiring, own: Sequence[tuple[int, ...]]) -> None:
+        self._own = own
+        self._executed = executed
+        self._takers: dict[int, set[int]] = {i: set() for i in range(len(own))}
+        self._makers: dict[int, set[int]] = {i: set() for i in range(len(own))}
+        for taker, node in enumerate(executed.nodes):
+            for maker in {executed.producers[t] for t in node.inputs if t in executed.producers}:
+                self._makers[taker].add(maker)
+                self._takers[maker].add(taker)
+
+    def cut(self, index: int) -> tuple[int, ...]:
+        """That of the nearest kernels that take what this one makes; else of those it takes from.
+
+        Changing the layout of a result belongs to what made it.
+        """
+        ways = [self._takers, self._makers]
+        if self._executed.nodes[index].op_type == "ReorderOutput":
+            ways.reverse()
+        return self._nearest(index, ways[0]) or self._nearest(index, ways[1])
+
+    def _nearest(self, index: int, way: Mapping[int, set[int]]) -> tuple[int, ...]:
+        found: set[int] = set()
+        waiting, seen = [index], {index}
+        while waiting:
+            for other in way[waiting.pop()] - seen:
+                seen.add(other)
+                if self._own[other]:
+                    found.update(self._own[other])
+                else:
+                    waiting.append(other)
+        return tuple(sorted(found))
+
+
+def _without_no_ops(file: Wiring, nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Unless there is nothing else."""
+    return tuple(i for i in nodes if file.nodes[i].op_type not in NO_OPS) or nodes
+
+
+def _used(file: Wiring) -> set[int]:
+    """Nodes that an output of the model depends on."""
+    used: set[int] = set()
+    waiting = [file.producers[t] for t in file.outputs if t in file.producers]
+    while waiting:
+        index = waiting.pop()
+        if index not in used:
+            used.add(index)
+            needed = file.nodes[index].inputs
+            waiting += [file.producers[t] for t in needed if t in file.producers]
+    return used
+
+
+def _why(node: WiredNode, used: bool, file: Wiring, executed: Wiring) -> str:
+    if not used:
+        return "no output depends on it"
+    if node.op_type in NO_OPS:
+        return "does nothing at inference"
+    if all(t in file.constants for t in node.outputs):
+        return "constant: computed once, when the model is loaded"
+    if all(t in executed.initializers or not t for t in node.outputs):
+        return "its result is known from the shapes: computed once, when the model is loaded"
+    return "removed by the optimiser: no kernel needs it"

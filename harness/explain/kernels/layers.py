@@ -1,0 +1,286 @@
+"""What the kernels of a profile say together: shares, thirds, the roofline, the time between them.
+
+Pure. Every mean is over the same runs: those left when the fastest and the slowest fifth, by the
+time of the whole call, are dropped; so parts add up to the whole exactly. Of a framework that tells
+only the mean of all runs, it is over all of them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
+from harness.types import Array
+
+TRIMMED = 0.2
+"""Of XSP and Benanza: dropped from each end."""
+
+WORTH_DOUBLING = 0.05
+"""A larger batch must raise the throughput by more than this share (XSP, section III-D1)."""
+
+THIRDS = ("beginning", "middle", "end")
+
+
+class NodeCost(NamedTuple):
+    """A node of the file. flops: None where its operation has no rule (flops.py)."""
+
+    name: str
+    op_type: str
+    shape: str
+    macs: int | None
+    flops: int | None
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A kernel and what it stands for. ops: of the file's nodes, joined by +.
+
+    latency_ns: the trimmed mean; spread_ns: the standard deviation over all runs, None where only
+    their mean is known.
+    flops: of the file's nodes, without normalisation that was folded into the weights; None where
+    a node has no rule. read, write: bytes of its operands, each once.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    ops: str
+    shape: str
+    latency_ns: float
+    spread_ns: float | None
+    allocated_bytes: int | None
+    macs: int | None
+    flops: int | None
+    read_bytes: int
+    write_bytes: int
+    nodes: tuple[int, ...]
+    inserted: bool
+    implementation: str
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per byte."""
+        moved = self.read_bytes + self.write_bytes
+        return self.flops / moved if self.flops is not None and moved else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        if self.flops is None or not self.latency_ns:
+            return None
+        return self.flops / self.latency_ns * 1e9
+
+
+class Peaks(NamedTuple):
+    """What this machine can do with so many threads: measured, not from a data sheet."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte from which on a kernel is bound by computing."""
+        return self.flops_per_s / self.bytes_per_s
+
+    def bound(self, intensity: float | None) -> str | None:
+        if intensity is None:
+            return None
+        return "memory" if intensity < self.ridge else "compute"
+
+
+class Overhead(NamedTuple):
+    """One profiled call, in parts that add up to it; ns. plain: the same call unprofiled.
+
+    named_ns: what is not kernels, by name, from the inside out; kernels + all of these = call.
+    """
+
+    kernels_ns: float
+    named_ns: Mapping[str, float]
+    call_ns: float
+    plain_ns: float
+    call_cpu_ns: float
+    plain_cpu_ns: float
+    least_call_ns: float
+    least_plain_ns: float
+
+    @property
+    def profiler_share(self) -> float:
+        """What the profiler adds to a call; negative where noise is larger than that."""
+        return self.call_ns / self.plain_ns - 1
+
+    @property
+    def profiler_cpu_share(self) -> float:
+        """The same of CPU time, which other processes on the machine disturb less."""
+        return self.call_cpu_ns / self.plain_cpu_ns - 1
+
+    @property
+    def profiler_least_share(self) -> float:
+        """The same of the fastest call of each kind, which was disturbed least."""
+        return self.least_call_ns / self.least_plain_ns - 1
+
+
+def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
+    """Indices of the runs whose whole call is neither among the fastest nor the slowest."""
+    drop = int(len(call_ns) * trimmed)
+    order = np.argsort(call_ns, kind="stable")
+    chosen: Array = np.sort(order[drop : len(order) - drop])
+    return chosen
+
+
+def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
+    """Of all but the lowest and the highest floor(n * trimmed); [1..10] -> 5.5."""
+    return float(np.asarray(values, float)[kept(values, trimmed)].mean())  # type: ignore[arg-type]
+
+
+def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
+    """nodes: of the file, by index; None where the graph has no such node (a constant)."""
+    chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
+    return [_layer(i, kernel, nodes, chosen) for i, kernel in enumerate(profile.kernels)]
+
+
+def _trimmed(profile: LayerProfile) -> float:
+    return TRIMMED if profile.is_by_call else 0.0
+
+
+def _mean(values: Sequence[int], chosen: Array) -> float:
+    """Of the runs chosen; the one value that there is where that is the mean of all."""
+    found = np.asarray(values, float)
+    return float(found[0] if len(found) == 1 else found[chosen].mean())
+
+
+def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen: Array) -> Layer:
+    known = [nodes[i] for i in kernel.nodes if i < len(nodes)]
+    costs = [cost for cost in known if cost is not None]
+    own = [] if kernel.inserted else _computed(costs)
+    durations = kernel.duration_ns
+    return Layer(
+        index=index,
+        name=kernel.name,
+        op_type=kernel.op_type,
+        ops=kernel.op_type if kernel.inserted else "+".join(cost.op_type for cost in costs),
+        shape=" ".join("x".join(map(str, t.shape)) or "scalar" for t in kernel.outputs),
+        latency_ns=_mean(durations, chosen),
+        spread_ns=float(np.std(durations)) if len(durations) > 1 else None,
+        allocated_bytes=kernel.allocated_bytes,
+        macs=summed(cost.macs for cost in own),
+        flops=summed(cost.flops for cost in own),
+        # ONNX Runtime forgets the weights that it has put into another layout.
+        read_bytes=kernel.activation_bytes
+        + max(kernel.parameter_bytes, sum(cost.weight_bytes for cost in own)),
+        write_bytes=kernel.output_bytes,
+        nodes=kernel.nodes,
+        inserted=kernel.inserted,
+        implementation=kernel.implementation,
+    )
+
+
+def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
+    """A normalisation behind a convolution or a product became part of its weights."""
+    heavy = any(cost.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") for cost in costs)
+    return [c for c in costs if not (heavy and c.op_type == "BatchNormalization")]
+
+
+def summed(values: Iterable[int | None]) -> int | None:
+    """None where one is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def overhead(profile: LayerProfile) -> Overhead:
+    trimmed = _trimmed(profile)
+    chosen = kept(profile.profiled.wall_ns, trimmed)
+    kernels = sum(_mean(kernel.duration_ns, chosen) for kernel in profile.kernels)
+    call = _mean(profile.profiled.wall_ns, chosen)
+    return Overhead(
+        kernels_ns=kernels,
+        named_ns=_named(profile.session, kernels, call, chosen),
+        call_ns=call,
+        plain_ns=trimmed_mean(profile.plain.wall_ns, trimmed),
+        call_cpu_ns=trimmed_mean(profile.profiled.cpu_ns, trimmed),
+        plain_cpu_ns=trimmed_mean(profile.plain.cpu_ns, trimmed),
+        least_call_ns=min(profile.profiled.wall_ns),
+        least_plain_ns=min(profile.plain.wall_ns),
+    )
+
+
+def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -> dict[str, float]:
+    """What is not kernels. Only ONNX Runtime tells its executor from what is around it."""
+    run = _mean(session.run_ns, chosen)
+    if not session.execute_ns:
+        return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
+    execute = _mean(session.execute_ns, chosen) or run  # of an executor that writes no such span
+    return {
+        "executor, between kernels": execute - kernels_ns,
+        "session, around the executor": run - execute,
+        "call from Python": call_ns - run,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that have something in common."""
+
+    name: str
+    count: int
+    latency_ns: float
+    allocated_bytes: int | None
+    flops: int | None
+    read_bytes: int
+    write_bytes: int
+
+
+def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
+    """The longest first."""
+    names = dict.fromkeys(map(by, layers))
+    found = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
+    return sorted(found, key=lambda g: -g.latency_ns)
+
+
+def _group(name: str, layers: Sequence[Layer]) -> Group:
+    """What was taken, not what was given back, where that is told; no flops where those of one layer
+    are not known.
+    """
+    told = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
+    return Group(
+        name,
+        len(layers),
+        sum(layer.latency_ns for layer in layers),
+        sum(max(taken, 0) for taken in told) if told else None,
+        summed(layer.flops for layer in layers),
+        sum(layer.read_bytes for layer in layers),
+        sum(layer.write_bytes for layer in layers),
+    )
+
+
+def thirds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Shares of the beginning, the middle and the end of the layers, by index; 0 where all are 0."""
+    total = float(sum(values)) or 1.0
+    cuts = [round(len(values) * i / 3) for i in range(4)]
+    first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))
+    return first, middle, last
+
+
+def dominant(values: Sequence[float]) -> str:
+    """Which third has the most of it: beginning, middle or end."""
+    shares = thirds(values)
+    return THIRDS[shares.index(max(shares))]
+
+
+def optimal_batch(throughput: Mapping[int, float]) -> int:
+    """The smallest batch from which doubling raises the throughput by no more than 5 %.
+
+    throughput: batch -> samples/s; what was not measured cannot be compared, so the largest one
+    measured is the answer where it still pays to double.
+    """
+    for batch in sorted(throughput):
+        doubled = throughput.get(2 * batch)
+        if doubled is None or doubled <= throughput[batch] * (1 + WORTH_DOUBLING):
+            return batch
+    raise ValueError("no batch was measured")

@@ -1,0 +1,137 @@
+"""A model under ONNX Runtime's own profiler: each executed kernel, its times, and its nodes in the file.
+
+The same calls are measured without the profiler, in turn with the profiled ones, so that what the
+profiler adds is known and no latency is ever quoted from a profiled run.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.explain.kernels.kernels import LayerProfile, SessionSetup, Times
+from harness.explain.kernels.ort_events import from_events, read_events
+from harness.models.graph.wiring import read_wiring
+from harness.types import Array
+
+_GRAPH_LEVELS = {"off": 0, "basic": 1, "extended": 2, "all": 99}
+_ERRORS_ONLY = 3
+
+
+def profile(
+    model: Path,
+    feeds: Mapping[str, Array],
+    *,
+    runs: int = 20,
+    warm_up: int = 3,
+    setup: SessionSetup | None = None,
+    keep_events: Path | None = None,
+) -> LayerProfile:
+    """Runs the model `runs` times without and `runs` times with the profiler, in turn (ABBA).
+
+    feeds: input name -> array. keep_events: a file for the profiler's own JSON.
+    Two sessions are alive at once, so twice the model's memory is needed. A ConfigError where ONNX
+    Runtime refuses the model or the feeds.
+    """
+    import onnxruntime as ort
+
+    setup = setup or SessionSetup()
+    with tempfile.TemporaryDirectory(prefix="harness-profile-") as name:
+        folder = Path(name)
+        plain, profiled = _sessions(model, setup, folder)
+        calls = [partial(session.run, None, feeds) for session in (plain, profiled)]
+        try:
+            for call in calls:
+                for _ in range(warm_up):
+                    call()
+            times = interleaved(calls, runs)
+        except Exception as e:  # onnxruntime's own classes share no base but this
+            raise ConfigError(f"{model}: ONNX Runtime failed to run it: {_first_line(e)}") from e
+        del plain
+        events_file = Path(profiled.end_profiling())
+        calls.clear()
+        del profiled
+        events = read_events(events_file)
+        if keep_events is not None:
+            keep_events.write_bytes(events_file.read_bytes())
+        executed = read_wiring(folder / "executed.onnx")
+    file = read_wiring(model)
+    return from_events(
+        events,
+        file,
+        executed,
+        runs=runs,
+        runtime=f"onnxruntime {ort.__version__}",
+        setup=setup,
+        times=times,
+    )
+
+
+def interleaved(
+    calls: Sequence[Callable[[], object]],
+    runs: int,
+    around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
+) -> tuple[Times, ...]:
+    """Each call `runs` times, the order turned round every time, so that drift hits all alike.
+
+    around: for each call what is entered before and left after it, outside of its time.
+    """
+    around = around or [nullcontext] * len(calls)
+    rows: list[list[tuple[int, int, int]]] = [[] for _ in calls]
+    order = list(range(len(calls)))
+    for _ in range(runs):
+        for i in order:
+            with around[i]():
+                cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
+                calls[i]()
+                wall_ns = time.perf_counter_ns() - begin_ns
+                rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
+        order.reverse()
+    return tuple(
+        Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)
+        for start, wall, cpu in (zip(*row, strict=True) for row in rows)
+    )
+
+
+def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
+    """Without and with the profiler; the latter leaves the executed graph in `folder`."""
+    import onnxruntime as ort
+
+    try:
+        plain = ort.InferenceSession(str(model), _options(setup), providers=[setup.provider])
+        options = _options(setup)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "events")
+        options.optimized_model_filepath = str(folder / "executed.onnx")
+        # Weights would be written into the file otherwise; only its wiring is read.
+        prefix = "session.optimized_model_external_initializers_"
+        options.add_session_config_entry(f"{prefix}file_name", "weights")
+        options.add_session_config_entry(f"{prefix}min_size_in_bytes", "64")
+        return plain, ort.InferenceSession(str(model), options, providers=[setup.provider])
+    except Exception as e:  # onnxruntime's own classes share no base but this
+        raise ConfigError(f"{model}: ONNX Runtime refused it: {_first_line(e)}") from e
+
+
+def _options(setup: SessionSetup) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = setup.threads
+    options.inter_op_num_threads = setup.threads if setup.parallel else 1
+    options.execution_mode = (
+        ort.ExecutionMode.ORT_PARALLEL if setup.parallel else ort.ExecutionMode.ORT_SEQUENTIAL
+    )
+    options.graph_optimization_level = ort.GraphOptimizationLevel(_GRAPH_LEVELS[setup.graph])
+    options.enable_cpu_mem_arena = setup.arena
+    for key, value in setup.config.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,179 @@
+"""Kernels from the events of ONNX Runtime's profile and the graph that it executed.
+
+Pure: a profile's events and two graphs in, a table of kernels out.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError
+from harness.explain.kernels.fused import KernelMap, map_kernels
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, SessionSetup, Times
+from harness.profiler import CONTROL_FLOW, Tensor, Wiring
+
+NS_PER_US = 1_000
+"""ONNX Runtime's profiler counts whole microseconds."""
+
+MOST_EVENTS = 1_000_000
+"""onnxruntime/core/common/profiler.h, max_num_events_: what comes later is dropped."""
+
+Event = Mapping[str, Any]
+"""One entry of the profile's list; args hold numbers as text."""
+
+_SUFFIX = "_kernel_time"
+_RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
+
+
+def read_events(path: Path) -> list[Event]:
+    """ONNX Runtime's profile as it wrote it. A ConfigError where it is none."""
+    try:
+        events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"{path} is no profile of ONNX Runtime: {e}") from None
+    if not isinstance(events, list) or not all(_is_event(e) for e in events):
+        raise ConfigError(f"{path} is no profile of ONNX Runtime: it must be a list of events")
+    return events
+
+
+def _is_event(event: object) -> bool:
+    return (
+        isinstance(event, dict)
+        and isinstance(event.get("name"), str)
+        and all(type(event.get(key)) is int for key in ("ts", "dur"))
+        and isinstance(event.get("args"), dict)
+    )
+
+
+def from_events(
+    events: Sequence[Event],
+    file: Wiring,
+    executed: Wiring,
+    *,
+    runs: int,
+    runtime: str,
+    setup: SessionSetup,
+    times: tuple[Times, ...],
+) -> LayerProfile:
+    """Of a profile with `runs` runs at its end; those before warmed up. Pure.
+
+    times: of the plain and of the profiled calls. A ConfigError where the profile is cut, or is not
+    of this executed graph.
+    """
+    every = [e for e in events if e["name"] == _RUN]
+    found = every[-runs:]
+    if len(found) < runs:
+        raise ConfigError(
+            f"the profile has {len(found)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
+            "events at most: profile fewer runs"
+        )
+    origins = map_kernels(file, executed)
+    table = [_matched(_inside(events, run), executed) for run in found]
+    first = _matched(_inside(events, every[0]), executed)
+    peaks = [_number(e, "mem_in_use_peak") for row in (first, *table) for e in row]
+    return LayerProfile(
+        runtime=runtime,
+        setup=setup,
+        kernels=tuple(_kernels(table, first, found, origins)),
+        eliminated=origins.eliminated,
+        session=Session(
+            load_ns=_total_ns(e for e in events if e["name"].startswith("model_loading")),
+            initialise_ns=_total_ns(e for e in events if e["name"] == "session_initialization"),
+            run_start_ns=tuple(run["ts"] * NS_PER_US for run in found),
+            run_ns=tuple(run["dur"] * NS_PER_US for run in found),
+            execute_ns=tuple(_execute_ns(events, run) for run in found),
+        ),
+        plain=times[0],
+        profiled=times[1],
+        peak_bytes=max((p for p in peaks if p is not None), default=None),
+    )
+
+
+def _total_ns(events: Iterable[Event]) -> int:
+    return sum(int(e["dur"]) for e in events) * NS_PER_US
+
+
+def _within(event: Event, outer: Event) -> bool:
+    begin, end = outer["ts"], outer["ts"] + outer["dur"]
+    return bool(begin <= event["ts"] and event["ts"] + event["dur"] <= end)
+
+
+def _execute_ns(events: Sequence[Event], run: Event) -> int:
+    """0 where the executor is another one, which writes no such span. A subgraph has one of its own."""
+    found = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
+    return max(found, default=0) * NS_PER_US
+
+
+def _inside(events: Sequence[Event], run: Event) -> list[Event]:
+    """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or Scan."""
+    found = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
+    kernels = [e for e in found if e["name"].endswith(_SUFFIX)]
+    kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
+    outer = [e for e in kernels if e["args"].get("op_name") in CONTROL_FLOW]
+    return [e for e in kernels if not any(e is not o and _within(e, o) for o in outer)]
+
+
+def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
+    """One event for each node of the executed graph, in its order.
+
+    The runtime executes the nodes in the order in which it saved them. Where it does not (in
+    parallel), names tell; nodes without one are called after their operator and a number.
+    """
+    ops = [node.op_type for node in executed.nodes]
+    if [e["args"].get("op_name") for e in kernels] == ops:
+        return list(kernels)
+    waiting: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in kernels:
+        name = event["name"].removesuffix(_SUFFIX)
+        waiting[(event["args"].get("op_name", ""), name)].append(event)
+    matched = []
+    for node in executed.nodes:
+        same = waiting.get((node.op_type, node.name))
+        if not same:
+            raise ConfigError(
+                f"the profile has no kernel {node.name or node.op_type!r} of the executed graph: "
+                "it is of another model, or of other settings"
+            )
+        matched.append(same.pop(0))
+    return matched
+
+
+def _kernels(
+    table: Sequence[Sequence[Event]],
+    first: Sequence[Event],
+    runs: Sequence[Event],
+    origins: KernelMap,
+) -> Iterator[Kernel]:
+    """table: [run][node]. first: of the session's first run."""
+    for i, origin in enumerate(origins.origins):
+        last = table[-1][i]
+        args = last["args"]
+        yield Kernel(
+            name=last["name"].removesuffix(_SUFFIX),
+            op_type=args["op_name"],
+            provider=args.get("provider", ""),
+            nodes=origin.nodes,
+            inserted=origin.inserted,
+            inputs=_tensors(args.get("input_type_shape", ())),
+            outputs=_tensors(args.get("output_type_shape", ())),
+            activation_bytes=_number(last, "activation_size") or 0,
+            parameter_bytes=_number(last, "parameter_size") or 0,
+            output_bytes=_number(last, "output_size") or 0,
+            allocated_bytes=_number(first[i], "mem_requested_in_use_delta"),
+            start_ns=tuple(
+                (row[i]["ts"] - run["ts"]) * NS_PER_US for row, run in zip(table, runs, strict=True)
+            ),
+            duration_ns=tuple(row[i]["dur"] * NS_PER_US for row in table),
+        )
+
+
+def _number(event: Event, key: str) -> int | None:
+    """The profiler writes numbers as text, and leaves out what it does not know."""
+    text = event["args"].get(key)
+    return int(text) if text not in (None, "") else None
+
+
+def _tensors(typed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(dtype, tuple(shape)) for one in typed for dtype, shape in one.items())

@@ -1,0 +1,1 @@
+"""The verb `pitfalls`: the cost of each mistake in preparing inputs."""

@@ -1,0 +1,251 @@
+"""What can go wrong between an image file and a model: one thing changed against the baseline.
+
+Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is
+measured, too. What the schema does not allow is an `Impossible` with its reason, never left out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core import registry
+from harness.errors import HarnessError, one_line
+from harness.models.manifest.manifest import Model
+from harness.models.steps.steps import choices, preprocess_step
+from harness.types import Array, Step
+
+Steps = tuple[Step, ...]
+
+RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
+"""Largest value of a dataset's own pixels, where that is not 255."""
+
+
+class StepChange(NamedTuple):
+    """steps: instead of the declared ones."""
+
+    kind: str
+    name: str
+    steps: Steps
+
+
+class ArrayChange(NamedTuple):
+    """apply: (n, ...) rows of the input -> the same shape and type, done wrong."""
+
+    kind: str
+    name: str
+    apply: Callable[[Array], Array]
+
+
+class BackendChange(NamedTuple):
+    """The same input on another framework, file or precision. options: --backend-option."""
+
+    kind: str
+    name: str
+    backend: str
+    options: tuple[tuple[str, str], ...]
+
+
+class Impossible(NamedTuple):
+    kind: str
+    name: str
+    reason: str
+
+
+Change = StepChange | ArrayChange | BackendChange
+
+
+def step_changes(steps: Steps) -> Iterator[StepChange | Impossible]:
+    """steps: declared for one input, all of them steps of images."""
+    if steps[0].name != "decode":
+        steps = (preprocess_step("decode"), *steps)
+    yield from _other_options(steps, "decoder", "decode", ("decoder", "dct"))
+    yield from _other_options(steps, "colour", "decode", ("colour",))
+    yield from _other_options(steps, "resize", "resize", ("library", "method"))
+    yield from _other_options(steps, "aspect", "resize", ("keep",))
+    yield from _crops(steps)
+    yield from _normalisations(steps)
+    yield from _layouts(steps)
+
+
+def array_changes(
+    shape: Sequence[int],
+    dtype: str,
+    span: tuple[float, float],
+    declared: Steps | None,
+    white: float,
+) -> Iterator[ArrayChange | Impossible]:
+    """shape: (n, ...) of the input. span: its least and largest value in the baseline.
+    declared: the steps it is made by, () where it comes as it is. white: the largest raw pixel value.
+    """
+    if dtype in ("float32", "float64"):
+        yield ArrayChange("precision", "input rounded to float16", _through_float16)
+    else:
+        yield Impossible("precision", "input rounded to float16", f"the input is {dtype}")
+    yield from _misread(shape)
+    if not declared and dtype.startswith("float"):
+        low, high = span
+        yield ArrayChange("colour", "inverted", lambda x: np.subtract(low + high, x, dtype=x.dtype))
+        name = f"0 to {white:g} instead of 0 to 1"
+        if low < 0 or high > 1:
+            yield Impossible("normalise", name, f"the input goes from {low:.3g} to {high:.3g}")
+        else:
+            yield ArrayChange("normalise", name, lambda x: np.multiply(x, white, dtype=x.dtype))
+
+
+def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
+    """Each installed backend with each of the model's files it reads, and with less precision."""
+    for backend, entry in registry.rows("backend"):
+        if backend == "null":
+            continue
+        if not entry.installed:
+            reason = str(registry.missing_extra("backend", backend, entry))
+            yield Impossible("framework", backend, reason)
+            continue
+        try:
+            cls = registry.load("backend", backend)
+        except HarnessError as e:
+            yield Impossible("framework", backend, one_line(e))
+            continue
+        reads: tuple[str, ...] = getattr(cls, "formats", ())
+        have = [f for f in reads if model.manifest is None or f in model.manifest.files]
+        if not have:
+            files = ", ".join(model.manifest.files) if model.manifest else "unknown"
+            reason = f"it reads {', '.join(reads) or 'no files'}, the model's files are {files}"
+            yield Impossible("framework", backend, reason)
+            continue
+        yield from _formats(backend, have if model.manifest else have[:1], baseline)
+        precisions = getattr(cls, "options", {}).get("precision", ())
+        for precision in precisions[1:]:
+            options = (("precision", precision),)
+            yield BackendChange("precision", f"{backend}, {precision}", backend, options)
+
+
+def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
+    """A backend's first format is its default: of the baseline's backend, that is the baseline."""
+    for i, name in enumerate(formats):
+        if i or backend != baseline:
+            options = (("format", name),)
+            yield BackendChange("framework", f"{backend}, {name} file", backend, options)
+
+
+def _find(steps: Steps, name: str) -> Step | None:
+    return next((step for step in steps if step.name == name), None)
+
+
+def _edited(step: Step, **options: object) -> Step:
+    return preprocess_step(step.name, **{**step.options, **options})
+
+
+def _with(steps: Steps, name: str, **options: object) -> Steps:
+    return tuple(_edited(step, **options) if step.name == name else step for step in steps)
+
+
+def _without(steps: Steps, name: str) -> Steps:
+    return tuple(step for step in steps if step.name != name)
+
+
+def _made(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | Impossible:
+    try:
+        return StepChange(kind, name, make())
+    except ValueError as e:
+        return Impossible(kind, name, str(e))
+
+
+def _other_options(
+    steps: Steps, kind: str, name: str, options: Sequence[str]
+) -> Iterator[StepChange | Impossible]:
+    """Every other combination of these options of one step."""
+    step = _find(steps, name)
+    if step is None:
+        yield Impossible(kind, "any other", f"the model declares no step {name}")
+        return
+    for values in _combinations(name, options):
+        told = ", ".join(
+            v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
+        )
+        if told:
+            yield _made(kind, told, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
+
+
+def _combinations(name: str, options: Sequence[str]) -> list[dict[str, str]]:
+    made: list[dict[str, str]] = [{}]
+    for option in options:
+        made = [{**one, option: value} for one in made for value in choices(name, option)]
+    return made
+
+
+def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
+    crop, resize = _find(steps, "crop"), _find(steps, "resize")
+    if crop is None:
+        yield Impossible("crop", "left out", "the model declares no step crop")
+        return
+    bare = _without(steps, "crop")
+    size = crop.options["size"]
+    if size is None or resize is None:
+        yield StepChange("crop", "left out", bare)
+        return
+    stretched = {"size": size, "keep": "none"}
+    yield _made("crop", "left out, stretched to size", lambda: _with(bare, "resize", **stretched))
+    fraction = _height(size) / _height(resize.options["size"])
+    yield _made(
+        "crop",
+        f"fraction {fraction:.4g} before the resize",
+        lambda: (
+            bare[0],
+            preprocess_step("crop", fraction=fraction),
+            *_with(bare, "resize", **stretched)[1:],
+        ),
+    )
+
+
+def _height(size: Any) -> int:
+    return size if isinstance(size, int) else int(size[0])
+
+
+def _normalisations(steps: Steps) -> Iterator[StepChange | Impossible]:
+    step = _find(steps, "normalise")
+    if step is None:
+        at = len(steps) - (steps[-1].name == "layout")
+        scaled = preprocess_step("normalise", scale=1 / 255)
+        yield StepChange("normalise", "to 0 to 1", (*steps[:at], scaled, *steps[at:]))
+        return
+    yield StepChange("normalise", "left out", _without(steps, "normalise"))
+    shifts = any(step.options["mean"]) or set(step.options["std"]) != {1.0}
+    if shifts and step.options["scale"] != 1:  # else leaving one out is leaving all out
+        plain = _with(steps, "normalise", mean=(0.0,), std=(1.0,))
+        yield StepChange("normalise", "without mean and std", plain)
+        yield StepChange("normalise", "without scale", _with(steps, "normalise", scale=1.0))
+
+
+def _layouts(steps: Steps) -> Iterator[StepChange | Impossible]:
+    step = _find(steps, "layout")
+    have = step.options["order"] if step else "nhwc"
+    for order in choices("layout", "order"):
+        if order != have:
+            layout = preprocess_step("layout", order=order)
+            yield StepChange("layout", f"order {order}", (*_without(steps, "layout"), layout))
+
+
+def _through_float16(x: Array) -> Array:
+    with np.errstate(over="ignore"):  # too large for float16 is infinity there, and here
+        return x.astype(np.float16).astype(x.dtype)
+
+
+def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
+    """Mistakes that every shape check lets pass."""
+    names = ("bytes of the other order", "height and width swapped")
+    if len(shape) != 4:
+        reason = f"the input has {len(shape) - 1} dimensions, an image has 3"
+        yield from (Impossible("layout", name, reason) for name in names)
+        return
+    first = shape[1] in (1, 3, 4)
+    if first:
+        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape))
+    else:
+        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
+    height = 2 if first else 1
+    if shape[height] == shape[height + 1]:
+        yield ArrayChange("layout", names[1], lambda x: x.swapaxes(height, height + 1))
+    else:
+        yield Impossible("layout", names[1], "the input is not square")

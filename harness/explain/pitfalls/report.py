@@ -1,0 +1,222 @@
+"""The pitfall report for people (a table, a plot) and for programs (JSON)."""
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness import __version__
+from harness.core.console import show
+from harness.errors import ConfigError
+from harness.explain.pitfalls.job import Report, Row, measure
+from harness.explain.subjects import subjects
+from harness.results.run_folder import write_json
+
+JSON, PLOT = "pitfalls.json", "pitfalls.svg"
+
+FEW = 100
+"""Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
+
+LEAST_SHOWN = 1e-6
+"""Of the input's range: mean differences up to here have no bar."""
+
+_COLOURS = {"harmless": "#4c9a5b", "small": "#d9a520", "dangerous": "#c0392b", "differs": "#4a78b0"}
+_LABEL_PX, _BAR_PX, _GAP_PX, _ROW_PX, _HEAD_PX = 380, 240, 130, 18, 64
+
+
+def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None:
+    """values: of the options given. The table on stdout, the rest under `out`."""
+    check_out(out)
+    reports: list[Report] = []
+    with ExitStack() as stack:
+        for subject in subjects(values, stack):
+            reports.append(measure(subject, samples))
+            show("\n".join(["", *table(reports[-1])] if reports[1:] else table(reports[-1])))
+    if out is not None:
+        write(reports, out)
+
+
+def table(report: Report) -> Iterator[str]:
+    yield title(report)
+    yield from (f"baseline   {line}" for line in _steps(report))
+    yield from (f"note       {note}" for note in _notes(report))
+    width = max([len("change"), *(len(row.name) for row in report.rows)]) + 1
+    metric = report.metric if report.score is not None else "score"
+    yield (
+        f"{'kind':<11}{'change':<{width}}{'differ':>9}{'max':>11}{'mean':>11}{'agree':>9}"
+        f"{metric:>9}  verdict"
+    )
+    for row in report.rows:
+        yield (
+            f"{row.kind:<11}{row.name:<{width}}{_percent(row.differing):>9}{row.largest:>11.4g}"
+            f"{row.mean:>11.3g}{_percent(row.agreement):>9}{_number(row.score):>9}  {row.verdict}"
+        )
+    yield from _impossible(report)
+
+
+def _impossible(report: Report) -> Iterator[str]:
+    """What has the same reason on one line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for one in report.impossible:
+        names.setdefault((one.kind, one.reason), []).append(one.name)
+    if names:
+        yield "not possible"
+    for (kind, reason), those in names.items():
+        yield f"{kind:<11}{' | '.join(those)}: {reason}"
+
+
+def _steps(report: Report) -> Iterator[str]:
+    for name, steps in report.subject.steps.items():
+        words = [
+            f"{step.name}({', '.join(f'{k}={v}' for k, v in step.options.items() if v is not None)})"
+            for step in steps
+        ]
+        if words:
+            yield f"{name}: {' '.join(words)}"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    yield from report.subject.notes
+    if report.samples < FEW and report.subject.has_answers:
+        yield f"{report.samples} samples are few: that no answer changes says little"
+
+
+def title(report: Report) -> str:
+    subject = report.subject
+    on = f" on {subject.config.backend}" if subject.has_answers else ", inputs only"
+    score = f"{report.metric} {report.score:.2f}" if report.score is not None else "no score"
+    why = f" ({report.no_score})" if report.no_score else ""
+    low, high = report.span
+    return (
+        f"{subject.model.name}{on}, {_dataset(report)}: {report.samples:,} samples, "
+        f"input {low:.4g} to {high:.4g}, {score}{why}"
+    )
+
+
+def check_out(out: Path | None) -> None:
+    """Before anything is measured. A ConfigError where nothing can be, or may be, written."""
+    if out is None:
+        return
+    home = next(path for path in (out, *out.parents) if path.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
+    for name in (JSON, PLOT):
+        if (out / name).exists():
+            raise ConfigError(
+                f"{out / name} exists: reports are never overwritten; pass another --out"
+            )
+
+
+def write(reports: Sequence[Report], out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(
+            out / JSON, {"harness": __version__, "reports": [_plain(report) for report in reports]}
+        )
+        (out / PLOT).write_text(plot(reports), encoding="utf-8")
+    except OSError as e:
+        raise ConfigError(f"--out {out} cannot be written: {e.strerror}") from e
+
+
+def plot(reports: Sequence[Report]) -> str:
+    """An SVG: for each change, how many answers differ, and by how much of its range the input."""
+    bodies: list[str] = []
+    top = 0
+    for report in reports:
+        bodies += _section(report, top)
+        top += _HEAD_PX + _ROW_PX * len(report.rows) + 16
+    width = _LABEL_PX + 2 * (_BAR_PX + _GAP_PX)
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
+        f'viewBox="0 0 {width} {top}" font-family="sans-serif" font-size="12">'
+    )
+    paper = f'<rect width="{width}" height="{top}" fill="white"/>'
+    return "\n".join([opening, paper, *bodies, "</svg>\n"])
+
+
+def _section(report: Report, top: int) -> Iterator[str]:
+    low, high = report.span
+    span = (high - low) or 1.0
+    second = _LABEL_PX + _BAR_PX + _GAP_PX
+    yield _text(8, top + 20, title(report), bold=True)
+    yield _text(_LABEL_PX, top + 44, "answers that agree")
+    yield _text(second, top + 44, "mean input difference, of its range (log scale)")
+    for i, row in enumerate(report.rows):
+        y = top + _HEAD_PX + _ROW_PX * i
+        colour = _COLOURS[row.verdict]
+        told = f"{_percent(row.agreement)} {row.verdict}"
+        yield _text(8, y + 10, f"{row.kind}: {row.name}")
+        yield from _bar(_LABEL_PX, y, row.agreement or 0.0, colour, told)
+        mean = row.mean / span
+        yield from _bar(second, y, _on_log_scale(mean), colour, f"{mean * 100:.3g} %")
+
+
+def _on_log_scale(share: float) -> float:
+    """LEAST_SHOWN and less -> 0; 1 and more, also infinity -> 1."""
+    return 1 - math.log10(min(1.0, max(LEAST_SHOWN, share))) / math.log10(LEAST_SHOWN)
+
+
+def _bar(x: int, y: int, part: float, colour: str, told: str) -> Iterator[str]:
+    """part: of the longest bar, in [0, 1]."""
+    length = _BAR_PX * part
+    yield f'<rect x="{x}" y="{y}" width="{length:.1f}" height="12" fill="{colour}"/>'
+    yield _text(round(x + length) + 6, y + 10, told)
+
+
+def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x}" y="{y}"{weight}>{escape(text)}</text>'
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    subject = report.subject
+    return {
+        "model": subject.model.name,
+        "backend": subject.config.backend if subject.has_answers else None,
+        "dataset": _dataset(report),
+        "notes": list(_notes(report)),
+        "samples": report.samples,
+        "steps": {
+            name: [{step.name: dict(step.options)} for step in steps]
+            for name, steps in subject.steps.items()
+        },
+        "input_range": list(report.span),
+        "metric": report.metric,
+        "score": report.score,
+        "no_score": report.no_score,
+        "changes": [_row(row) for row in report.rows],
+        "not_possible": [one._asdict() for one in report.impossible],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """A difference that is not finite is null: JSON has no infinity."""
+    return {
+        "kind": row.kind,
+        "change": row.name,
+        "input_share_differing": row.differing,
+        "input_max_difference": _finite(row.largest),
+        "input_mean_difference": _finite(row.mean),
+        "agreement": row.agreement,
+        "score": row.score,
+        "verdict": row.verdict,
+    }
+
+
+def _dataset(report: Report) -> str:
+    return report.subject.label or report.subject.dataset
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

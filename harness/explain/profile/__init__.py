@@ -1,0 +1,1 @@
+"""The verb `profile`: time by stage, layer and kernel."""

@@ -1,0 +1,1 @@
+"""The measurements of a profile: calls, layers, counters, memory."""

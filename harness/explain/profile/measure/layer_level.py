@@ -1,0 +1,152 @@
+"""The layer level of a profile: kernels from the framework's profiler, and what the file's nodes cost."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from harness import profiler as executed
+from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.explain.kernels import framework, ort
+from harness.explain.kernels.framework import Found
+from harness.explain.kernels.kernels import SessionSetup
+from harness.explain.kernels.layers import NodeCost
+from harness.explain.profile.measure.measure import Subject, affordable
+from harness.models.graph import onnx_file
+from harness.models.graph.flops import graph_costs
+from harness.models.graph.graph import Graph, Tensor
+from harness.models.graph.wiring import read_wiring
+from harness.models.opened import loading
+from harness.models.opened.separate_instance import SeparateInstance
+from harness.profiler import HasProfiler, Profiler, Wiring
+from harness.types import Backend
+
+LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
+"""Those of this project that tell the kernels they execute."""
+
+
+class Unprofiled(Exception):
+    """Why there is no layer level, where the rest of the profile goes on."""
+
+
+def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
+    """The layer level at other batches, or why one of them is refused."""
+    measured, skipped = {}, {}
+    for size in batches:
+        try:
+            given = subject.batch(size)
+            begin = time.perf_counter()
+            subject.backend.infer(given)
+        except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
+            skipped[str(size)] = one_line(e)
+            continue
+        runs = affordable(time.perf_counter() - begin, most_runs)
+        measured[str(size)], _ = layer_level(subject, size, runs)
+    return {"measured": measured, "skipped": skipped}
+
+
+def layer_level(
+    subject: Subject, batch: int, runs: int, events: Path | None = None
+) -> tuple[dict[str, Any], Graph | None]:
+    """As it is stored; and the graph of the model's file, where it can be read.
+
+    events: a file for ONNX Runtime's own JSON. An Unprofiled where the backend has no kernels to
+    tell of.
+    """
+    is_ort = subject.config.backend == "ort"
+    found = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
+    graph, no_costs = _graph(subject, batch, found.is_onnx)
+    costs = node_costs(found.file, graph, found.tensors)
+    nodes = [cost._asdict() for cost in costs]
+    return {"profile": found.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
+
+
+def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Found:
+    assert subject.path is not None
+    feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
+    found = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    return Found(found, read_wiring(subject.path), {}, is_onnx=True)
+
+
+def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
+    """By an instance of its own, made for this batch: frameworks specialise for it."""
+    config, path = subject.config, subject.path
+    spec = subject.spec._replace(max_batch=batch)
+    with ExitStack() as stack:
+        (backend,) = loading.open_backends(config, subject.model, path, spec, stack)
+        profiler = _profiler(config.backend, backend)
+        assert path is not None
+        with loading.plugin(f"the profiler of backend {config.backend!r}"):
+            return framework.profile(backend, profiler, subject.batch(batch), path, runs=runs)
+
+
+def _profiler(name: str, backend: Backend) -> Profiler:
+    if isinstance(backend, SeparateInstance):
+        raise Unprofiled(
+            "its instance is in a process of its own: drop --backend-option processes=on"
+        )
+    if not isinstance(backend, HasProfiler):
+        have = ", ".join(LAYER_BACKENDS)
+        raise Unprofiled(f"backend {name!r} has no layer profile: choose from {have}")
+    try:
+        return backend.profiler()
+    except ConfigError as e:
+        raise Unprofiled(str(e)) from e
+
+
+def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
+    """Or why there is none."""
+    assert subject.path is not None
+    if not is_onnx:
+        return None, f"{subject.path.name} is no ONNX file: of these alone costs are computed"
+    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
+    try:
+        return onnx_file.read(subject.path, batch, shapes=shapes), None
+    except (ConfigError, PluginUnavailable) as e:
+        return None, one_line(e)
+
+
+def session_setup(subject: Subject) -> SessionSetup:
+    """As the backend `ort` makes its session from the same options."""
+    options = dict(subject.config.backend_option)
+    return SessionSetup(
+        threads=subject.spec.threads,
+        graph=options.get("graph", "all"),
+        arena=options.get("arena", "on") == "on",
+        provider=subject.config.provider or "CPUExecutionProvider",
+        config={
+            "session.intra_op.allow_spinning": str(int(options.get("spinning", "off") == "on"))
+        },
+    )
+
+
+def node_costs(
+    wiring: Wiring, graph: Graph | None, tensors: Mapping[str, executed.Tensor]
+) -> list[NodeCost]:
+    """One for each node of the file; nothing is known of the cost where the graph has it not.
+
+    tensors: types by name, for what the graph does not tell.
+    """
+    costs = (
+        dict(zip((n.index for n in graph.nodes), graph_costs(graph), strict=True)) if graph else {}
+    )
+    found = []
+    for node in wiring.nodes:
+        made = next((t for t in node.outputs if t), "")
+        same = graph.producer.get(made) if graph else None
+        tensor = graph.tensors.get(made) if graph else None
+        if tensor is None and made in tensors:
+            tensor = Tensor(*tensors[made])
+        cost = costs[same.index] if same is not None else None
+        found.append(
+            NodeCost(
+                node.name or made,
+                node.op_type,
+                str(tensor) if tensor else "",
+                cost.macs if cost else None,
+                cost.flops if cost else None,
+                cost.weight_bytes if cost else 0,
+            )
+        )
+    return found

@@ -1,0 +1,159 @@
+"""Measures what `profile` tells of a model below the harness: bare calls, peaks, counters."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, HarnessError, one_line
+from harness.explain.kernels.kernels import Times
+from harness.explain.kernels.ort import interleaved
+from harness.explain.profile.measure import machine_peaks, memory_growth
+from harness.explain.profile.measure.counters import Counters
+from harness.models.graph.graph import Graph
+from harness.models.manifest.manifest import Model
+from harness.models.opened import loading
+from harness.models.opened.instances import Instances
+from harness.types import Array, Backend, Batch, Dataset
+
+LEAST_RUNS = 5
+BUDGET_S = 3.0
+"""For each kind of call: fewer runs of a slow model, but never fewer than LEAST_RUNS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is profiled, loaded. path: of the model's file, None where the backend reads none.
+
+    fixed: the batch that the file fixes, None where it takes any. dataset_name: as it was opened.
+    """
+
+    config: RunConfig
+    model: Model
+    path: Path | None
+    spec: Instances
+    backend: Backend
+    dataset: Dataset
+    dataset_name: str
+    fixed: int | None
+
+    def batch(self, size: int) -> Batch:
+        """The dataset's first samples, again and again where it has fewer."""
+        indices = [i % len(self.dataset) for i in range(size)]
+        return self.dataset.batch(indices)
+
+
+def opened(
+    config: RunConfig, model: Model, dataset: str, spec: Instances, most: int, stack: ExitStack
+) -> Subject:
+    """`stack` closes it. most: samples that are held."""
+    path = loading.model_file(config, model)
+    (backend,) = loading.open_backends(config, model, path, spec, stack)
+    inputs = loading.inputs_of(model, backend)
+    samples = loading.open_dataset(config, model, dataset, inputs)
+    held = list(range(min(most, len(samples))))
+    samples.load(held)
+    stack.callback(samples.unload, held)
+    fixed = loading.batch_in_file(backend, inputs)
+    return Subject(config, model, path, spec, backend, samples, dataset, fixed)
+
+
+def timed(call: Callable[[], object], most_runs: int) -> Times:
+    """At most so many runs; fewer where they would take longer than BUDGET_S."""
+    begin = time.perf_counter()
+    call()  # warms up
+    runs = affordable(time.perf_counter() - begin, most_runs)
+    return interleaved([call], runs)[0]
+
+
+def affordable(call_s: float, most_runs: int) -> int:
+    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(call_s, 1e-9))))
+
+
+def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
+    """Bare calls of the backend, by batch; no harness, no LoadGen, no profiler around them."""
+    measured, skipped = {}, {}
+    for size in sorted({batch, *batches}):
+        try:
+            call = partial(subject.backend.infer, subject.batch(size))
+            measured[str(size)] = asdict(timed(call, runs))
+        except Exception as e:  # of a framework: a batch that the model refuses
+            if size == batch:
+                raise ConfigError(f"batch {size}: {one_line(e)}") from e
+            skipped[str(size)] = one_line(e)
+    return {"batches": measured, "skipped": skipped, "about": dict(subject.backend.describe())}
+
+
+def peaks(threads: int) -> dict[str, Any]:
+    """Or why there are none."""
+    try:
+        return machine_peaks.measure(threads)._asdict()
+    except ImportError as e:
+        return {"missing": f"the measured peaks need the module {e.name!r}"}
+
+
+def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
+    """Counters around bare calls of a fresh instance, whose threads belong to them; per call."""
+    with Counters() as counters, ExitStack() as stack:
+        (backend,) = loading.open_backends(
+            subject.config, subject.model, subject.path, subject.spec, stack
+        )
+        call = partial(backend.infer, subject.batch(batch))
+        for _ in range(2):
+            call()
+        begin = time.perf_counter()
+        call()
+        runs = affordable(time.perf_counter() - begin, runs)
+        counters.start()
+        for _ in range(runs):
+            call()
+        counters.stop()
+        read = counters.read()
+    values = {n: None if r.value is None else r.value / runs for n, r in read.items()}
+    return {"runs": runs, "per_call": values, "reasons": {n: r.reason for n, r in read.items()}}
+
+
+def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, Any]:
+    if graph is None:
+        return {"missing": "the model's graph could not be read"}
+    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
+    return memory_growth.measure(graph, shapes)
+
+
+def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
+    """The same calls on the dataset's samples and on seeded noise of the same shapes, in turn."""
+    given = subject.batch(batch)
+    random = np.random.default_rng(subject.config.seed or 0)
+    noise = {name: _noise(random, rows) for name, rows in given.inputs.items()}
+    calls = [
+        partial(subject.backend.infer, given),
+        partial(subject.backend.infer, Batch(given.indices, noise)),
+    ]
+    try:
+        for call in calls:
+            call()
+        real, synthetic = interleaved(calls, runs)
+    except HarnessError:
+        raise
+    except Exception as e:  # noqa: BLE001 - of a framework: noise is out of the model's range
+        return {"missing": f"the model refuses noise: {one_line(e)}"}
+    return {
+        "dataset": dict(subject.dataset.describe()).get("name", ""),
+        "is_synthetic": bool(getattr(subject.dataset, "synthetic", False)),
+        "real": asdict(real),
+        "synthetic": asdict(synthetic),
+    }
+
+
+def _noise(random: np.random.Generator, rows: Array) -> Array:
+    """Of the same type, within the range that the samples have: token numbers must be known ones."""
+    if rows.dtype.kind in "iub":
+        low, high = int(rows.min()), int(rows.max())
+        return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)
+    return random.uniform(float(rows.min()), float(rows.max()), rows.shape).astype(rows.dtype)

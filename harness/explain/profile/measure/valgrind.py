@@ -1,0 +1,147 @@
+"""Instructions and cache misses of a call, simulated by valgrind: for machines without counters.
+
+Slower than the call by a factor of fifty and more, but nothing else on the machine changes what is
+counted. Never measured: caches without prefetching, threads one at a time, and no more vector
+instructions than valgrind knows.
+
+Source: Valgrind user manual, Callgrind (cache simulation, options) and "Callgrind Format
+Specification".
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.child import call
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.models.opened.instances import Instances
+
+CALLS = 2
+"""Counted, after one that warms up. They differ by some per cent: memory is taken anew in each."""
+
+INSTRUCTIONS = "Ir"
+_MARK = "getpgrp"
+"""A C function that nobody else calls: valgrind writes out its counts where it begins."""
+
+_OPTIONS = (
+    *("--tool=callgrind", "--cache-sim=yes", f"--dump-before={_MARK}"),
+    *("--compress-strings=no", "--dump-line=no"),
+)
+_COST = re.compile(r"[+*0-9-]\S* (\d+)")
+
+
+class Dump(NamedTuple):
+    """What was executed between two marks. counts: by callgrind's names of events. libraries: file
+    name -> instructions in it; "" for code that is in no file. caches: as valgrind describes them.
+    """
+
+    counts: Mapping[str, int]
+    libraries: Mapping[str, int]
+    caches: tuple[str, ...]
+
+
+def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> dict[str, Any]:
+    """One entry a counted call. folder: for the log of valgrind and of the process that it runs.
+
+    A PluginUnavailable where there is no valgrind, or it cannot run this model's framework.
+    """
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise PluginUnavailable("not supported: there is no valgrind on the PATH")
+    with tempfile.TemporaryDirectory(prefix="harness-valgrind-") as name:
+        out = Path(name) / "counts"
+        request = {"config": to_plain(config), "dataset": dataset, "spec": list(spec)}
+        under = (valgrind, *_OPTIONS, f"--callgrind-out-file={out}")
+        try:
+            seen = call(f"{__name__}:calls", request, folder / "valgrind.log", under=under)
+            dumps = _of_calls(out)
+        except HarnessError as e:
+            raise PluginUnavailable(f"not simulated: {one_line(e)}") from e
+    return {
+        "calls": [{"counts": d.counts, "libraries": d.libraries} for d in dumps],
+        "caches": dumps[0].caches,
+        "not_simulated": sorted(set(vector_extensions()) - set(seen["vector_extensions"])),
+    }
+
+
+def _of_calls(out: Path) -> list[Dump]:
+    """The first output has all before the first mark, that without a number all after the last."""
+    made = len(list(out.parent.glob(f"{out.name}.*")))
+    if made != CALLS + 1:
+        raise ConfigError(f"{made} outputs of valgrind for {CALLS} calls")
+    return [read_dump(out.with_suffix(f".{i + 2}")) for i in range(CALLS)]
+
+
+def calls(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Runs under valgrind: the calls, with a mark before each and after the last."""
+    from harness.explain.profile.measure.measure import opened
+    from harness.models.manifest.manifest import load_model
+
+    config = from_plain(request["config"])
+    spec = Instances(*request["spec"])
+    with ExitStack() as stack:
+        model = load_model(config.model)
+        subject = opened(config, model, request["dataset"], spec, spec.max_batch, stack)
+        infer = partial(subject.backend.infer, subject.batch(spec.max_batch))
+        infer()
+        for _ in range(CALLS):
+            os.getpgrp()
+            infer()
+        os.getpgrp()
+    return {"vector_extensions": vector_extensions()}
+
+
+def vector_extensions() -> list[str]:
+    """Beyond numpy's baseline, that this process sees: under valgrind those that it simulates."""
+    found: Any = np.show_config(mode="dicts")
+    return list(found["SIMD Extensions"]["found"])
+
+
+def read_dump(path: Path) -> Dump:
+    """A ConfigError where the file is not there, or its lines do not add up to its own total."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        header = dict(
+            line.split(": ", 1) for line in lines if re.match(r"(events|summary): ", line)
+        )
+        events = header["events"].split()
+        values = [int(word) for word in header["summary"].split()]
+        values += [0] * (len(events) - len(values))  # those at the end are left out
+        counts = dict(zip(events, values, strict=True))
+        whole = counts[INSTRUCTIONS]
+    except (OSError, KeyError, ValueError) as e:
+        raise ConfigError(f"{path.name} is no output of callgrind: {one_line(e)}") from None
+    libraries: Counter[str] = Counter()
+    for library, cost in _own_costs(lines):
+        libraries[library] += cost
+    if abs(libraries.total() - whole) > 1e-4 * whole:
+        raise ConfigError(
+            f"{path.name}: its lines add up to {libraries.total():,} instructions of {whole:,}"
+        )
+    caches = (line.removeprefix("desc: ") for line in lines if re.match(r"desc: \w+ cache: ", line))
+    return Dump(counts, dict(libraries.most_common()), tuple(caches))
+
+
+def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
+    """(library, instructions) of each line of cost; what a function called is counted there."""
+    library, is_of_a_call = "", False
+    for line in lines:
+        if line.startswith("ob="):
+            name = line.removeprefix("ob=")
+            library = "" if name == "???" else Path(name).name
+        elif line.startswith("calls="):
+            is_of_a_call = True
+        elif found := _COST.match(line):
+            if not is_of_a_call:
+                yield library, int(found[1])
+            is_of_a_call = False

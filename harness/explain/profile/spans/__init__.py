@@ -1,0 +1,1 @@
+"""Spans of a profile for trace viewers and OTLP collectors."""

@@ -1,0 +1,140 @@
+"""A profile's spans as OpenTelemetry's OTLP/JSON: lines of a file, or posted to a collector.
+
+Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
+integers, 64-bit integers as text), and its file exporter (one message a line).
+"""
+
+import hashlib
+import http.client
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from harness import __version__
+from harness.errors import ConfigError, one_line
+from harness.explain.profile.spans.spans import Span
+
+SPANS_A_MESSAGE = 1_000
+"""Some 400 kB: no receiver has to hold a whole profile in one line or request."""
+
+TIMEOUT_S = 10.0
+
+_INTERNAL = 1  # SPAN_KIND_INTERNAL
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Message = Mapping[str, Any]
+"""An ExportTraceServiceRequest, which is a TracesData, too."""
+
+
+def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
+    """All spans are of one trace, whose id follows from `started` and `model`: the same spans sent
+    twice are the same trace. started: ISO 8601 with its zone, the time of the first span.
+
+    A TypeError or ValueError where it is none.
+    """
+    # Exact: as a float, ns since 1970 are told to 256 ns.
+    started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
+    offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
+    trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
+    told = (_span(span, trace_id, offset_ns) for span in spans)
+    return _messages(told, {"service.name": "mlperf-harness", "harness.model": model})
+
+
+def _messages(told: Iterator[Mapping[str, Any]], resource: Mapping[str, str]) -> Iterator[Message]:
+    scope = {"name": "harness.profile", "version": __version__}
+    about = {"attributes": _attributes(resource)}
+    while some := list(islice(told, SPANS_A_MESSAGE)):
+        scoped = [{"scope": scope, "spans": some}]
+        yield {"resourceSpans": [{"resource": about, "scopeSpans": scoped}]}
+
+
+def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:
+    attributes = {
+        "harness.id": span.id,
+        "harness.level": span.level,
+        "harness.group": span.group,
+        "harness.lane": span.lane,
+        **({"harness.ambiguous": True} if span.ambiguous else {}),
+        **{f"harness.{name.replace(' ', '_')}": value for name, value in span.tags.items()},
+    }
+    parent = {} if span.parent is None else {"parentSpanId": f"{span.parent:016x}"}
+    return {
+        "traceId": trace_id,
+        "spanId": f"{span.id:016x}",
+        **parent,
+        "name": span.name,
+        "kind": _INTERNAL,
+        "startTimeUnixNano": str(span.start_ns + offset_ns),
+        "endTimeUnixNano": str(span.end_ns + offset_ns),
+        "attributes": _attributes(attributes),
+    }
+
+
+def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+
+
+def _value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, list | tuple):
+        return {"arrayValue": {"values": [_value(one) for one in value]}}
+    return {"stringValue": str(value)}
+
+
+def _encoded(message: Message) -> bytes:
+    return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+
+
+def write(made: Iterable[Message], file: Path) -> None:
+    """A message a line. A ConfigError where the file is there already, or cannot be written."""
+    try:
+        with file.open("xb") as out:
+            for message in made:
+                out.write(_encoded(message) + b"\n")
+    except OSError as e:
+        raise ConfigError(f"--otlp {file} cannot be written: {e.strerror}") from None
+
+
+def post(made: Iterable[Message], url: str) -> None:
+    """Each message to a collector, directly: no proxy, no redirect. A ConfigError where it refuses
+    one, or a span of one.
+    """
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    assert parts.hostname is not None  # by the option's parser
+    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    try:
+        for message in made:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", target, _encoded(message), headers)
+            answer = connection.getresponse()
+            body = answer.read()
+            if answer.status != 200:
+                raise ConfigError(f"--otlp {url}: it answered {answer.status} {answer.reason}")
+            if refused := _refused(body):
+                raise ConfigError(f"--otlp {url}: {refused}")
+    except (OSError, http.client.HTTPException) as e:
+        why = one_line(e) or type(e).__name__
+        raise ConfigError(f"--otlp {url} takes nothing ({why}): is a collector there?") from None
+    finally:
+        connection.close()
+
+
+def _refused(body: bytes) -> str:
+    """What an ExportTraceServiceResponse says of spans that were dropped; "" where none were."""
+    try:
+        partial = json.loads(body or b"{}").get("partialSuccess") or {}
+        count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")
+    except (ValueError, TypeError, AttributeError):
+        return ""  # an answer of another kind, with status 200
+    return one_line(f"it dropped {count:,} spans: {why or 'it does not say why'}") if count else ""

@@ -1,0 +1,124 @@
+"""A15 over batches: how work, traffic and place below the roofline grow with the batch. Pure.
+
+From the layer level at the profile's batch and at each of --batches, all of them measured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.explain.kernels import layers as ly
+from harness.explain.kernels.kernels import LayerProfile
+from harness.explain.kernels.layers import Layer, NodeCost, Peaks
+from harness.explain.profile.measure.memory import slope
+from harness.explain.profile.tables.layer_tables import peaks_of
+from harness.results.pages.tables import Cell, Column, Table
+
+
+class AtBatch(NamedTuple):
+    """layers: of a profiled call. call_ns: the same call unprofiled. flops: None where those of one layer are not."""
+
+    batch: int
+    layers: Sequence[Layer]
+    call_ns: float
+
+    @property
+    def flops(self) -> int | None:
+        return ly.summed(layer.flops for layer in self.layers)
+
+    @property
+    def moved_bytes(self) -> int:
+        return sum(layer.read_bytes + layer.write_bytes for layer in self.layers)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per byte."""
+        return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return self.flops / self.call_ns * 1e9 if self.flops else None
+
+
+def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
+    """By batch, ascending; the profile's own among them. Empty without a layer level."""
+    if not content.get("layer"):
+        return []
+    measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
+    found = []
+    for batch, level in measured.items():
+        profile = LayerProfile.from_json(level["profile"])
+        layers = ly.layers_of(profile, [NodeCost(**cost) for cost in level["nodes"]])
+        found.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
+    return sorted(found, key=lambda one: one.batch)
+
+
+def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    return content.get("layer_batches") or {}
+
+
+def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """No table where one batch alone was profiled."""
+    found, peaks = at_batches(content), peaks_of(content)
+    if len(found) < 2:
+        return
+    skipped = [f"batch {b}: {why}" for b, why in _others(content).get("skipped", {}).items()]
+    yield _whole(found, peaks, skipped)
+    yield _kernels(found, peaks)
+
+
+def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]) -> Table:
+    rows: list[list[Cell]] = []
+    for one in found:
+        rate = one.flops_per_s
+        bounds = [peaks.bound(layer.intensity) for layer in one.layers] if peaks else []
+        rows.append(
+            [
+                *(one.batch, one.call_ns, one.flops, one.moved_bytes, one.intensity, rate),
+                peaks.bound(one.intensity) if peaks else None,
+                rate / peaks.flops_per_s if peaks and rate else None,
+                bounds.count("memory") if peaks else None,
+                bounds.count("compute") if peaks else None,
+            ]
+        )
+    columns = (
+        *(Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")),
+        *(Column("moved", "bytes"), Column("intensity", "FLOP/byte"), Column("rate", "FLOP/s")),
+        *(Column("bound"), Column("of peak", "share"), Column("memory-bound", "count")),
+        Column("compute-bound", "count"),
+    )
+    points = {float(one.batch): one.intensity for one in found if one.intensity}
+    notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
+    if unknown := {layer.ops for one in found for layer in one.layers if layer.flops is None}:
+        notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
+    if len(points) > 1:
+        notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
+    about = "A15: the whole model by batch"
+    return Table("whole_by_batch", "By batch", about, columns, rows, [*notes, *skipped])
+
+
+def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
+    """One row a kernel, the slowest at the largest batch first."""
+    named = {one.batch: {layer.name: layer for layer in one.layers} for one in found}
+    largest = found[-1]
+    rows: list[list[Cell]] = []
+    for layer in sorted(largest.layers, key=lambda la: -la.latency_ns):
+        same = [named[one.batch].get(layer.name) for one in found]
+        bounds = [peaks.bound(la.intensity) if peaks and la else None for la in same]
+        first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
+        rows.append(
+            [
+                *(layer.index, layer.name, layer.ops),
+                *(la.intensity if la else None for la in same),
+                *(la.flops_per_s if la else None for la in same),
+                found[first].batch if first is not None else None,
+            ]
+        )
+    columns = (
+        *(Column("index", "count"), Column("kernel"), Column("nodes of the file")),
+        *(Column(f"intensity at {one.batch}", "FLOP/byte") for one in found),
+        *(Column(f"rate at {one.batch}", "FLOP/s") for one in found),
+        Column("compute-bound from", "count"),
+    )
+    about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
+    notes = ["compute-bound from: the smallest of these batches at which it is, - at none of them"]
+    return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)

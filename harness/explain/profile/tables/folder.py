@@ -1,0 +1,129 @@
+"""A profile's folder: profile.json and the harness run beside it are what was measured; tables, trace
+and page are made from these alone, by `profile --from` as by `profile`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.config.run_config import SCHEMA_VERSION
+from harness.core.units import show_ns, show_rate
+from harness.errors import ConfigError
+from harness.explain.profile.spans.spans import Span, chrome_trace
+from harness.explain.profile.tables import trace as profile_trace
+from harness.explain.profile.tables.tables import tables as tables_of
+from harness.results import records, run_folder
+from harness.results.compare.run_files import fitting, read_files
+from harness.results.evidence.stages import Completions
+from harness.results.pages import tables
+from harness.results.pages.tables import Table
+
+PROFILE, TRACE, TEXT, JSON, CSV = (
+    "profile.json",
+    "trace.json",
+    "tables.txt",
+    "tables.json",
+    "tables",
+)
+RUN, PAGE = "run", "profile.html"
+SHOWN_ROWS = 12
+"""Of a table, on a screen."""
+
+
+class Profiled(NamedTuple):
+    """content: of profile.json. done: the rows of the harness run, None where there was none."""
+
+    content: Mapping[str, Any]
+    done: Completions | None
+
+
+def read(folder: Path) -> Profiled:
+    """Of a profile, or of a run of the harness, whose levels are query, batch and stage alone."""
+    if (folder / PROFILE).is_file():
+        content = run_folder.read_json(folder / PROFILE)
+        if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
+            raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
+        run = records.read(folder / RUN / "performance" / "run_1", "")
+        return Profiled(content, run.done if run else None)
+    if not (folder / run_folder.RESULT).is_file():
+        raise ConfigError(
+            f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: give the folder of a profile or "
+            "of a run"
+        )
+    files = read_files(folder)
+    if files.performance is None:
+        raise ConfigError(f"{folder} has no performance run: there is nothing to profile")
+    content = {
+        "batch": 1,
+        "started": files.result.get("started", ""),
+        "model_name": files.result["model"],
+        "run": about_run(files.result),
+    }
+    return Profiled(content, files.performance.done)
+
+
+def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
+    """loadgen_mean_ns: None in multi-stream, where LoadGen counts whole queries."""
+    latency = result["latency_ns"]
+    by_query = result["scenario"] == "multi-stream"
+    return {
+        "scenario": result["scenario"],
+        "verdict": result["verdict"],
+        "headline": result["headline"],
+        "doubts": [doubt["code"] for doubt in result["doubts"]],
+        "loadgen_mean_ns": latency["mean"] if latency and not by_query else None,
+    }
+
+
+def headline(content: Mapping[str, Any]) -> Iterator[str]:
+    """Of the harness run, which no profiler took part in; and what was not measured, and why."""
+    run = content.get("run")
+    if run:
+        value = run["headline"]
+        shown = _shown(value) if value else "none"
+        name = f"{value['name']}: " if value else ""
+        yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
+        yield from (f"  doubt   {code}" for code in run["doubts"])
+    else:
+        yield "headline    none: the query level was not asked for"
+    for level, why in content.get("missing", {}).items():
+        yield f"  missing {level}: {why}"
+    yield ""
+
+
+def _shown(value: Mapping[str, Any]) -> str:
+    if value["unit"] == "ns":
+        return show_ns(value["value"])
+    return f"{show_rate(value['value'])} {value['unit']}"
+
+
+def made_tables(found: Profiled, folder: Path) -> list[Table]:
+    """folder: for what is said where its files do not fit together."""
+    with fitting(folder):
+        return tables_of(found.content, found.done)
+
+
+def text(made: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
+    return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in made)
+
+
+def spans(found: Profiled, folder: Path) -> list[Span]:
+    """folder: for what is said where its files do not fit together."""
+    with fitting(folder):
+        return profile_trace.spans_of(found.content, found.done)
+
+
+def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
+    """Everything but the page. An OSError where the folder cannot be written."""
+    (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
+    run_folder.write_json(folder / JSON, {table.key: table.to_json() for table in made})
+    (folder / CSV).mkdir(exist_ok=True)
+    for table in made:
+        (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")
+    about = {
+        "model": found.content.get("model_name", ""),
+        "note": "harness run, bare calls and profiled calls are drawn one after the other",
+    }
+    trace = chrome_trace(spans(found, folder), str(found.content.get("started", "")), about)
+    (folder / TRACE).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")

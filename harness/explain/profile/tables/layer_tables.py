@@ -1,0 +1,268 @@
+"""The tables of a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.explain.kernels import layers as ly
+from harness.explain.kernels.kernels import LayerProfile
+from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
+from harness.results.pages.tables import Cell, Column, Table
+
+Content = Mapping[str, Any]
+"""Of profile.json."""
+
+_LATENCY = Column("latency", "ns")
+_SHARE = Column("share", "share")
+
+
+def profile_of(content: Content) -> LayerProfile | None:
+    layer = content.get("layer")
+    return LayerProfile.from_json(layer["profile"]) if layer else None
+
+
+def layer_tables(content: Content) -> Iterator[Table]:
+    layer, profile = content.get("layer"), profile_of(content)
+    if not layer or profile is None:
+        return
+    nodes = [NodeCost(**cost) for cost in layer["nodes"]]
+    found = ly.layers_of(profile, nodes)
+    peaks = peaks_of(content)
+    yield _layers(found, profile.absent)
+    yield _kernels(found, peaks, (content.get("peaks") or {}).get("missing"))
+    yield _types(found)
+    yield _kinds(found)
+    yield _accounted(ly.overhead(profile), found)
+    yield _thirds(found)
+    yield _whole(found, nodes, ly.overhead(profile), peaks, content)
+    yield _sources(found, nodes, profile)
+
+
+def peaks_of(content: Content) -> Peaks | None:
+    found = content.get("peaks") or {}
+    return Peaks(**found) if "flops_per_s" in found else None
+
+
+def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
+    total = sum(layer.latency_ns for layer in found) or 1.0
+    rows: list[list[Cell]] = [
+        [
+            *(layer.index, layer.name, layer.op_type, layer.implementation or None, layer.ops),
+            *(layer.shape, layer.latency_ns, layer.spread_ns, layer.latency_ns / total),
+            layer.allocated_bytes,
+        ]
+        for layer in sorted(found, key=lambda one: -one.latency_ns)
+    ]
+    columns = (
+        *(Column("index", "count"), Column("kernel"), Column("type"), Column("implementation")),
+        *(Column("nodes of the file"), Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE),
+        Column("allocated", "bytes"),
+    )
+    about = "A2-A4: every executed kernel, the slowest first"
+    notes = [f"no {what}: {why}" for what, why in absent.items()]
+    if "allocated" not in absent:
+        notes.insert(0, "allocated: taken from the runtime's allocator less what was given back")
+    told = _told(columns, rows, ("implementation", "spread", "allocated"))
+    return Table("layers", "Layers", about, *told, notes)
+
+
+def _told(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
+) -> tuple[list[Column], list[list[Cell]]]:
+    """Without those optional columns that no row has anything in."""
+    kept = [
+        i
+        for i, column in enumerate(columns)
+        if column.name not in optional or any(row[i] is not None for row in rows)
+    ]
+    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _kernels(found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
+            *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
+            *((peaks.bound(layer.intensity), _efficiency(layer, peaks)) if peaks else (None, None)),
+        ]
+        for layer in found
+    ]
+    columns = (
+        *(Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY),
+        *(Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")),
+        *(Column("write", "bytes"), Column("intensity", "FLOP/byte")),
+        *(Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")),
+    )
+    notes = [
+        "FLOPs and bytes are computed from shapes, not counted: bytes are the least it can move"
+    ]
+    if peaks is not None:
+        notes.append(
+            f"measured peaks {peaks.flops_per_s / 1e9:.1f} GFLOP/s and "
+            f"{peaks.bytes_per_s / 1e9:.1f} GB/s: ridge {peaks.ridge:.2f} FLOP/byte"
+        )
+    elif no_peaks:
+        notes.append(f"no roofline: {no_peaks}")
+    about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
+    return Table("kernels", "Kernels", about, columns, rows, notes)
+
+
+def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
+    """Its rate over the highest that the roofline allows at its intensity."""
+    rate, intensity = layer.flops_per_s, layer.intensity
+    if not rate or not intensity:
+        return None
+    return rate / min(peaks.flops_per_s, intensity * peaks.bytes_per_s)
+
+
+def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
+    latency = sum(g.latency_ns for g in groups) or 1.0
+    count = sum(g.count for g in groups) or 1
+    allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
+    return [
+        [
+            *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
+            g.allocated_bytes,
+            None if g.allocated_bytes is None else g.allocated_bytes / allocated,
+            *(g.flops, _rate_per_s(g)),
+        ]
+        for g in groups
+    ]
+
+
+def _rate_per_s(group: Group) -> float | None:
+    if group.flops is None or not group.latency_ns:
+        return None
+    return group.flops / group.latency_ns * 1e9
+
+
+_GROUP_COLUMNS = (
+    *(Column("count", "count"), Column("of all", "share"), _LATENCY, Column("of time", "share")),
+    *(Column("allocated", "bytes"), Column("of memory", "share")),
+    *(Column("flops", "FLOP"), Column("rate", "FLOP/s")),
+)
+_MEMORY = ("allocated", "of memory")
+
+
+def _types(found: Sequence[Layer]) -> Table:
+    rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
+    about = "A5-A7: kernels by type: how many, how long, how much memory"
+    return Table("types", "Types", about, *_told((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY))
+
+
+def _kinds(found: Sequence[Layer]) -> Table:
+    """By what was fused."""
+    rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
+    about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
+    told = _told((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
+    return Table("kinds", "Kinds of kernels", about, *told)
+
+
+def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
+    """A13's twin: what is not kernels has a name."""
+    by_type = ly.grouped(found, lambda layer: layer.op_type)
+    rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
+    rows += [
+        *(list[Cell](part) for part in parts.named_ns.items()),
+        ["= the profiled call", parts.call_ns],
+        ["less the profiler", parts.plain_ns - parts.call_ns],
+        ["= the call without profiler", parts.plain_ns],
+    ]
+    total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
+    added = (
+        f"the profiler adds {parts.profiler_share:+.1%} to the time of the same calls, "
+        f"{parts.profiler_cpu_share:+.1%} to their CPU time, "
+        f"{parts.profiler_least_share:+.1%} to the fastest"
+    )
+    named_ns = parts.kernels_ns + sum(parts.named_ns.values())
+    notes = [
+        f"kernels and named overhead are {named_ns / parts.call_ns:.2%} of the profiled call",
+        f"kernels alone are {parts.kernels_ns / parts.call_ns:.2%} of it",
+        added,
+    ]
+    columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
+    about = "time by type of kernel and by what is not kernels (A6, A13), from the inside out"
+    return Table("accounted", "Accounted", about, columns, total, notes)
+
+
+def _thirds(found: Sequence[Layer]) -> Table:
+    flops = [float(layer.flops or 0) for layer in found]
+    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in found]
+    is_told = any(layer.allocated_bytes is not None for layer in found)
+    measures = {
+        "latency": [layer.latency_ns for layer in found],
+        **({"allocated": taken} if is_told else {}),
+        **({"flops": flops} if any(flops) else {}),
+        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
+    }
+    rows: list[list[Cell]] = [
+        [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
+    ]
+    columns = (
+        *(Column("of"), *(Column(third, "share") for third in ly.THIRDS), Column("dominates")),
+    )
+    about = "which third of the layers, by index, has most of it"
+    return Table("thirds", "Thirds", about, columns, rows)
+
+
+def _whole(
+    found: Sequence[Layer],
+    nodes: Sequence[NodeCost],
+    parts: ly.Overhead,
+    peaks: Peaks | None,
+    content: Content,
+) -> Table:
+    """A15. Work is the file's; what has no rule is counted beside it, not as 0."""
+    flops = sum(layer.flops or 0 for layer in found)
+    is_known = any(node.flops is not None for node in nodes)
+    moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
+    batch = content["batch"]
+    ns = parts.plain_ns
+    unknown = sorted({node.op_type for node in nodes if node.flops is None and node.shape})
+    rows: list[list[Cell]] = [
+        ["nodes in the file", f"{len(nodes):,}"],
+        ["kernels executed", f"{len(found):,}"],
+        ["bytes a call", f"{moved / 1e6:.4g} MB"],
+        ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
+    ]
+    if is_known:
+        macs = sum(node.macs or 0 for node in nodes) / batch
+        rows.append(["MACs a sample", f"{macs / 1e9:.4g} G"])
+        rows.append(["FLOPs a call", f"{flops / 1e9:.4g} G"])
+        rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
+    if is_known and moved:
+        rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
+        if peaks is not None:
+            rows.append(["bound by", str(peaks.bound(flops / moved))])
+            rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}"])
+    notes = [f"no rule for the FLOPs of: {', '.join(unknown)}"] if unknown else []
+    if content["layer"]["no_costs"]:
+        notes = [f"no FLOPs: {content['layer']['no_costs']}"]
+    columns = (Column("of the model"), Column("value"))
+    return Table(
+        "whole", "Whole model", "A15: one call at the profile's batch", columns, rows, notes
+    )
+
+
+def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
+    """Each node of the file, and the kernels that compute it, or why none does."""
+    kernels: dict[int, list[str]] = {}
+    for layer in found:
+        if not layer.inserted:
+            for i in layer.nodes:
+                kernels.setdefault(i, []).append(layer.name)
+    mapped = {i for layer in found for i in layer.nodes}
+    rows: list[list[Cell]] = []
+    for i, node in enumerate(nodes):
+        told = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
+        why = profile.eliminated.get(i, "")
+        rows.append([i, node.name, node.op_type, node.shape, node.macs, told, why])
+    notes = [
+        f"{sum(bool(layer.nodes) for layer in found)} of {len(found)} kernels stand for nodes",
+        f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
+    ]
+    columns = (
+        *(Column("node", "count"), Column("name"), Column("type"), Column("made")),
+        *(Column("work", "MAC"), Column("kernels"), Column("eliminated")),
+    )
+    about = "every node of the model's file, and the kernels that compute it"
+    return Table("nodes", "Nodes", about, columns, rows, notes)

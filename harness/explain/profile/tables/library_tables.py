@@ -1,0 +1,69 @@
+"""The tables of a profile's library level: what counters counted, and what valgrind simulated. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.explain.kernels import layers as ly
+from harness.results.pages.tables import Cell, Column, Table
+
+Content = Mapping[str, Any]
+"""Of profile.json."""
+
+SIMULATED = {
+    "instructions": ("Ir",),
+    "data reads": ("Dr",),
+    "data writes": ("Dw",),
+    "first-level data misses": ("D1mr", "D1mw"),
+    "last-level misses": ("ILmr", "DLmr", "DLmw"),
+}
+"""Row -> callgrind's events."""
+
+
+def library_tables(content: Content) -> Iterator[Table]:
+    yield from _hardware(content)
+    yield from _simulated(content)
+
+
+def _hardware(content: Content) -> Iterator[Table]:
+    found = content.get("hardware")
+    if not found:
+        return
+    rows: list[list[Cell]] = [
+        ["task-clock, ns" if name == "task-clock" else name, value, found["reasons"][name]]
+        for name, value in found["per_call"].items()
+    ]
+    columns = (Column("counter"), Column("per call", "count"), Column("why not"))
+    notes = [f"mean of {found['runs']} bare calls, all threads"]
+    cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
+    if cycles and done:
+        notes.append(f"{done / cycles:.2f} instructions a cycle")
+    yield Table(
+        "hardware", "Hardware", "perf_event counters around bare calls", columns, rows, notes
+    )
+
+
+def _simulated(content: Content) -> Iterator[Table]:
+    """Everything in it says that it was not measured."""
+    found = content.get("simulated")
+    if not found:
+        return
+    calls = found["calls"]
+    rows: list[list[Cell]] = [
+        [name, ly.trimmed_mean([sum(call["counts"][e] for e in events) for call in calls]), None]
+        for name, events in SIMULATED.items()
+    ]
+    whole = rows[0][1]
+    for library in dict.fromkeys(name for call in calls for name in call["libraries"]):
+        counted = ly.trimmed_mean([call["libraries"].get(library, 0) for call in calls])
+        shown = f"instructions in {library or 'generated code'}"
+        rows.append([shown, counted, counted / float(whole or 1)])
+    notes = [
+        f"valgrind's simulation of {len(calls)} calls, nothing measured; threads one at a time",
+        *(f"simulated {cache}" for cache in found["caches"]),
+    ]
+    if found["not_simulated"]:
+        unknown = ", ".join(found["not_simulated"])
+        notes.append(f"valgrind does not know {unknown}: on this machine other code may run")
+    columns = (Column("counter"), Column("per call", "count"), Column("of instructions", "share"))
+    about = "instructions and cache misses of a call, simulated by valgrind"
+    yield Table("simulated", "Simulated", about, columns, rows, notes)

@@ -1,0 +1,252 @@
+"""The tables of a profile, from what its folder holds and nothing else.
+
+Pure: profile.json, and the rows of the harness run beside it, in; tables out. Where a level was not
+measured, its tables are not there; `missing` in profile.json says why.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.explain.kernels import layers as ly
+from harness.explain.profile.measure.memory import slope
+from harness.explain.profile.tables.batch_tables import batch_tables
+from harness.explain.profile.tables.layer_tables import layer_tables, profile_of
+from harness.explain.profile.tables.library_tables import library_tables
+from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.results.pages.tables import Cell, Column, Table
+
+Content = Mapping[str, Any]
+
+PHASES = {
+    "wait": ("issue_delay", "queue"),
+    "data": ("gather",),
+    "inference": ("infer",),
+    "postprocess": ("postprocess",),
+    "complete": ("complete",),
+}
+"""Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
+
+CONTENDED = 1.2
+"""Wall time over CPU time of one thread from which on other processes had a part in it."""
+
+_LATENCY = Column("latency", "ns")
+_SHARE = Column("share", "share")
+
+
+def tables(content: Content, done: Completions | None) -> list[Table]:
+    """All that there is, outermost level first. done: of the harness run, None where none was made."""
+    return [
+        *_run_tables(content, done),
+        *_model_tables(content),
+        *layer_tables(content),
+        *batch_tables(content),
+        *_memory(content),
+        *_data(content),
+        *library_tables(content),
+    ]
+
+
+def _run_tables(content: Content, done: Completions | None) -> Iterator[Table]:
+    yield _levels(content, done)
+    if done is not None and len(done):
+        yield _stages(done)
+        yield _phases(content, done)
+        yield _batches(done)
+
+
+def _levels(content: Content, done: Completions | None) -> Table:
+    """XSP's leveled experimentation: each number from the run whose deepest level it is."""
+    rows: list[list[Cell]] = []
+    if done is not None and len(done):
+        mean = float(done.latency_ns.mean())
+        took = _batch_ns(done).mean()
+        said = f"LoadGen's, {len(done):,} samples"
+        loadgen_ns = _loadgen_mean_ns(content)
+        rows.append(["query", "harness run", float(loadgen_ns or mean), None, said])
+        rows.append(["batch", "harness run", float(took), None, "taken to completed"])
+        infer = done.columns["inferred_ns"] - done.columns["gathered_ns"]
+        rows.append(["stage", "harness run", float(infer.mean()), None, "infer alone"])
+    model = _model_ns(content)
+    if model is not None:
+        rows.append(["model", "bare calls", model, None, "no harness, no profiler"])
+    profile = profile_of(content)
+    if profile is not None:
+        parts = ly.overhead(profile)
+        added = parts.call_ns - parts.plain_ns
+        note = (
+            f"{len(profile.kernels)} kernels; {parts.profiler_share:+.1%} on the same calls, "
+            f"{parts.profiler_cpu_share:+.1%} in CPU time"
+        )
+        rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
+    columns = (
+        *(Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns"), Column("what")),
+    )
+    return Table(
+        "levels",
+        "Levels",
+        "each latency from the run whose deepest level it is; what that level's profiler added",
+        columns,
+        rows,
+        [
+            "The harness's journal is always on, so query, batch and stage add nothing to each other.",
+            "The headline is the query level's. No latency of a model is taken from a profiled run.",
+            *_contended(content),
+        ],
+    )
+
+
+def _contended(content: Content) -> Iterator[str]:
+    """One thread that waits for its core was disturbed: its wall times are the machine's, too."""
+    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    if not calls and content.get("layer"):
+        calls = content["layer"]["profile"]["plain"]
+    if not calls or content.get("threads") != 1:
+        return
+    ratio = ly.trimmed_mean(calls["wall_ns"]) / max(ly.trimmed_mean(calls["cpu_ns"]), 1.0)
+    if ratio > CONTENDED:
+        load = content["load_average"]
+        yield (
+            f"Contended: a call took {ratio:.2f} times its CPU time, load average "
+            f"{load['before']:.1f} to {load['after']:.1f}: compare CPU times, or measure again."
+        )
+
+
+def _loadgen_mean_ns(content: Content) -> float | None:
+    return (content.get("run") or {}).get("loadgen_mean_ns")
+
+
+def _model_ns(content: Content) -> float | None:
+    """The trimmed mean of the bare calls at the profile's batch."""
+    found = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    return ly.trimmed_mean(found["wall_ns"]) if found else None
+
+
+def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
+    spent: np.ndarray[Any, Any] = done.columns["completed_ns"] - done.columns["taken_ns"]
+    return spent
+
+
+def _stages(done: Completions) -> Table:
+    rows: list[list[Cell]] = []
+    for stage, (begin, end) in STAGE_EDGES.items():
+        spent = np.sort(done.columns[end] - done.columns[begin])
+        share = float(spent.sum()) / float(done.latency_ns.sum())
+        p99 = float(spent[int(len(spent) * 0.99)])
+        rows.append([stage, float(spent.mean()), float(np.median(spent)), p99, share])
+    columns = (Column("stage"), Column("mean", "ns"), Column("p50", "ns"), Column("p99", "ns"))
+    about = "where the time of a sample went in the harness run; the six sum to its latency"
+    return Table("stages", "Stages", about, (*columns, _SHARE), rows)
+
+
+def _phases(content: Content, done: Completions) -> Table:
+    """Shares of LoadGen's own latency, which the stages are not made from."""
+    rows: list[list[Cell]] = []
+    for phase, stages in PHASES.items():
+        edges = [STAGE_EDGES[stage] for stage in stages]
+        spent = sum(float((done.columns[e] - done.columns[b]).mean()) for b, e in edges)
+        rows.append([phase, " + ".join(stages), spent])
+    total = sum(float(row[2] or 0) for row in rows)
+    whole = _loadgen_mean_ns(content) or total
+    notes = ["decoding and preprocessing come before the first query, as MLPerf's rules have it"]
+    notes.append("backward, loss and update: none, this is inference")
+    if whole != total:
+        notes.insert(0, f"the phases are {total / whole:.2%} of LoadGen's mean latency")
+        rows.append(["LoadGen", "its own time around the callback", whole - total])
+    shares = [[*row, float(row[2] or 0) / whole] for row in rows]
+    columns = (Column("phase"), Column("stages"), _LATENCY, _SHARE)
+    return Table("phases", "Phases", "mean time of a sample by phase", columns, shares, notes)
+
+
+def _batches(done: Completions) -> Table:
+    """One row a size of batch that occurred."""
+    first = np.unique(done.columns["batch"].astype(np.int64), return_index=True)[1]
+    keys = done.columns["batch_size"][first]
+    took = _batch_ns(done)[first]
+    rows: list[list[Cell]] = []
+    for size in np.unique(keys).tolist():
+        chosen = took[keys == size]
+        rows.append([size, len(chosen), float(chosen.mean()), float(np.median(chosen))])
+    columns = (
+        *(Column("batch", "count"), Column("batches", "count")),
+        *(Column("mean", "ns"), Column("p50", "ns")),
+    )
+    return Table("batches", "Batches", "of the harness run, by size", columns, rows)
+
+
+def _model_tables(content: Content) -> Iterator[Table]:
+    model = content.get("model")
+    if not model:
+        return
+    throughput, rows = {}, []
+    for text, times in model["batches"].items():
+        batch, latency = int(text), ly.trimmed_mean(times["wall_ns"])
+        throughput[batch] = batch / latency * 1e9
+        cpu = ly.trimmed_mean(times["cpu_ns"])
+        runs = len(times["wall_ns"])
+        rows.append([batch, latency, latency / batch, throughput[batch], cpu, cpu / latency, runs])
+    best = ly.optimal_batch(throughput)
+    fastest = max(throughput, key=lambda b: throughput[b])
+    notes = [
+        f"optimal batch {best}: the smallest from which doubling gains no more than 5 %",
+        f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
+        *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
+    ]
+    columns = (
+        *(Column("batch", "count"), _LATENCY, Column("per sample", "ns")),
+        *(Column("throughput", "samples/s"), Column("CPU time", "ns")),
+        *(Column("CPU/wall"), Column("runs", "count")),
+    )
+    rows = [[*row[:5], round(row[5], 3), row[6]] for row in rows]
+    about = "A1: bare calls by batch, 20 % trimmed means"
+    yield Table("model", "Model", about, columns, rows, notes)
+
+
+def _memory(content: Content) -> Iterator[Table]:
+    found = content.get("memory") or {}
+    if "footprint" not in found:
+        return
+    profile = profile_of(content)
+    own = found["footprint"]
+    rows: list[list[Cell]] = [
+        ["weights", own["weights"], "numbers in the file"],
+        ["input", own["inputs"], "of one call"],
+        ["activations", own["activations"], "most alive at once, from the file's shapes"],
+    ]
+    if profile is not None and profile.peak_bytes is not None:
+        rows.append(["allocator", profile.peak_bytes, "most in use, measured by the runtime"])
+    elif profile is not None and "allocated" in profile.absent:
+        rows.append(["allocator", None, profile.absent["allocated"]])
+    columns = (Column("memory"), Column("bytes", "bytes"), Column("what"))
+    notes = [f"{own['unknown']} tensors depend on data: not counted"] if own["unknown"] else []
+    yield Table("memory", "Memory", "of the model and one call", columns, rows, notes)
+    grown: list[list[Cell]] = []
+    notes = []
+    for kind, one in found["growth"].items():
+        points = {float(size): point["activations"] for size, point in one["points"].items()}
+        grown += [
+            [kind, size, value, found["footprint"]["weights"]] for size, value in points.items()
+        ]
+        if len(points) > 1:
+            notes.append(f"activations grow with {kind} ** {slope(points):.2f}")
+        if one["refused"]:
+            notes.append(f"{kind}: {one['refused']}")
+    columns = (Column("by"), Column("size", "count"), Column("activations", "bytes"))
+    about = "activations alive at once for other inputs, from shapes"
+    yield Table("growth", "Growth", about, (*columns, Column("weights", "bytes")), grown, notes)
+
+
+def _data(content: Content) -> Iterator[Table]:
+    found = content.get("data") or {}
+    if "real" not in found:
+        return
+    real, noise = (ly.trimmed_mean(found[k]["wall_ns"]) for k in ("real", "synthetic"))
+    kind = "noise, too" if found["is_synthetic"] else "data"
+    rows: list[list[Cell]] = [
+        [f"dataset {found['dataset']} ({kind})", real, 0.0],
+        ["seeded noise in the same range and shapes", noise, noise / real - 1],
+    ]
+    columns = (Column("input"), _LATENCY, Column("difference", "share"))
+    about = "the same calls on samples and on noise, in turn"
+    yield Table("data", "Real against synthetic", about, columns, rows)

@@ -1,0 +1,102 @@
+"""What the pitfall report looks at when it is told little: digits, and two photographs."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness.core import registry
+from harness.core.config.run_config import make_config
+from harness.core.console import say
+from harness.errors import ConfigError, HarnessError
+from harness.explain.baseline import Subject
+from harness.models.made.onnx_light import PREFIX
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.loading import default_dataset, missing_data, unknown_names
+from harness.types import Step
+
+LENDER = "mobilenet"
+"""Its steps are lent to models of the same input that declare none, as light/* do."""
+
+_AT_HAND = (LENDER, "resnet50", f"{PREFIX}squeezenet")
+"""Tried in this order where no model is named; the last one is made here, of random weights."""
+
+_OF_IMAGE_FILES = ("folder", "imagenet", "coco")
+
+
+def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
+    """values: of the options given. `stack` removes what was put up for it."""
+    if "model" in values or "dataset" in values:
+        yield _named(values)
+    elif "data_dir" in values:
+        raise ConfigError(f"--data-dir {values['data_dir']}: name its --dataset, e.g. folder")
+    else:
+        yield from _defaults(values, stack)
+
+
+def _named(values: Mapping[str, Any]) -> Subject:
+    """values: of the options given. A ConfigError with all that is wrong with them."""
+    values = {"scenario": "offline", **values}
+    problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
+    config = make_config(values, problems)
+    if "model" not in values and config.dataset in _OF_IMAGE_FILES:
+        name, backend = _at_hand(config.backend)
+        config = replace(config, model=name, backend=backend)
+    model = load_model(config.model)
+    steps, notes = _steps(model)
+    return Subject(config, model, config.dataset or default_dataset(model), steps, notes)
+
+
+def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
+    """The digits; the photographs where scikit-learn has them. values: backend alone."""
+    yield _named({**values, "dataset": "digits"})
+    photographs = _photographs()
+    if not photographs:
+        say("two photographs are looked at, too, where scikit-learn is installed")
+        return
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="harness-pitfalls-")))
+    (folder / "photographs").mkdir()
+    for path in photographs:
+        (folder / "photographs" / path.name).symlink_to(path)
+    subject = _named({**values, "dataset": "folder", "data_dir": folder})
+    yield subject._replace(label="scikit-learn's photographs")
+
+
+def _photographs() -> list[Path]:
+    """scikit-learn's JPEG files; it is not imported."""
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or spec.origin is None:
+        return []
+    return sorted((Path(spec.origin).parent / "datasets/images").glob("*.jpg"))
+
+
+def _at_hand(backend: str) -> tuple[str, str]:
+    """A model of images whose file is here, and the backend for it: null where there is none."""
+    for name in _AT_HAND if backend != "null" else ():
+        try:
+            formats = getattr(registry.load("backend", backend), "formats", ())
+            model = load_model(name)
+            if model.has_random_weights:
+                model.obtain(formats, say)
+            model.path(formats)
+        except HarnessError:
+            continue
+        return name, backend
+    return LENDER, "null"
+
+
+def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...]]:
+    """By input, with notes where they, or the weights, are not the model's own."""
+    if not model.has_random_weights:
+        return model.steps, ()
+    notes = ["random weights: answers that change or not say nothing about a trained model"]
+    lender = load_model(LENDER)
+    (lent,) = lender.inputs
+    bare = [spec for spec in model.inputs if not model.steps[spec.name]]
+    if len(model.inputs) != 1 or not bare or bare[0].shape[1:] != lent.shape[1:]:
+        return model.steps, tuple(notes)
+    notes.append(f"{model.name} declares no steps: those of {LENDER} are taken")
+    return {bare[0].name: lender.steps[lent.name]}, tuple(notes)

@@ -1,0 +1,178 @@
+"""Schedules to be replayed by --arrivals: constant, steps, ramp, gamma, and LoadGen's own.
+
+Queries come at a rate that changes with time; between them lie gaps that are drawn, by seed. Both
+are kept apart: gaps of mean 1 are drawn first and add up to the number of queries expected by then;
+each comes when the rate, summed over time, has reached its number (the time-rescaling theorem).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+
+from harness.core.config.parse import bounded, parse_positive_duration_ns, parse_rate
+from harness.core.config.run_config import MAX_SEED
+from harness.core.units import NS_PER_S, write_duration
+from harness.errors import ConfigError
+from harness.loadgen.arrivals import MOST_ARRIVALS
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.loadgen.schedule import server_schedule_ns
+from harness.types import Array
+
+KINDS = {
+    "constant": "evenly spaced",
+    "steps": "Poisson, each rate as long as the others",
+    "ramp": "Poisson, the rate growing evenly from the first to the second",
+    "gamma": "bursts: gaps with that coefficient of variation, 1 is Poisson",
+    "loadgen": "LoadGen's own schedule of a seed",
+}
+_RATES = {
+    "constant": (1, 1),
+    "steps": (2, 1000),
+    "ramp": (2, 2),
+    "gamma": (1, 1),
+    "loadgen": (1, 1),
+}
+"""How many rates each takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """rates: queries/s. cv: of gamma's gaps, standard deviation / mean. seed: 64 bits."""
+
+    kind: str
+    rates: tuple[float, ...]
+    duration_ns: int
+    cv: float | None
+    seed: int
+
+    def problems(self) -> Iterable[str]:
+        fewest, most = _RATES[self.kind]
+        if not fewest <= len(self.rates) <= most:
+            wanted = str(fewest) if fewest == most else f"{fewest} or more"
+            yield f"--rate has {len(self.rates)} rates, {self.kind} takes {wanted}"
+        if (self.cv is None) == (self.kind == "gamma"):
+            yield (
+                "gamma needs --cv"
+                if self.cv is None
+                else f"--cv is gamma's: drop it for {self.kind}"
+            )
+        expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
+        if expected > MOST_ARRIVALS:
+            yield f"about {expected:,.0f} arrivals, at most {MOST_ARRIVALS:,} are replayed"
+
+    def after_ns(self) -> Array:
+        """(n,) int64, ascending, the first 0, the last before duration_ns; n >= 1."""
+        if problems := list(self.problems()):
+            raise ConfigError("\n".join(problems))
+        if self.kind == "loadgen":
+            count = max(1, ceil(self.duration_ns / NS_PER_S * self.rates[0]))
+            return server_schedule_ns(count, self.rates[0], self.seed)
+        seconds = self.duration_ns / NS_PER_S
+        starts, rates = self._pieces(seconds)
+        expected = np.concatenate([[0.0], np.cumsum(np.diff(starts) * _middles(rates))])
+        after_s = _inverse(starts, rates, expected, self._numbers(float(expected[-1])))
+        after_ns: Array = np.rint(after_s * NS_PER_S).astype(np.int64)
+        return after_ns
+
+    def _pieces(self, seconds: float) -> tuple[Array, Array]:
+        """(pieces + 1,) when each begins, the last ends; (pieces, 2) its rate at both ends."""
+        if self.kind == "ramp":
+            return np.array([0.0, seconds]), np.array([self.rates])
+        starts = np.linspace(0.0, seconds, len(self.rates) + 1)
+        return starts, np.array([(rate, rate) for rate in self.rates])
+
+    def _numbers(self, expected: float) -> Array:
+        """Sums of gaps of mean 1, from 0 up to below `expected`."""
+        if self.kind == "constant":
+            return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
+        random = np.random.RandomState(_seed_words(self.seed))
+        variance = (self.cv if self.cv is not None else 1.0) ** 2
+        numbers = np.zeros(1)
+        while numbers[-1] < expected:
+            count = ceil(expected - numbers[-1] + 4 * sqrt(expected * variance)) + 16
+            gaps = random.gamma(1 / variance, variance, count)
+            numbers = np.concatenate([numbers, numbers[-1] + np.cumsum(gaps)])
+        return numbers[numbers < max(expected, np.finfo(float).tiny)]
+
+    def title(self) -> str:
+        rates = ",".join(f"{rate:.10g}" for rate in self.rates)
+        cv = f" --cv {self.cv:g}" if self.cv is not None else ""
+        drawn = "" if self.kind == "constant" else f" --seed {self.seed}"
+        return (
+            f"{self.kind} --rate {rates}{cv} --duration {write_duration(self.duration_ns)}{drawn}"
+        )
+
+
+def _seed_words(seed: int) -> list[int]:
+    return [seed & 0xFFFFFFFF, seed >> 32]
+
+
+def _middles(rates: Array) -> Array:
+    middles: Array = rates.mean(axis=1)
+    return middles
+
+
+def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:
+    """When the rate, summed from 0, reaches each number. expected: that sum at each of `starts`."""
+    piece = np.clip(np.searchsorted(expected, numbers, "right") - 1, 0, len(rates) - 1)
+    first, last = rates[piece, 0], rates[piece, 1]
+    slope = (last - first) / (starts[piece + 1] - starts[piece])
+    left = numbers - expected[piece]
+    # left = first * t + slope * t^2 / 2, solved so that slope may be 0
+    after_s: Array = starts[piece] + 2 * left / (first + np.sqrt(first**2 + 2 * slope * left))
+    return after_s
+
+
+def lines(after_ns: Array, title: str) -> Iterable[str]:
+    """The file that --arrivals takes."""
+    yield f"# {title}: {len(after_ns):,} arrivals, seconds after the first"
+    for ns in after_ns.tolist():
+        yield f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
+
+
+def parse_rates(text: str) -> tuple[float, ...]:
+    """'100,200.5': queries/s, without thousands separators."""
+    return tuple(parse_rate(part) for part in text.split(","))
+
+
+def parse_cv(text: str) -> float:
+    try:
+        cv = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not 0.01 <= cv <= 100:
+        raise ValueError(f"{text} must lie between 0.01 and 100")
+    return cv
+
+
+OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "rate": parse_rates,
+    "duration": parse_positive_duration_ns,
+    "cv": parse_cv,
+    "seed": bounded(0, MAX_SEED),
+}
+
+
+def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
+    """words: of the command line, by OPTIONS; every problem at once. The default seed is the round's."""
+    found: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
+    problems = []
+    for name, parse in OPTIONS.items():
+        text = words[name]
+        try:
+            found |= {name: parse(text)} if text is not None else {}
+        except ValueError as e:
+            problems.append(f"--{name}: {e}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    rates, duration_ns = found.pop("rate"), found.pop("duration")
+    profile = Profile(kind=kind, rates=rates, duration_ns=duration_ns, **found)
+    problems += profile.problems()
+    if kind == "constant" and words["seed"] is not None:
+        problems.append("--seed is of what is drawn: drop it for constant")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return profile

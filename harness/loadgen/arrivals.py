@@ -1,0 +1,227 @@
+"""--arrivals FILE: when each query comes, as its user wrote it down.
+
+One arrival a line: a time, in seconds or with its unit, ascending; then, if every line has one, a
+comma and the dataset index of the sample it asks for. Only the distances count: the first query
+comes at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+"""
+
+import hashlib
+import re
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import numpy as np
+
+from harness.core.units import NS_PER_S, NS_PER_UNIT, show_bytes
+from harness.errors import ConfigError
+from harness.loadgen import schedule
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import Load
+from harness.types import Array
+
+MOST_ARRIVALS = 10_000_000
+LARGEST_BYTES = 256 << 20
+LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
+"""From the first arrival to the last."""
+
+_LATEST_NS = 2**62
+"""Of a time as it is written, which may be a date: 2116 in nanoseconds of the epoch."""
+
+_LONGEST_TEXT = 64
+"""Of a time, in characters."""
+
+_SHOWN = 3
+_HEADING = re.compile(r"arrival(,\s*sample)?")
+_SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
+_WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
+_ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """after_ns: (n,) int64 ns after the first, ascending. samples: (n,) dataset indices, None where
+    the file names none. lines: (n,) where in the file they stand, from 1. sha256: of the file.
+    """
+
+    path: Path
+    sha256: str
+    after_ns: Array
+    samples: Array | None
+    lines: Array
+
+    def load(self, queries: int | None) -> Load:
+        """queries: only the first so many, the user's --queries."""
+        count = queries or len(self.after_ns)
+        if count > len(self.after_ns):
+            raise ConfigError(
+                f"--queries {count:,}: {self.path} has {len(self.after_ns):,} arrivals"
+            )
+        return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
+
+    def check_samples(self, queries: int, held: int) -> None:
+        """A ConfigError, a line a problem, where one of the first `queries` asks for a sample that
+        is not among the first `held`.
+        """
+        if self.samples is None:
+            return
+        beyond = np.flatnonzero(self.samples[:queries] >= held)
+        problems = [
+            f"line {self.lines[at]}: asks for sample {self.samples[at]}: the performance run holds "
+            f"samples 0 to {held - 1} (--performance-count)"
+            for at in beyond[:_SHOWN].tolist()
+        ]
+        if problems:
+            raise ConfigError(_told(self.path, problems, len(beyond)))
+
+    def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
+        """Keeps what will be replayed in `outdir`, where every process of the run reads it."""
+        count = plan.query_count
+        self.check_samples(count, plan.performance_count)
+        samples = self.samples[:count] if self.samples is not None else None
+        path = outdir.absolute() / schedule.SCHEDULE
+        schedule.store(path, self.after_ns[:count], samples)
+        return replace(plan, schedule=str(path), arrivals_sha256=self.sha256)
+
+
+def read(path: Path, wanted_sha256: str | None = None) -> Arrivals:
+    """A ConfigError, a line a problem, for whatever cannot be replayed.
+
+    wanted_sha256: of the file that a config.yaml was written for.
+    """
+    content = _content(path)
+    sha256 = hashlib.sha256(content).hexdigest()
+    if wanted_sha256 not in (None, sha256):
+        raise ConfigError(
+            f"{path} has changed: its digest is {sha256[:12]}…, this configuration was written for "
+            f"{str(wanted_sha256)[:12]}…: restore it, or remove arrivals_sha256 from the configuration"
+        )
+    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # not all at once: memory
+    try:
+        found = _parsed(path, lines)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival a line") from None
+    return Arrivals(path, sha256, *found)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            told = "is not a file" if path.exists() else "does not exist"
+            raise ConfigError(f"--arrivals {path} {told}: pass a file with one arrival time a line")
+        size = path.stat().st_size
+        if size > LARGEST_BYTES:
+            raise ConfigError(
+                f"{path} has {show_bytes(size)}, more than {show_bytes(LARGEST_BYTES)}: cut it"
+            )
+        return path.read_bytes()
+    except OSError as e:
+        raise ConfigError(f"--arrivals {path} cannot be read: {e.strerror}") from e
+
+
+class _Columns:
+    """What the lines say, and what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
+        self.problems: list[str] = []  # the first few
+        self.faulty = 0
+        self._columns = 0
+
+    def add(self, number: int, line: str) -> None:
+        """number: of the line, from 1."""
+        cells = line.split(",")
+        self._columns = self._columns or len(cells)
+        try:
+            if len(cells) != self._columns or len(cells) > 2:
+                wanted = min(self._columns, 2)
+                raise ValueError(f"has {len(cells)} columns, wanted {wanted}: arrival[,sample]")
+            time_ns = parse_time_ns(cells[0].strip())
+            if len(cells) == 2:
+                self.samples.append(_index(cells[1].strip()))
+            self.times_ns.append(time_ns)
+            self.lines.append(number)
+        except ValueError as e:
+            self.faulty += 1
+            if self.faulty <= _SHOWN:
+                self.problems.append(f"line {number}: {e}")
+
+
+def _parsed(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
+    """-> Arrivals' after_ns, samples and lines."""
+    found = _Columns()
+    heading = True  # until the first line that counts
+    for number, line in enumerate(lines, 1):
+        line = line.strip()  # noqa: PLW2901 - the same line
+        if not line or line.startswith("#"):
+            continue
+        if not (heading and _HEADING.fullmatch(line)):
+            found.add(number, line)
+        heading = False
+        if len(found.lines) + found.faulty > MOST_ARRIVALS:
+            raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: cut it")
+    times_ns = np.array(found.times_ns, np.int64)
+    if found.faulty:
+        raise ConfigError(_told(path, found.problems, found.faulty))
+    _check_order(path, times_ns, found)
+    if not len(times_ns):
+        raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one a line")
+    samples = np.array(found.samples, np.int64) if len(found.samples) else None
+    return times_ns - times_ns[0], samples, np.array(found.lines, np.int32)
+
+
+def _check_order(path: Path, times_ns: Array, found: _Columns) -> None:
+    back = np.flatnonzero(np.diff(times_ns) < 0)
+    problems = [
+        f"line {found.lines[at + 1]}: earlier than line {found.lines[at]}: sort the file by time"
+        for at in back[:_SHOWN].tolist()
+    ]
+    if problems:
+        raise ConfigError(_told(path, problems, len(back)))
+    if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
+        problem = f"line {found.lines[-1]}: more than seven days after the first: cut the file"
+        raise ConfigError(_told(path, [problem], 1))
+
+
+def _told(path: Path, shown: list[str], count: int) -> str:
+    more = count - len(shown)
+    rest = [f"{path}: {more:,} more lines like these"] if more else []
+    return "\n".join([*(f"{path} {problem}" for problem in shown), *rest])
+
+
+def parse_time_ns(text: str) -> int:
+    """'0.25' (seconds), '250ms', '1732190400.5', '2.5e-1': ns, to the nearest."""
+    plain = _SECONDS.fullmatch(text)
+    if plain is not None:
+        ns = int(plain[1][:30]) * NS_PER_S + int((plain[2] or "").ljust(9, "0"))
+    else:
+        ns = _rounded_ns(text)
+    if ns > _LATEST_NS:
+        raise ValueError(f"{text[:40]!r} is too large: {_ADVICE}")
+    return ns
+
+
+def _rounded_ns(text: str) -> int:
+    match = _WITH_UNIT.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    try:
+        if match is None or not text.isascii() or "_" in text:
+            raise InvalidOperation
+        number = Decimal(match[1].strip())
+        if not number.is_finite():
+            raise InvalidOperation
+    except InvalidOperation:
+        raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
+    if number < 0:
+        raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
+    if number.adjusted() > 30:  # as an int it would fill the memory
+        return _LATEST_NS + 1
+    return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
+
+
+def _index(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text):
+        raise ValueError(f"{text[:40]!r} is not a sample: write its dataset index, from 0")
+    return int(text)

@@ -1,0 +1,183 @@
+"""LoadGen's user.conf: linted before LoadGen reads it, because LoadGen ignores mistakes in silence.
+
+A typo, a missing space round '=' or the wrong case of a scenario gives status 0 and no effect.
+Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, as tried on 6.0.17.
+"""
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from harness.core.config.parse import Slo
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError
+from harness.loadgen.plan import MIN_DURATION_MS
+
+SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline", "Interactive")
+INTEGER_KEYS = frozenset(
+    {
+        "samples_per_query",
+        "min_duration",
+        "min_query_count",
+        "performance_sample_count_override",
+        "accuracy_sample_count_override",
+        "coalesce_queries",
+        "max_async_queries",
+        "sample_concatenate_permutation",
+        "use_token_latencies",
+        "ttft_latency",
+        "tpot_latency",
+    }
+)
+FLOAT_KEYS = frozenset({"target_latency", "target_qps", "target_latency_percentile"})
+FORBIDDEN = {
+    "max_duration": "an official run must not be cut short",
+    "max_query_count": "an official run must not be cut short",
+    "mode": "the harness sets it",
+}
+KEYS = INTEGER_KEYS | FLOAT_KEYS
+OFFICIAL_PERCENTILE = 0.99
+"""Of Server in mlperf.conf."""
+
+
+def lint(path: Path) -> str:
+    """The file's text; one ConfigError with every line that LoadGen would misread."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"--user-conf {path} cannot be read: {e}") from None
+    found = [f"{path}, line {number}: {problem}" for number, problem in problems(text)]
+    if found:
+        raise ConfigError("\n".join(found))
+    return text
+
+
+def problems(text: str) -> Iterator[tuple[int, str]]:
+    """(number of the line, what LoadGen would misread in it)."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for problem in _line_problems(line):
+            yield number, problem
+
+
+def _line_problems(line: str) -> Iterator[str]:
+    content = line.partition("#")[0].strip()
+    if not content:
+        return
+    if content != line.strip():
+        yield f"{line.strip()!r}: LoadGen reads a comment only on a line of its own"
+        return
+    match = re.fullmatch(r"(\S+) += +(\S+)", content)
+    if match is None:
+        yield f"{content!r} is not 'model.Scenario.key = value' with spaces round '='"
+        return
+    name, value = match.groups()
+    parts = name.rsplit(".", 2)
+    if len(parts) != 3:
+        yield f"{name!r} is not model.Scenario.key, e.g. *.Server.target_qps"
+        return
+    yield from _name_problems(parts[1], parts[2])
+    yield from _value_problems(parts[1], parts[2], value)
+
+
+def _name_problems(scenario: str, key: str) -> Iterator[str]:
+    if scenario not in (*SCENARIOS, "*"):
+        near = get_close_matches(scenario.lower(), [s.lower() for s in SCENARIOS], n=1)
+        right = next((s for s in SCENARIOS if [s.lower()] == near), None)
+        hint = f"write {right}" if right else f"choose from {', '.join(SCENARIOS)} or *"
+        yield f"scenario {scenario!r} is not known to LoadGen: {hint}"
+    if key in FORBIDDEN:
+        yield f"{key} is not allowed: {FORBIDDEN[key]}"
+    elif key not in KEYS:
+        near = get_close_matches(key, KEYS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"keys are {', '.join(sorted(KEYS))}"
+        yield f"unknown key {key!r}: {hint}"
+
+
+def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
+    if key in INTEGER_KEYS and not re.fullmatch(r"\d+", value):
+        yield f"{key} = {value}: LoadGen reads whole numbers here, without exponent"
+        return
+    if key not in KEYS:
+        return
+    if not re.fullmatch(r"\d+(\.\d+)?", value):
+        yield f"{key} = {value}: LoadGen reads plain decimal numbers here"
+        return
+    if key == "target_latency" and scenario == "Server" and "." in value:
+        yield f"Server.target_latency = {value}: LoadGen cuts it to whole milliseconds"
+    if key == "target_latency" and scenario == "*" and "." in value:
+        yield f"*.target_latency = {value}: for Server LoadGen cuts it to whole ms: name a scenario"
+    if key == "target_latency_percentile" and not 50 <= float(value) < 100:
+        yield f"target_latency_percentile = {value}: LoadGen reads percent here, e.g. 99"
+    if key == "min_duration" and int(value) < MIN_DURATION_MS:
+        yield f"min_duration = {value}: official runs need at least {MIN_DURATION_MS} ms"
+    if key in ("target_qps", "target_latency") and float(value) == 0:
+        yield f"{key} = {value}: it must be more than 0"
+
+
+def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
+    """What is given to LoadGen: the calibrated sizes, except where the user's own lines say more.
+
+    LoadGen prefers model.Scenario, then *.Scenario, then model.*, then *.*; a line for another
+    model must not displace a calibrated one.
+    """
+    own = {
+        (match[1], match[2], match[3])
+        for match in re.finditer(r"^\s*([^\s#.]\S*)\.(\S+)\.(\w+) +=", user_text, re.MULTILINE)
+    }
+    lines = []
+    for scenario_key, value in sized:
+        scenario, _, key = scenario_key.partition(".")
+        if {("*", scenario, key), ("*", "*", key)} & own:
+            continue
+        weaker = any(o[1:] == ("*", key) for o in own)
+        lines.append(f"*.{'*' if weaker else scenario}.{key} = {value}")
+    header = ["# sized by calibration", *lines] if lines else []
+    if not user_text and not header:
+        return ""
+    return "\n".join([*header, *([user_text.rstrip()] if user_text else []), ""])
+
+
+def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
+    """A file for --user-conf: this arrival rate, judged by this SLO.
+
+    about: one line a comment. LoadGen reads the bound in whole ms: one that is not is left to the
+    rules' own, and a comment says so.
+    """
+    lines = [f"# {line}" for line in about.splitlines()]
+    lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
+    if slo.bound_ns % NS_PER_MS == 0:
+        lines.append(f"*.Server.target_latency = {slo.bound_ns // NS_PER_MS}")
+    else:
+        lines.append(f"# {slo}: LoadGen reads whole ms here, so the bound is the rules' own")
+    if slo.percentile != OFFICIAL_PERCENTILE:
+        lines.append(f"*.Server.target_latency_percentile = {slo.percentile * 100:.10g}")
+    return "\n".join([*lines, ""])
+
+
+def value(text: str, model: str, scenario: str, key: str) -> str | None:
+    """What LoadGen takes from the file, by its precedence; None where no line says it."""
+    found = {
+        (match[1], match[2]): match[3]
+        for match in re.finditer(rf"^\s*([^\s#]+)\.(\w+|\*)\.{key} += +(\S+)", text, re.MULTILINE)
+    }
+    places = ((model, scenario), ("*", scenario), (model, "*"), ("*", "*"))
+    return next((found[place] for place in places if place in found), None)
+
+
+def copy_audit(path: Path, outdir: Path) -> str:
+    """Beside the logs it makes, so that they say what they are of; returns where it lies."""
+    copy = outdir.absolute() / "audit.config"
+    try:
+        copy.write_bytes(path.read_bytes())
+    except OSError as e:
+        raise ConfigError(f"--audit {path} cannot be copied to {copy}: {e.strerror}") from e
+    return str(copy)
+
+
+def without(text: str, key: str) -> str:
+    """The file without its lines for 'Scenario.key', of whatever model."""
+    kept = [
+        line for line in text.splitlines() if not re.match(rf"\s*\S+\.{re.escape(key)} +=", line)
+    ]
+    return "\n".join(kept)

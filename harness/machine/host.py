@@ -1,0 +1,237 @@
+"""The machine: what it is, how much is free, and how noisy it is before a run."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS
+from harness.machine import cgroup, cores
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "GOMP_CPU_AFFINITY",
+    "MALLOC_ARENA_MAX",
+    "LD_PRELOAD",
+)
+PACKAGES = (
+    "mlcommons-loadgen",
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "tensorflow",
+    "tensorflow-cpu",
+    "torch",
+    "ai-edge-litert",
+    "pillow",
+    "mlperf-harness",
+)
+
+
+def available_memory_bytes() -> int:
+    """What can still be allocated, the cgroup's limit included."""
+    free = psutil.virtual_memory().available
+    left = cgroup.memory_left_bytes()
+    return free if left is None else min(free, left)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """How late timed sleeps wake up, in ns, and the share of time stolen by other guests."""
+
+    p50_ns: int
+    p99_ns: int
+    steal: float | None
+
+    def to_json(self) -> Mapping[str, object]:
+        return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
+
+
+def noise_floor(seconds: float) -> NoiseFloor:
+    """Sleep 1 ms again and again for `seconds`: lateness no harness on this machine can beat."""
+    before = _cpu_times()
+    late: list[int] = []
+    end = time.monotonic_ns() + int(seconds * 1e9)
+    while (start := time.monotonic_ns()) < end or not late:
+        time.sleep(0.001)
+        late.append(time.monotonic_ns() - start - NS_PER_MS)
+    late.sort()
+    return NoiseFloor(
+        percentile_ns(late, 0.50), percentile_ns(late, 0.99), _steal(before, _cpu_times())
+    )
+
+
+class SystemLoad:
+    """CPU time of the whole machine from now on, beside what the run itself used.
+
+    measured: process id of the measured process, which must have been waited for at `since`.
+    """
+
+    def __init__(self, measured: int) -> None:
+        self._before = _cpu_times()
+        self._start = time.monotonic()
+        used = psutil.Process(measured).cpu_times()
+        self._throttled_s = cgroup.throttled_s()
+        self._not_ours_s = _own_cpu_s() + used.user + used.system
+
+    def since(self) -> Mapping[str, float | None]:
+        """Shares of all cores: `steal`, and `others`, used by processes that are not the run.
+
+        throttled_s: how long the cgroup's quota held this container back; None where not told.
+        """
+        after = _cpu_times()
+        wall = max(time.monotonic() - self._start, 1e-9)
+        busy = sum(after.get(k, 0) - self._before.get(k, 0) for k in ("user", "nice", "system"))
+        own = _own_cpu_s() - self._not_ours_s
+        others = max(0.0, busy - own) / (wall * (os.cpu_count() or 1))
+        throttled_s = cgroup.throttled_s()
+        if throttled_s is not None and self._throttled_s is not None:
+            throttled_s -= self._throttled_s
+        return {
+            "steal": _steal(self._before, after),
+            "others": others,
+            "throttled_s": throttled_s,
+        }
+
+
+def _own_cpu_s() -> float:
+    """Of this process and of all its children that were waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _cpu_times() -> dict[str, float]:
+    return dict(psutil.cpu_times()._asdict())
+
+
+def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """None where the kernel does not tell."""
+    if "steal" not in after:
+        return None
+    # guest time is also counted in user time
+    total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
+    return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
+
+
+def fingerprint() -> Mapping[str, Any]:
+    """environment.json: machine, system, versions, settings that change speed."""
+    here = cores.available()
+    return {
+        "machine": {
+            "host": platform.node() or None,
+            "cpu": _cpu_model(),
+            "architecture": platform.machine(),
+            "cores_online": os.cpu_count(),
+            "cores_usable": here.threads,
+            "cores_physical": len(here.groups),
+            "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
+            "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
+            or None,
+            "turbo": turbo(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "hypervisor": "hypervisor" in _read(Path("/proc/cpuinfo")),
+            "cgroup_cpu_cores": cgroup.cpu_limit(),
+            "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
+        },
+        "system": {
+            "os": _os_name(),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+            "switch_interval_s": sys.getswitchinterval(),
+            "clock_source": _read(
+                Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            )
+            or None,
+        },
+        "packages": _package_versions(),
+        "variables": {k: os.environ[k] for k in THREAD_VARIABLES if k in os.environ},
+        "harness": _harness_version(),
+    }
+
+
+def turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
+    """Whether cores may exceed their nominal frequency; None where the kernel does not tell."""
+    off, on = _read(cpus / "intel_pstate/no_turbo"), _read(cpus / "cpufreq/boost")
+    return off == "0" if off else on == "1" if on else None
+
+
+def _package_versions() -> Mapping[str, str]:
+    found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions()}
+    return {name: found[name] for name in PACKAGES if name in found}
+
+
+def _harness_version() -> Mapping[str, object]:
+    """Version, and the commit when this runs from a checkout."""
+    from harness import __version__
+
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return {"version": __version__, "commit": None}
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return {
+        "version": __version__,
+        "commit": commit,
+        "changed": None if changed is None else bool(changed),
+    }
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def cpu_flags() -> frozenset[str]:
+    """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty if untold."""
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(flags.split())
+    return frozenset()
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return platform.system()
+
+
+def _read(path: Path) -> str:
+    """'' where the kernel offers no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

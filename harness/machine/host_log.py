@@ -1,0 +1,261 @@
+"""host.csv: the machine once a second while the performance run goes on, and what that tells.
+
+A column is absent where the machine does not tell its value, as most virtual machines do of
+frequencies and temperatures. Counters are cumulative, as the kernel gives them.
+"""
+
+import csv
+import os
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.core.clock import wall_ns
+from harness.machine import cgroup, host
+
+HOST_CSV = "host.csv"
+HOST_PERIOD_S = 1.0
+"""On some processors a core must be interrupted to tell its frequency: not more often than this."""
+
+ROOT = Path("/")
+_CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
+"""How columns begin that nothing but an administrator, or a daemon, changes."""
+
+_SWITCHES = {
+    "voluntary_ctxt_switches": "measured_voluntary_switches",
+    "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
+}
+"""Line of a thread's status -> column."""
+
+FEWEST_ROWS = 9
+"""Three in each third of the run; fewer say nothing about a change."""
+
+Row = Mapping[str, float]
+
+
+@dataclass(slots=True)
+class HostLog:
+    """rows: by column; each has `wall_ns`."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def write(self, path: Path) -> None:
+        columns = list(dict.fromkeys(name for row in self.rows for name in row))
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns or ["wall_ns"], restval="")
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    @classmethod
+    def read(cls, path: Path) -> "HostLog":
+        """Raises OSError, ValueError and TypeError."""
+        with path.open(newline="", encoding="utf-8") as file:
+            rows: list[Row] = [
+                {k: int(v) if k == "wall_ns" else float(v) for k, v in row.items() if v}
+                for row in csv.DictReader(file)
+            ]
+        if not all("wall_ns" in row for row in rows):
+            raise ValueError("a row has no wall_ns")
+        return cls(rows)
+
+    def within(self, window_ns: tuple[int, int]) -> list[Row]:
+        begin, end = window_ns
+        return [row for row in self.rows if begin <= row["wall_ns"] <= end]
+
+
+class HostReader:
+    """Adds a row to `log` with each `look`. pid: of the measured process, once there is one.
+
+    root: where /proc and /sys are; files that the kernel shows are looked for once.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self.log = HostLog()
+        self.pid: int | None = None
+        self._root = root
+        self._cpus = root / "sys/devices/system/cpu"
+        self._files = dict(_scaled_files(root))
+        self._switches: _Switches | None = None
+        self._throttles = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_throttle_count"))
+        self._governors = sorted(self._cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))
+
+    def look(self) -> None:
+        row: dict[str, float] = {"wall_ns": wall_ns()}
+        times = psutil.cpu_times()
+        row |= {f"cpu_{mode}_s": getattr(times, mode) for mode in _CPU_MODES}
+        for column, (path, factor) in self._files.items():
+            with suppress(OSError, ValueError):  # a sensor may have nothing to say now
+                row[column] = int(path.read_text()) * factor
+        with suppress(OSError, ValueError):
+            if self._throttles:
+                row["thermal_throttles"] = sum(int(p.read_text()) for p in self._throttles)
+        row["memory_available_bytes"] = host.available_memory_bytes()
+        throttled_s = cgroup.throttled_s()
+        if throttled_s is not None:
+            row["cgroup_throttled_s"] = throttled_s
+        row |= self._settings()
+        with suppress(OSError, ValueError, IndexError):  # it may have ended
+            row |= self._measured()
+        self.log.rows.append(row)
+
+    def _settings(self) -> Row:
+        """How many cores each governor has; the rest 1 or 0; the quota in cores."""
+        named = Counter(_text(path) for path in self._governors)
+        found: dict[str, float] = {f"governor_{name}": n for name, n in named.items() if name}
+        others: dict[str, str | float | None] = {
+            "smt_active": _text(self._cpus / "smt/active"),
+            "turbo": host.turbo(self._cpus),
+            "cgroup_cpu_cores": cgroup.cpu_limit(),
+        }
+        for name, value in others.items():
+            with suppress(ValueError):  # '' where there is no such file
+                if value is not None:
+                    found[name] = float(value)
+        return found
+
+    def _measured(self) -> Row:
+        """Of the measured process, all of its threads; {} before it is there."""
+        if self.pid is None:
+            return {}
+        folder = self._root / f"proc/{self.pid}"
+        # The program's name, in brackets, may have spaces: fields are counted from behind it.
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        found: dict[str, float] = {
+            "measured_minor_faults": int(fields[7]),
+            "measured_major_faults": int(fields[9]),
+            "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            "measured_rss_bytes": int(fields[21]) * _PAGE_BYTES,
+        }
+        if self._switches is None or self._switches.process != folder:
+            self._switches = _Switches(folder)
+        return {**found, **self._switches.read()}
+
+
+class _Switches:
+    """Context switches of a process, from what each of its threads says.
+
+    The kernel forgets a thread's counts as it ends. What it said last stays in the sum, which so
+    never falls; only what it did after that, a second at most, is not known.
+    """
+
+    def __init__(self, process: Path) -> None:
+        """process: its folder in /proc."""
+        self.process = process
+        self._threads: dict[str, Counter[str]] = {}
+        self._of_others = Counter[str]()  # whose numbers newer threads have by now
+
+    def read(self) -> Row:
+        for task in (self.process / "task").iterdir():
+            with suppress(OSError):  # it ended meanwhile
+                self._note(task.name, (task / "status").read_text())
+        total = sum(self._threads.values(), self._of_others)
+        return {column: total[line] for line, column in _SWITCHES.items()}
+
+    def _note(self, thread: str, status: str) -> None:
+        pairs = (line.partition(":") for line in status.splitlines())
+        now = Counter({name: int(text) for name, _, text in pairs if name in _SWITCHES})
+        if thread in self._threads and not now >= self._threads[thread]:
+            self._of_others += self._threads[thread]
+        self._threads[thread] = now
+
+
+def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
+    """Column -> its file, and what its number is multiplied with."""
+    frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
+    for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
+        yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
+    for path in sorted(root.glob("sys/class/thermal/thermal_zone*/temp")):
+        yield f"celsius_{path.parent.name}_{_text(path.with_name('type'))}", (path, 1e-3)
+    for path in sorted(root.glob("sys/class/hwmon/hwmon*/temp*_input")):
+        sensor = path.name.removesuffix("_input")
+        label = _text(path.with_name(f"{sensor}_label")) or sensor
+        chip = f"{path.parent.name}_{_text(path.with_name('name'))}"
+        yield f"celsius_{chip}_{label.replace(' ', '_')}", (path, 1e-3)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
+    """`host` of result.json, over LoadGen's window; each value None where it was not told."""
+    rows = log.within(window_ns) if log is not None and window_ns is not None else []
+    if not rows:
+        return None
+    fastest = [f for f in (_highest(row, "mhz_") for row in rows) if f is not None]
+    thirds = len(fastest) // 3 if len(fastest) >= FEWEST_ROWS else 0
+    return {
+        "rows": len(rows),
+        "cpu_shares": _cpu_shares(rows),
+        "fastest_core_mhz": {
+            "first_third": statistics.median(fastest[:thirds]) if thirds else None,
+            "last_third": statistics.median(fastest[-thirds:]) if thirds else None,
+        },
+        "hottest_celsius": max(
+            (c for c in (_highest(row, "celsius_") for row in rows) if c is not None), default=None
+        ),
+        "thermal_throttles": _grown(rows, "thermal_throttles"),
+        "cgroup_throttled_s": _grown(rows, "cgroup_throttled_s"),
+        "memory_available_bytes": _over(min, rows, "memory_available_bytes"),
+        "measured_rss_bytes": _over(max, rows, "measured_rss_bytes"),
+        "measured_minor_faults": _grown(rows, "measured_minor_faults"),
+        "measured_major_faults": _grown(rows, "measured_major_faults"),
+        "measured_voluntary_switches": _grown(rows, "measured_voluntary_switches"),
+        "measured_involuntary_switches": _grown(rows, "measured_involuntary_switches"),
+        "measured_cpu_s": _grown(rows, "measured_cpu_s"),
+        "settings": {n: v for n, v in rows[-1].items() if n.startswith(_SETTINGS)},
+        "settings_changed": _changed(rows),
+    }
+
+
+def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
+    """Settings that were not the same in all rows: the lowest and the highest value of each."""
+    found = {}
+    for name in dict.fromkeys(n for row in rows for n in row if n.startswith(_SETTINGS)):
+        values = [v for v in (_setting(row, name) for row in rows) if v is not None]
+        if min(values) < max(values):
+            found[name] = [min(values), max(values)]
+    return found
+
+
+def _setting(row: Row, name: str) -> float | None:
+    """None where it is not told. A governor that no core has any more has no column: that is 0."""
+    governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
+    return row.get(name, 0.0 if governed else None)
+
+
+def _highest(row: Row, prefix: str) -> float | None:
+    return max((v for name, v in row.items() if name.startswith(prefix)), default=None)
+
+
+def _values(rows: Sequence[Row], column: str) -> list[float]:
+    return [row[column] for row in rows if column in row]
+
+
+def _over(pick: Callable[[list[float]], float], rows: Sequence[Row], column: str) -> float | None:
+    values = _values(rows, column)
+    return pick(values) if values else None
+
+
+def _grown(rows: Sequence[Row], column: str) -> float | None:
+    values = _values(rows, column)
+    return values[-1] - values[0] if len(values) > 1 else None
+
+
+def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
+    """By mode, of all cores' time from the first row to the last."""
+    spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
+    total = sum(spent.values())
+    return {mode: value / total for mode, value in spent.items()} if total > 0 else None

@@ -1,0 +1,1 @@
+"""Power and energy: meters, and the energy of the measured window."""

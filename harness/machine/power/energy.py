@@ -1,0 +1,216 @@
+"""Energy of a run: what meters read, cut to LoadGen's own window. Pure.
+
+LoadGen logs `power_begin` and `power_end` around exactly what it measures, in UTC. Meters read from
+before the measured process is spawned until after it has ended; here the window is cut out of that.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.units import NS_PER_MS, NS_PER_S, show_ns
+from harness.types import Array, PowerSource
+
+POWER_CSV = "power.csv"
+
+END_NS = 200 * NS_PER_MS
+"""A reading must lie as near to each end of the window."""
+
+GAP_NS = NS_PER_S
+"""Between two readings, at most; also about the span that the peak is a mean of."""
+
+MOST_JOULES = 1e4
+"""No counter that wraps, of a processor or a board, counts more in GAP_NS: it was set back."""
+
+_HEADER = ("wall_ns", "source", "joules", "watts")
+
+
+class Energy(NamedTuple):
+    """Of one source in a window. peak_watts: the highest mean over a second (below two).
+
+    readings: how many the window was cut from.
+    """
+
+    joules: float
+    mean_watts: float
+    peak_watts: float
+    readings: int
+
+
+class NoReading(NamedTuple):
+    """Why a window has no energy."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class PowerLog:
+    """What the meters read. series: by source, (wall clock in ns, joules or watts), as it came.
+
+    idle_ns: begin and end of the idle baseline, wall clock. faults: by source, what went wrong last.
+    """
+
+    sources: tuple[PowerSource, ...] = ()
+    series: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    idle_ns: tuple[int, int] | None = None
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def energy(self, source: PowerSource, window_ns: tuple[int, int]) -> Energy | NoReading:
+        found = cut(source, self.series.get(source.name, ()), *window_ns)
+        fault = self.faults.get(source.name)
+        if isinstance(found, NoReading) and fault:
+            return NoReading(f"{found.reason} ({fault})")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the series, which is in power.csv."""
+        return {
+            "sources": [s._asdict() for s in self.sources],
+            "idle_ns": self.idle_ns,
+            "faults": self.faults,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
+        """The inverse of `to_json`, without readings. Raises KeyError, TypeError and their like."""
+        sources = tuple(PowerSource(**s) for s in values["sources"])
+        idle = values["idle_ns"]
+        return cls(
+            sources,
+            {s.name: [] for s in sources},
+            (idle[0], idle[1]) if idle else None,
+            dict(values["faults"]),
+        )
+
+    def read(self, path: Path) -> None:
+        """The readings, from what `write` wrote. Raises OSError, ValueError and their like."""
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                value = float(row["joules"] or row["watts"])
+                self.series[row["source"]].append((int(row["wall_ns"]), value))
+
+    def write(self, path: Path) -> None:
+        """One row a reading, in order of time; the unit says in which column it is."""
+        rows = sorted(
+            (at_ns, s.name, *((value, "") if s.unit == "J" else ("", value)))
+            for s in self.sources
+            for at_ns, value in self.series.get(s.name, ())
+        )
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(_HEADER)
+            writer.writerows(rows)
+
+
+def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
+    """LoadGen's power_begin and power_end, wall clock, exact to 1 ms; None where it logged none."""
+    try:
+        begin, end = (utc_ns(log[key]) for key in ("power_begin", "power_end"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return (begin, end) if begin < end else None
+
+
+def utc_ns(text: str) -> int:
+    """As LoadGen and PTDaemon write it, '11-21-2026 03:47:25.453', in UTC."""
+    at = datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=UTC)
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
+def cut(
+    source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
+) -> Energy | NoReading:
+    """readings: (wall clock in ns, joules or watts). The window must be bracketed by them.
+
+    Counters are interpolated at both ends; powers are integrated by the trapezoid rule.
+    """
+    at = np.array([t for t, _ in readings], np.int64)
+    value = np.array([v for _, v in readings], np.float64)
+    first = int(np.searchsorted(at, begin_ns, "right")) - 1
+    last = int(np.searchsorted(at, end_ns, "left"))
+    reason = _unusable(at, first, last, begin_ns, end_ns)
+    if reason:
+        return NoReading(reason)
+    at, value = at[first : last + 1], value[first : last + 1]
+    seconds = (at - begin_ns) / 1e9
+    if source.unit == "J":
+        joules = counted(source, value)
+        if isinstance(joules, NoReading):
+            return joules
+        steps = np.diff(joules)
+    else:
+        seconds, value = _with_ends(seconds, value, (end_ns - begin_ns) / 1e9)
+        steps = (value[1:] + value[:-1]) / 2 * np.diff(seconds)
+    total = np.concatenate([[0.0], np.cumsum(steps)])
+    return _energy(seconds, total, (end_ns - begin_ns) / 1e9, last - first + 1)
+
+
+def counted(source: PowerSource, joules: Array) -> Array | NoReading:
+    """A counter's readings as if it never began at 0 again."""
+    steps = np.diff(joules)
+    back = steps < 0
+    if back.any() and source.wraps_at_joules is None:
+        return NoReading("the counter went back, and it does not say where it wraps")
+    steps[back] += source.wraps_at_joules or 0.0
+    if (steps[back] > MOST_JOULES).any():
+        return NoReading("the counter was set back, and not because it was full")
+    total: Array = np.concatenate([[0.0], np.cumsum(steps)])
+    return total
+
+
+def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> str:
+    """'' where the readings cover the window. first, last: around it, as searchsorted tells."""
+    if not len(at):
+        return "it gave no reading"
+    if (np.diff(at) <= 0).any():
+        return "the wall clock went back while it was read"
+    if first < 0 or last == len(at):
+        late = begin_ns - int(at[0]) if first < 0 else int(at[-1]) - end_ns
+        what = "began after the run" if first < 0 else "ended before the run"
+        return f"its readings {what}, by {show_ns(abs(late))}"
+    for name, end in (("begin", begin_ns), ("end", end_ns)):
+        away_ns = int(np.abs(at - end).min())
+        if away_ns > END_NS:
+            return f"no reading within {show_ns(END_NS)} of the run's {name}: the nearest is {show_ns(away_ns)} away"
+    gap_ns = int(np.diff(at[first : last + 1]).max(initial=0))
+    if gap_ns > GAP_NS:
+        return f"no reading for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+    return ""
+
+
+def _with_ends(seconds: Array, watts: Array, length_s: float) -> tuple[Array, Array]:
+    """The ends of the window as points of their own, so that the trapezoids end there."""
+    inside = seconds[(seconds > 0) & (seconds < length_s)]
+    points = np.concatenate([[0.0], inside, [length_s]])
+    return points, np.interp(points, seconds, watts)
+
+
+def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Energy | NoReading:
+    """total: joules up to each point of time; the window is 0 to length_s."""
+
+    def until(when: Array | float) -> Any:
+        return np.interp(when, seconds, total)
+
+    joules = float(until(length_s) - until(0.0))
+    if joules <= 0:
+        return NoReading("it did not move in the whole run: it counts nothing here")
+    # Whole spans fill the window, so no mean over one of them can hide that all exceed it.
+    span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
+    ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
+    begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)
+    peak = float((until(begins + span_s) - until(begins)).max() / span_s)
+    return Energy(joules, joules / length_s, peak, readings)
+
+
+def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
+    """Their names made different, should two meters use the same one."""
+    made: list[PowerSource] = []
+    for source in sources:
+        same = sum(s.name.partition("#")[0] == source.name for s in made)
+        made.append(source._replace(name=f"{source.name}#{same + 1}") if same else source)
+    return made

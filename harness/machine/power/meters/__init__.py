@@ -1,0 +1,1 @@
+"""One power meter a module (entry-point group `harness.meters`)."""

@@ -1,0 +1,52 @@
+"""An estimate from busy CPU time, for machines that tell no power. Never measured, and says so."""
+
+import math
+import os
+from typing import Self
+
+import psutil
+
+from harness.errors import ConfigError
+from harness.machine.power.meters.base import HoldsNothing
+from harness.types import PowerMeter, PowerSource
+
+WATTS_A_THREAD = 4.0
+"""What codecarbon takes for a processor it does not know: 4 W a hardware thread under load."""
+
+
+class EstimateMeter(HoldsNothing):
+    """argument: watts of the whole processor with every hardware thread busy; else 4 W a thread.
+
+    Joules are watts a thread times the seconds that threads were busy. Idle power, memory and
+    everything else of the machine are not in it, and neither is the clock's frequency.
+    """
+
+    def __init__(self, argument: str) -> None:
+        threads = os.cpu_count() or 1
+        try:
+            watts = float(argument) if argument else WATTS_A_THREAD * threads
+        except ValueError:
+            watts = math.nan
+        if not 0 < watts <= 1e5:
+            raise ConfigError(
+                f"--meter estimate={argument}: write the processor's watts under full load, e.g. 65"
+            )
+        self._watts, self._threads = watts, threads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def sources(self) -> list[PowerSource]:
+        domain = (
+            f"an estimate: busy CPU time of the whole machine x {self._watts / self._threads:.3g} W "
+            "a hardware thread; nothing was measured"
+        )
+        return [PowerSource("estimate:cpu", domain, "J", provenance="estimated")]
+
+    def read(self) -> list[float]:
+        times = psutil.cpu_times()
+        busy_s = times.user + times.nice + times.system  # user has guest time in it, too
+        return [busy_s * self._watts / self._threads]
+
+
+_: type[PowerMeter] = EstimateMeter

@@ -1,0 +1,96 @@
+"""Sensors of the kernel's hwmon: power and energy of boards, sockets and supplies.
+
+Source: Documentation/hwmon/sysfs-interface.rst: power in microwatts, energy in microjoules.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from harness.errors import ConfigError
+from harness.machine.power.meters.base import HoldsNothing, micro, tried
+from harness.types import PowerMeter, PowerSource
+
+ROOT = Path("/sys/class/hwmon")
+
+_FILE = re.compile(r"(energy|power)\d+_(input|average)")
+
+
+class _Sensor(NamedTuple):
+    path: str
+    source: PowerSource
+
+
+class HwmonMeter(HoldsNothing):
+    """argument: the hwmon folder, where it is not /sys/class/hwmon (e.g. the host's, mounted).
+
+    A sensor with both powerN_input and powerN_average is read at the moment (input).
+    """
+
+    def __init__(self, argument: str) -> None:
+        self._root = Path(argument) if argument else ROOT
+        self._sensors: list[_Sensor] = []
+
+    def __enter__(self) -> Self:
+        found: dict[str, _Sensor] = {}
+        errors: list[tuple[Path, OSError | ValueError]] = []
+        for path in sorted(self._root.glob("hwmon*/*")):  # average before input
+            if _FILE.fullmatch(path.name):
+                try:
+                    micro(str(path))
+                except (OSError, ValueError) as e:
+                    errors.append((path, e))
+                    continue
+                found[str(path).rpartition("_")[0]] = _Sensor(str(path), _source(path))
+        self._sensors = [found[key] for key in sorted(found)]
+        if not self._sensors:
+            raise ConfigError(f"meter 'hwmon': {self._refusal(errors)}")
+        return self
+
+    def _refusal(self, errors: Sequence[tuple[Path, OSError | ValueError]]) -> str:
+        """Why there is nothing to read; amd_energy's counters, for one, are for root only."""
+        for path, error in errors:
+            if isinstance(error, PermissionError):
+                files = f"{self._root}/hwmon*/{path.name.partition('_')[0].rstrip('0123456789')}*"
+                return (
+                    f"{path} is for root only; until the next boot, this opens it: sudo chmod a+r "
+                    f"{files}"
+                )
+        told = ""
+        if errors:
+            path, error = errors[0]
+            why = error.strerror if isinstance(error, OSError) else error
+            told = f" that can be read ({path}: {why})"
+        return (
+            f"{self._root} has no sensor of power or energy{told}: boards with one are rare, and "
+            "need its driver"
+        )
+
+    def sources(self) -> list[PowerSource]:
+        return [sensor.source for sensor in self._sensors]
+
+    def read(self) -> list[float | Exception]:
+        return [tried(sensor.path) for sensor in self._sensors]
+
+
+def _source(path: Path) -> PowerSource:
+    """Named by chip and label, which outlive a reboot; hwmon's own numbers do not."""
+    chip = _text(path.parent / "name") or path.parent.name
+    sensor = path.name.partition("_")[0]
+    label = _text(path.with_name(f"{sensor}_label"))
+    return PowerSource(
+        name=f"hwmon:{chip}/{label or sensor}",
+        domain=f"{label or sensor} of the chip {chip}, as its driver defines it",
+        unit="J" if sensor.startswith("energy") else "W",
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+_: type[PowerMeter] = HwmonMeter

@@ -1,0 +1,76 @@
+"""RAPL: the energy counters of the processor, as the kernel's powercap shows them (Intel and AMD)."""
+
+from pathlib import Path
+from typing import Self
+
+from harness.errors import ConfigError
+from harness.machine.power.meters.base import HoldsNothing, micro, tried
+from harness.types import PowerMeter, PowerSource
+
+ROOT = Path("/sys/class/powercap")
+
+_DOMAINS = {
+    "package": "processor package: cores, caches, memory controller, integrated GPU",
+    "core": "processor cores",
+    "uncore": "integrated GPU",
+    "dram": "memory",
+    "psys": "whole platform, as the mainboard counts it",
+}
+"""By the first word of a zone's name (Documentation/power/powercap/powercap.rst)."""
+
+
+class RaplMeter(HoldsNothing):
+    """argument: the powercap folder, where it is not /sys/class/powercap (e.g. the host's, mounted).
+
+    Zones lie flat in it: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
+    """
+
+    def __init__(self, argument: str) -> None:
+        self._root = Path(argument) if argument else ROOT
+        self._counters: list[str] = []
+        self._sources: list[PowerSource] = []
+
+    def __enter__(self) -> Self:
+        """Zones that the kernel shows and cannot read (some of intel-rapl-mmio) are left out."""
+        told = ""
+        for counter in sorted(self._root.glob("*rapl*:*/energy_uj")):
+            try:
+                micro(str(counter))
+                self._sources.append(self._source(counter.parent))
+                self._counters.append(str(counter))
+            except PermissionError as e:
+                raise ConfigError(
+                    f"meter 'rapl': {e.filename} is for root only; until the next boot, this opens "
+                    f"it: sudo chmod a+r {self._root}/*/energy_uj"
+                ) from e
+            except (OSError, ValueError) as e:
+                told = f" that can be read ({counter}: {e})"
+        if not self._counters:
+            raise ConfigError(
+                f"meter 'rapl': {self._root} has no energy counters{told}: most virtual machines "
+                "show none; measure on the host, or use another meter"
+            )
+        return self
+
+    def sources(self) -> list[PowerSource]:
+        return self._sources
+
+    def read(self) -> list[float | Exception]:
+        return [tried(path) for path in self._counters]
+
+    def _source(self, zone: Path) -> PowerSource:
+        name = (zone / "name").read_text().strip()
+        control, _, number = zone.name.partition(":")
+        domain = _DOMAINS.get(name.partition("-")[0], name)
+        if ":" in number:
+            parent = (self._root / zone.name.rpartition(":")[0] / "name").read_text().strip()
+            name, domain = f"{parent}/{name}", f"{domain} of {parent}"
+        return PowerSource(
+            name=f"{control.removeprefix('intel-')}:{name}",
+            domain=domain,
+            unit="J",
+            wraps_at_joules=micro(str(zone / "max_energy_range_uj")),
+        )
+
+
+_: type[PowerMeter] = RaplMeter

@@ -1,0 +1,106 @@
+"""What PTDaemon read at the wall: spl.txt as power-dev's server writes it, cut by MLPerf's formula."""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import NS_PER_MS, show_ns
+from harness.errors import one_line
+from harness.machine.power.energy import Energy, NoReading, utc_ns
+from harness.types import PowerSource
+
+SPL = "spl.txt"
+CLIENT_JSON = "client.json"
+SOURCE = PowerSource(
+    "ptdaemon", "what the analyser is wired to: at the wall, the whole system", "W"
+)
+
+GAP_NS = 2500 * NS_PER_MS
+"""Without a sample, at most: the analyser gives one a second, and one may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class PtdaemonLog:
+    """The testing phase of a session. samples: (wall clock in ns, watts), a mean over a second each.
+
+    session: its name. refused: the checks of power-dev's check.py that it did not pass.
+    fault: why there are no samples.
+    """
+
+    session: str
+    refused: tuple[str, ...] = ()
+    samples: tuple[tuple[int, float], ...] = ()
+    fault: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """What does not stand in the session's own files."""
+        return {"refused": list(self.refused)}
+
+    @classmethod
+    def from_files(cls, values: Mapping[str, Any], performance: Path) -> "PtdaemonLog":
+        """values: of to_json. performance: the folder with power/ and run_1/."""
+        session, refused = "", tuple(str(name) for name in values["refused"])
+        try:
+            client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))
+            session = str(client["session_name"])
+            text = (performance / "run_1" / SPL).read_text(encoding="utf-8", errors="replace")
+            samples = tuple(read_samples(text, f"{session}_testing"))
+        except OSError as e:
+            return cls(session, refused, fault=f"{e.filename}: {e.strerror}")
+        except (ValueError, KeyError, TypeError) as e:
+            return cls(session, refused, fault=f"{type(e).__name__}: {one_line(e)}")
+        return cls(session, refused, samples)
+
+    def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
+        """Mean power of the samples between begin and end, times the time between them.
+
+        Source: mlcommons/inference tools/submission, get_power_metric. peak_watts: the highest sample.
+        """
+        begin_ns, end_ns = window_ns
+        inside = [(at, watts) for at, watts in self.samples if begin_ns < at < end_ns]
+        reason = self.fault or unusable(inside, begin_ns, end_ns)
+        if reason:
+            return NoReading(reason)
+        powers = [watts for _, watts in inside]
+        mean = sum(powers) / len(powers)
+        return Energy(mean * (end_ns - begin_ns) / 1e9, mean, max(powers), len(powers))
+
+
+def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
+    """'' where the samples cover the window."""
+    if not inside:
+        return f"{SPL} has no sample between the run's begin and end"
+    dead = sum(watts <= 0 for _, watts in inside)
+    if dead:
+        return f"{dead} of the {len(inside)} samples in the run are not above 0 W"
+    at = [begin_ns, *(at for at, _ in inside), end_ns]
+    gap_ns = max(b - a for a, b in itertools.pairwise(at))
+    if gap_ns > GAP_NS:
+        return f"no sample for {show_ns(gap_ns)} in the run, at most {show_ns(GAP_NS)} is allowed"
+    return ""
+
+
+def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
+    """`Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>` and more, a line each.
+
+    A ValueError where a sample is malformed, out of order, or of another measurement.
+    """
+    latest_ns = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.rstrip().split(",")
+        if not line.startswith("Time"):
+            continue
+        try:
+            at_ns, watts, _power_factor = utc_ns(words[1]), float(words[3]), float(words[9])
+            named = (words[2], words[10], words[11])
+        except (ValueError, IndexError, OverflowError):
+            raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
+        if named != ("Watts", "Mark", mark):
+            raise ValueError(f"{SPL}, line {number} is of another measurement than {mark}")
+        if not at_ns > latest_ns or not abs(watts) < float("inf"):
+            raise ValueError(f"{SPL}, line {number}: its time or power cannot be")
+        latest_ns = at_ns
+        yield at_ns, watts

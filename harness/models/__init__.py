@@ -1,0 +1,1 @@
+"""The model under test: manifest, files, steps, graph, precision, and how it is opened."""

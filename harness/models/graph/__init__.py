@@ -1,0 +1,1 @@
+"""The graph of an ONNX file: nodes, shapes, wiring, multiplications and bytes."""

@@ -1,0 +1,397 @@
+"""What each node of a model must compute and move: MACs, FLOPs and bytes, from shapes alone.
+
+A MAC is one multiplication whose product is added up, as convolutions, matrix products and recurrent
+cells do. FLOPs are two for each MAC, and one for each addition, multiplication, division, comparison
+or function (exp, erf, sqrt) beside them, whatever each costs the machine; kernels of integers count
+alike. Bytes are those of each operand, once: of weights, of other inputs, of outputs. They are the
+least a kernel can move, if nothing stays in a cache from one kernel to the next.
+
+An operation that has no rule here has no MACs and FLOPs (None), never 0; `Coverage` tells how many
+nodes, and how much of the time, those are.
+
+Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
+88ce347), except that a dilated kernel counts its weights and not the extent they are spread over.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from math import prod
+from typing import Any, NamedTuple
+
+from harness.models.graph.graph import Graph, Node
+
+Attributes = Mapping[str, Any]
+
+
+class Operand(NamedTuple):
+    """A tensor a node takes or makes. shape: all sizes known. dtype: as ONNX or numpy name it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_weight: bool = False
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """0 where elements have no one size, as those of strings."""
+        return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
+
+
+class Cost(NamedTuple):
+    """macs, flops: None where the operation has no rule. Bytes: see the module."""
+
+    macs: int | None
+    flops: int | None
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.weight_bytes + self.input_bytes + self.output_bytes
+
+    @property
+    def intensity_flops_per_byte(self) -> float | None:
+        """Arithmetic intensity; None where either is not known."""
+        return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+
+class Coverage(NamedTuple):
+    """What the model of costs can say anything about.
+
+    nodes, modelled: how many there are, and how many of an operation with a rule.
+    kernel_ns, modelled_ns: the same of the time; None where nothing was measured.
+    missing: operation -> how many nodes have no rule.
+    """
+
+    nodes: int
+    modelled: int
+    kernel_ns: float | None
+    modelled_ns: float | None
+    missing: Mapping[str, int]
+
+    @property
+    def node_share(self) -> float:
+        return self.modelled / self.nodes if self.nodes else 1.0
+
+    @property
+    def time_share(self) -> float | None:
+        if self.kernel_ns is None or self.modelled_ns is None or not self.kernel_ns:
+            return None
+        return self.modelled_ns / self.kernel_ns
+
+
+class _Work(NamedTuple):
+    """A node as the rules see it; operands that are left out are None."""
+
+    attributes: Attributes
+    inputs: Sequence[Operand | None]
+    outputs: Sequence[Operand | None]
+
+    @property
+    def made(self) -> int:
+        """Elements of the first output."""
+        return _elements(self.outputs, 0)
+
+    @property
+    def taken(self) -> int:
+        """Elements of the first input."""
+        return _elements(self.inputs, 0)
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Of an input that the operation cannot do without."""
+        operand = self.inputs[position]
+        if operand is None:
+            raise ValueError(f"input {position} is missing")
+        return operand.shape
+
+    def has(self, position: int) -> bool:
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+
+_Rule = Callable[[_Work], tuple[int, int]]
+"""-> MACs, FLOPs."""
+
+
+def cost(
+    op_type: str,
+    attributes: Attributes,
+    inputs: Sequence[Operand | None],
+    outputs: Sequence[Operand | None],
+) -> Cost:
+    """Of one node. attributes: numbers, strings and lists of them; those that are left out have
+    ONNX's default. None stands for an optional operand that is left out, or has no known shape.
+    """
+    work = _Work(attributes, inputs, outputs)
+    macs = flops = None
+    if op_type in _RULES:
+        try:
+            macs, flops = _RULES[op_type](work)
+        except (ValueError, IndexError, ZeroDivisionError):  # of shapes that are not known
+            macs = flops = None
+    return Cost(macs, flops, *_bytes(op_type, work))
+
+
+def only_moves(op_type: str) -> bool:
+    """Whether the operation computes nothing: it copies, reorders, picks, or is another view."""
+    return _RULES.get(op_type) is _nothing
+
+
+def graph_costs(graph: Graph) -> list[Cost]:
+    """(nodes,) of each of graph.nodes."""
+    made_once = {name for node in graph.nodes if node.from_constants for name in node.outputs}
+    weights = made_once | graph.constants.keys()
+    return [_node_cost(node, graph, weights) for node in graph.nodes]
+
+
+def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
+    def operand(name: str) -> Operand | None:
+        tensor = graph.tensors.get(name) if name else None
+        if tensor is None or None in tensor.shape:
+            return None
+        return Operand(tuple(n or 0 for n in tensor.shape), tensor.dtype, name in weights)
+
+    inputs, outputs = ([operand(n) for n in names] for names in (node.inputs, node.outputs))
+    return cost(node.op_type, node.attributes, inputs, outputs)
+
+
+def coverage(
+    op_types: Sequence[str], costs: Sequence[Cost], kernel_ns: Sequence[float] | None = None
+) -> Coverage:
+    """Of the nodes of a model. kernel_ns: (n,) the time of each; None where it was not measured."""
+    known = [c.flops is not None for c in costs]
+    missing = Counter(op for op, is_known in zip(op_types, known, strict=True) if not is_known)
+    total = modelled = None
+    if kernel_ns is not None:
+        total = float(sum(kernel_ns))
+        modelled = float(sum(ns for ns, ok in zip(kernel_ns, known, strict=True) if ok))
+    return Coverage(len(known), sum(known), total, modelled, dict(sorted(missing.items())))
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Of all whose operations have a rule; the bytes of all."""
+    kept = list(costs)
+    return Cost(
+        sum(c.macs or 0 for c in kept),
+        sum(c.flops or 0 for c in kept),
+        sum(c.weight_bytes for c in kept),
+        sum(c.input_bytes for c in kept),
+        sum(c.output_bytes for c in kept),
+    )
+
+
+def _bytes(op_type: str, work: _Work) -> tuple[int, int, int]:
+    """Of weights, inputs, outputs. A view moves nothing; what picks rows reads what it picks."""
+    if op_type in _VIEWS:
+        return 0, 0, 0
+    output = sum(o.bytes for o in work.outputs if o is not None)
+    given = [o for o in work.inputs if o is not None]
+    weight = sum(o.bytes for o in given if o.is_weight)
+    other = sum(o.bytes for o in given if not o.is_weight)
+    if op_type in _PICKS and given:
+        picked = min(given[0].bytes, output)
+        rest = sum(o.bytes for o in given[1:])
+        return (picked, rest, output) if given[0].is_weight else (0, picked + rest, output)
+    return weight, other, output
+
+
+def _elements(operands: Sequence[Operand | None], position: int) -> int:
+    operand = operands[position] if position < len(operands) else None
+    if operand is None:
+        raise ValueError(f"the shape of operand {position} is not known")
+    return operand.elements
+
+
+def _conv(work: _Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
+    """kernel, bias: which inputs those are. Weights: (Cout, Cin / group, kernel...)."""
+    macs = work.made * prod(work.shape(kernel)[1:])
+    has_bias = bias is not None and work.has(bias)
+    return macs, 2 * macs + work.made * (has_bias + _fused(work))
+
+
+def _fused_conv(work: _Work) -> tuple[int, int]:
+    """ONNX Runtime's: Z, the sum it is added to, is input 3."""
+    macs, flops = _conv(work)
+    return macs, flops + work.made * work.has(3)
+
+
+def _conv_transpose(work: _Work) -> tuple[int, int]:
+    """Weights: (Cin, Cout / group, kernel...): every input element meets all of its channel's."""
+    macs = work.taken * prod(work.shape(1)[1:])
+    return macs, 2 * macs + work.made * work.has(2)
+
+
+def _gemm(work: _Work) -> tuple[int, int]:
+    across = -2 if work.attributes.get("transA", 0) else -1
+    macs = work.made * work.shape(0)[across]
+    return macs, 2 * macs + work.made * (work.has(2) + _fused(work))
+
+
+def _matmul(work: _Work) -> tuple[int, int]:
+    """transA: of ONNX Runtime's FusedMatMul."""
+    across = -2 if work.attributes.get("transA", 0) else -1
+    macs = work.made * work.shape(0)[across]
+    return macs, 2 * macs
+
+
+def _qgemm(work: _Work) -> tuple[int, int]:
+    """ONNX Runtime's: A, a_scale, a_zero, B, b_scale, b_zero, C."""
+    across = 0 if work.attributes.get("transA", 0) else 1
+    macs = work.made * work.shape(0)[across]
+    return macs, 2 * macs + work.made * work.has(6)
+
+
+def _fused(work: _Work) -> int:
+    """1 where ONNX Runtime computes an activation with it."""
+    return int(bool(work.attributes.get("activation")))
+
+
+def _recurrent(work: _Work) -> tuple[int, int]:
+    """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
+
+    Beside the products, of each gate: a bias, the sum of both products, a function.
+    """
+    steps, batch, inputs = work.shape(0)
+    directions, rows, hidden = work.shape(2)
+    cells = steps * batch * directions * rows
+    macs = cells * (inputs + hidden)
+    return macs, 2 * macs + 3 * cells
+
+
+def _pool(work: _Work) -> tuple[int, int]:
+    """A comparison or an addition for each tap."""
+    return 0, work.made * prod(work.attributes.get("kernel_shape", (1,)))
+
+
+def _lrn(work: _Work) -> tuple[int, int]:
+    """Squares and their sum over `size` channels, then factor, offset, power and quotient."""
+    return 0, work.made * (int(work.attributes.get("size", 1)) + 5)
+
+
+def _resize(work: _Work) -> tuple[int, int]:
+    """Linear: a factor and an addition for each corner; cubic: for each of four taps an axis."""
+    mode = work.attributes.get("mode", "nearest")
+    if isinstance(mode, bytes):
+        mode = mode.decode()
+    given, made = work.shape(0), work.outputs[0]
+    if made is None:
+        raise ValueError("the output's shape is not known")
+    axes = sum(a != b for a, b in zip(given, made.shape, strict=True))
+    taps = {"nearest": 0, "linear": 2**axes, "cubic": 4**axes}[str(mode)]
+    return 0, 2 * taps * work.made
+
+
+def _each(flops: int) -> _Rule:
+    """So many for each element made."""
+    return lambda work: (0, flops * work.made)
+
+
+def _folded(flops: int) -> _Rule:
+    """So many for each element taken: sums, means, norms."""
+    return lambda work: (0, flops * work.taken)
+
+
+def _variadic(work: _Work) -> tuple[int, int]:
+    """a + b + c: one less than there are inputs."""
+    return 0, work.made * max(len(work.inputs) - 1, 0)
+
+
+def _nothing(_work: _Work) -> tuple[int, int]:
+    return 0, 0
+
+
+_VIEWS = frozenset(
+    ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
+)
+"""ONNX Runtime gives the same memory another shape."""
+
+_PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
+
+_MOVES = (
+    *("Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
+    *("Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements"),
+    *("EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero"),
+    *("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"),  # ONNX Runtime's own
+)
+
+_ONE_EACH = (
+    *("Relu", "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf", "Floor", "Ceil", "Round", "Sign", "Not"),
+    *("Reciprocal", "Sin", "Cos", "Tan", "Tanh", "IsNaN", "IsInf", "ThresholdedRelu"),
+    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "PRelu", "LeakyRelu", "BitShift", "And", "Or"),
+    *("Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"),
+)
+
+_SEVERAL_EACH = {
+    "BatchNormalization": 2,  # its four numbers a channel are a factor and an offset
+    "LayerNormalization": 8,
+    "SimplifiedLayerNormalization": 5,
+    "SkipLayerNormalization": 9,
+    "InstanceNormalization": 8,
+    "GroupNormalization": 8,
+    "Softmax": 5,  # maximum, difference, exp, sum, quotient
+    "LogSoftmax": 6,
+    "Sigmoid": 4,
+    "HardSigmoid": 4,
+    "HardSwish": 5,
+    "Swish": 5,
+    "QuickGelu": 6,
+    "Gelu": 5,
+    "FastGelu": 8,
+    "BiasGelu": 6,
+    "Mish": 6,
+    "Elu": 3,
+    "Selu": 4,
+    "Celu": 5,
+    "Softplus": 3,
+    "Softsign": 3,
+    "Clip": 2,
+    "Shrink": 2,
+    "QuantizeLinear": 4,  # quotient, rounding, offset, limits
+    "DequantizeLinear": 2,
+    "QLinearAdd": 6,
+    "QLinearMul": 5,
+    "QLinearSigmoid": 8,
+    "QLinearLeakyRelu": 6,
+}
+
+_FOLDED = (
+    *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "CumSum"),
+    *("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool", "ArgMax", "ArgMin"),
+)
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys((*_VIEWS, *_PICKS, *_MOVES), _nothing),
+    **dict.fromkeys(_ONE_EACH, _each(1)),
+    **{name: _each(flops) for name, flops in _SEVERAL_EACH.items()},
+    **dict.fromkeys(_FOLDED, _folded(1)),
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _folded(2)),
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _variadic),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool),
+    "LRN": _lrn,
+    "Resize": _resize,
+    "Upsample": _resize,
+    "Conv": _conv,
+    "ConvInteger": lambda work: _conv(work, bias=None),
+    "QLinearConv": lambda work: _conv(work, kernel=3, bias=8),
+    "FusedConv": _fused_conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "QGemm": _qgemm,
+    **dict.fromkeys(
+        ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat"), _matmul
+    ),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+}
+
+_BITS: Mapping[str, int] = {
+    **dict.fromkeys(("float64", "double", "int64", "uint64", "complex64"), 64),
+    **dict.fromkeys(("float32", "float", "int32", "uint32"), 32),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2"), 8),
+    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
+    "complex128": 128,
+}

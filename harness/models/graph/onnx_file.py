@@ -1,0 +1,205 @@
+"""Reads a Graph from an ONNX file.
+
+The file is data: it is parsed and its shapes are inferred, nothing is run, and numbers in other
+files (external data) are not read.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
+from harness.models.graph.onnx_nodes import dtype_of, forget_outputs, inferred, settled, tensors_of
+
+
+def read(
+    path: Path,
+    batch: int = 1,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Graph:
+    """The graph of an ONNX file, for one size of its inputs.
+
+    batch: what a first dimension is that has no number, unless told otherwise. sizes: of further
+    symbolic dimensions, by name. shapes: of whole inputs, by name; they win.
+    A ConfigError where the file is no ONNX model, and with every dimension that has no size.
+    """
+    onnx = _onnx()
+    model = _parsed(onnx, path)
+    constants = dict(_constants(onnx, model.graph))
+    _drop_large(model.graph)
+    used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
+    model = inferred(onnx, model, path)
+    tensors = dict(tensors_of(onnx, model.graph)) | {n: c.tensor for n, c in constants.items()}
+    nodes, values = settled(onnx, model, constants, tensors, path)
+    return Graph(
+        path=path,
+        nodes=nodes,
+        tensors=tensors,
+        constants=constants,
+        values=values,
+        inputs=tuple(i.name for i in model.graph.input if i.name not in constants),
+        outputs=tuple(o.name for o in model.graph.output),
+        sizes=used,
+        opsets={opset.domain: opset.version for opset in model.opset_import},
+        proto=model,
+    )
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+        import onnx.defs
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.reference
+        import onnx.shape_inference
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"reading a model's graph needs the module {e.name!r}: "
+            "pip install 'mlperf-harness[analysis]'"
+        ) from e
+    return onnx
+
+
+def _parsed(onnx: Any, path: Path) -> Any:
+    try:
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    except Exception as e:  # noqa: BLE001 - protobuf's own has no public name
+        raise ConfigError(f"{path} is not an ONNX model: {one_line(e)}") from None
+    if not model.graph.node or not model.opset_import:
+        raise ConfigError(
+            f"{path} is not an ONNX model: it has no layers, or names no operator set"
+        )
+    if not all(isinstance(name, str) for name in _names(model.graph)):
+        raise ConfigError(f"{path} is not an ONNX model: a name in it is no UTF-8 text")
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    return model
+
+
+def _names(graph: Any) -> Iterator[object]:
+    """Those that are used here. One that is no UTF-8 comes from protobuf as bytes."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            yield from _names(attribute.g)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+
+
+def _constants(onnx: Any, graph: Any) -> Iterator[tuple[str, Constant]]:
+    for tensor in graph.initializer:
+        yield tensor.name, _constant(onnx, tensor)
+    for sparse in graph.sparse_initializer:
+        dtype = dtype_of(onnx, sparse.values.data_type)
+        yield sparse.values.name, Constant(Tensor(dtype, tuple(sparse.dims)), False, None)
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in DEFAULT_DOMAINS:
+            yield node.output[0], _constant(onnx, _of_constant_node(onnx, node))
+
+
+def _of_constant_node(onnx: Any, node: Any) -> Any:
+    """Its value as a TensorProto, however it is given."""
+    kinds = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in kinds:
+            value = onnx.helper.get_attribute_value(attribute)
+            return onnx.numpy_helper.from_array(np.array(value, kinds[attribute.name]))
+    return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=[0])
+
+
+def _constant(onnx: Any, tensor: Any) -> Constant:
+    shape = tuple(tensor.dims)
+    about = Tensor(dtype_of(onnx, tensor.data_type), shape)
+    is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    is_structure = about.dtype in ("int64", "bool")
+    value = None
+    if not is_external and (is_structure or int(np.prod(shape)) <= KEPT_ELEMENTS):
+        value = onnx.numpy_helper.to_array(tensor)
+    return Constant(about, is_external, value)
+
+
+def _drop_large(graph: Any) -> None:
+    """The bytes of weights, which no shape depends on: what is left says that they are elsewhere."""
+    for tensor in graph.initializer:
+        if (
+            int(np.prod(tensor.dims)) > KEPT_ELEMENTS and tensor.data_type != 7
+        ):  # INT64: may be shapes
+            for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
+                tensor.ClearField(name)
+            tensor.data_location = 1  # EXTERNAL
+
+
+def _set_sizes(
+    graph: Any,
+    given: set[str],
+    batch: int,
+    sizes: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
+    path: Path,
+) -> Mapping[str, int]:
+    """Every dimension of every input becomes a number. -> what the symbolic ones became."""
+    inputs = [i for i in graph.input if i.name not in given]
+    problems = [
+        f"{path} has no input {name!r}" for name in shapes.keys() - {i.name for i in inputs}
+    ]
+    used: dict[str, int] = {}
+    for one in inputs:
+        dims = one.type.tensor_type.shape.dim
+        shape = shapes.get(one.name)
+        if shape is not None and len(shape) != len(dims):
+            problems.append(
+                f"{path}: input {one.name!r} has {len(dims)} dimensions, not {len(shape)}"
+            )
+            continue
+        for axis, dim in enumerate(dims):
+            size = shape[axis] if shape else _size(dim, axis, batch, sizes)
+            name = dim.dim_param or f"{one.name}[{axis}]"
+            if size is None:
+                problems.append(
+                    f"{path}: dimension {name!r} of input {one.name!r} has no size: give it"
+                )
+            elif not dim.HasField("dim_value"):
+                used[name] = size
+                dim.dim_value = size
+            elif dim.dim_value != size:
+                problems.append(
+                    f"{path}: input {one.name!r} has {dim.dim_value} at axis {axis}, not {size}"
+                )
+    if problems:
+        raise ConfigError("\n".join(problems))
+    _forget(graph, used)
+    return used
+
+
+def _size(dim: Any, axis: int, batch: int, sizes: Mapping[str, int]) -> int | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    if dim.dim_param in sizes:
+        return sizes[dim.dim_param]
+    return None if axis else batch
+
+
+def _forget(graph: Any, used: Mapping[str, int]) -> None:
+    """What the file says of shapes inside it: it was inferred for other sizes, and is again."""
+    if not used:
+        return
+    del graph.value_info[:]
+    forget_outputs(graph)

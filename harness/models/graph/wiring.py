@@ -1,0 +1,102 @@
+"""Reads how the nodes of an ONNX file are wired: names and tensors, no weights, no shapes.
+
+Read with the project's own protobuf reader over a mapped file: no package is needed for it, and a
+file of half a GB costs no memory.
+"""
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.core.formats import protobuf
+from harness.errors import ConfigError
+from harness.profiler import WiredNode, Wiring
+
+# Field numbers of onnx.proto.
+_MODEL_GRAPH = 7
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_INPUT, _GRAPH_OUTPUT, _GRAPH_SPARSE = 1, 5, 11, 12, 15
+_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOMAIN = (
+    *(1, 2, 3, 4, 5),
+    7,
+)
+_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
+_TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
+
+
+def read_wiring(path: Path) -> Wiring:
+    """A ConfigError where the file is no ONNX model."""
+    try:
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as view,
+        ):
+            # A list: every slice of the view is let go before the file is closed.
+            found = [_graph(graph) for graph in protobuf.messages(view, _MODEL_GRAPH)]
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
+    except ValueError as e:  # UnicodeDecodeError is one, too; so is an empty file, to mmap
+        raise ConfigError(f"{path} is no ONNX model: {e}") from None
+    if not found or not found[-1].nodes:
+        raise ConfigError(f"{path} is no ONNX model, or has no node: nothing to profile")
+    return found[-1]
+
+
+def _graph(message: memoryview) -> Wiring:
+    nodes: list[WiredNode] = []
+    initializers: set[str] = set()
+    inputs: list[str] = []
+    outputs: list[str] = []
+    for number, value in protobuf.fields(message):
+        if not isinstance(value, memoryview):
+            continue
+        if number == _GRAPH_NODE:
+            nodes.append(_node(value))
+        elif number == _GRAPH_INITIALIZER:
+            initializers.add(_text(value, _TENSOR_NAME))
+        elif number == _GRAPH_SPARSE:
+            initializers.update(
+                _text(v, _TENSOR_NAME) for v in protobuf.messages(value, _SPARSE_VALUES)
+            )
+        elif number == _GRAPH_INPUT:
+            inputs.append(_text(value, _VALUE_NAME))
+        elif number == _GRAPH_OUTPUT:
+            outputs.append(_text(value, _VALUE_NAME))
+    free = tuple(name for name in inputs if name not in initializers)
+    return Wiring(nodes, free, tuple(outputs), frozenset(initializers))
+
+
+def _node(message: memoryview) -> WiredNode:
+    texts: dict[int, list[str]] = {}
+    outer: list[str] = []
+    for number, value in protobuf.fields(message):
+        if not isinstance(value, memoryview):
+            continue
+        if number == _NODE_ATTRIBUTE:
+            outer += _taken_from_outside(value)
+        else:
+            texts.setdefault(number, []).append(str(value, "utf-8"))
+
+    def one(number: int) -> str:
+        return texts.get(number, [""])[-1]
+
+    return WiredNode(
+        one(_NODE_NAME),
+        one(_NODE_OP_TYPE),
+        one(_NODE_DOMAIN),
+        (*texts.get(_NODE_INPUT, ()), *outer),
+        tuple(texts.get(_NODE_OUTPUT, ())),
+    )
+
+
+def _taken_from_outside(attribute: memoryview) -> Iterator[str]:
+    for number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
+        for message in protobuf.messages(attribute, number):
+            inner = _graph(message)
+            own = {*inner.initializers, *inner.inputs, *inner.producers}
+            used = (t for node in inner.nodes for t in node.inputs)
+            yield from (t for t in (*used, *inner.outputs) if t and t not in own)
+
+
+def _text(message: memoryview, wanted: int) -> str:
+    return next((str(text, "utf-8") for text in protobuf.messages(message, wanted)), "")

@@ -1,0 +1,173 @@
+"""Single operators as models, in the manner of DeepBench: matrix product, convolution, LSTM.
+
+Shapes are from DeepBench's lists of what speech, vision and text models compute (github.com/
+baidu-research/DeepBench, code/kernels/*_problems.h); its batch n is a run's batch here. The weights are
+seeded random numbers: the time of these operators does not depend on them.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.cache import appearing, cache_dir
+from harness.errors import PluginUnavailable
+
+RECIPE = "1"
+"""Part of the folder's name: with another recipe they are other models."""
+
+_OPSET, _IR_VERSION = 17, 8
+_SEED = 0
+
+
+class Gemm(NamedTuple):
+    """m outputs of k inputs."""
+
+    m: int
+    k: int
+
+    @property
+    def name(self) -> str:
+        return f"gemm_m{self.m}_k{self.k}"
+
+    @property
+    def about(self) -> str:
+        return f"matrix product, weights {self.m} x {self.k}, the batch is n"
+
+    @property
+    def flop_per_sample(self) -> int:
+        return 2 * self.m * self.k
+
+
+class Conv(NamedTuple):
+    """size x size pixels of c channels; k filters of r x r; padded, every stride-th place."""
+
+    size: int
+    c: int
+    k: int
+    r: int
+    pad: int
+    stride: int
+
+    @property
+    def name(self) -> str:
+        return f"conv_{self.size}x{self.size}x{self.c}_k{self.k}_r{self.r}_s{self.stride}"
+
+    @property
+    def about(self) -> str:
+        return (
+            f"convolution, {self.size} x {self.size} x {self.c}, {self.k} filters of "
+            f"{self.r} x {self.r}, stride {self.stride}"
+        )
+
+    @property
+    def flop_per_sample(self) -> int:
+        places = (self.size + 2 * self.pad - self.r) // self.stride + 1
+        return 2 * places * places * self.k * self.c * self.r * self.r
+
+
+class Lstm(NamedTuple):
+    """As many inputs as hidden units, `steps` of them one after the other."""
+
+    hidden: int
+    steps: int
+
+    @property
+    def name(self) -> str:
+        return f"lstm_h{self.hidden}_t{self.steps}"
+
+    @property
+    def about(self) -> str:
+        return f"LSTM, {self.hidden} hidden units, {self.steps} time steps"
+
+    @property
+    def flop_per_sample(self) -> int:
+        """Of the eight products of a step; the few operations on each gate are not counted."""
+        return self.steps * 2 * 8 * self.hidden * self.hidden
+
+
+Op = Gemm | Conv | Lstm
+
+SUITE: dict[str, Sequence[Op]] = {
+    "gemm": (Gemm(1760, 1760), Gemm(2560, 2560), Gemm(3072, 1024)),
+    "conv": (Conv(224, 3, 64, 7, 3, 2), Conv(56, 64, 64, 3, 1, 1), Conv(14, 256, 512, 1, 0, 1)),
+    "lstm": (Lstm(256, 25), Lstm(512, 25), Lstm(1024, 25)),
+}
+
+
+def make(kinds: Sequence[str]) -> list[Path]:
+    """The files of those kinds, made where they are not there yet."""
+    if find_spec("onnx") is None:
+        raise PluginUnavailable(
+            "--ops are made with the module 'onnx': pip install 'mlperf-harness[light]'"
+        )
+    paths = []
+    for op in (op for kind in kinds for op in SUITE[kind]):
+        path = _folder() / f"{op.name}.onnx"
+        if not path.is_file():
+            with appearing(path) as temporary:
+                _write(op, temporary)
+        paths.append(path)
+    return paths
+
+
+def work_of(model: str) -> dict[str, Any] | None:
+    """flop_per_sample and about, of a file that `make` gave."""
+    path = Path(model)
+    if path.parent != _folder():
+        return None
+    found = next((o for ops in SUITE.values() for o in ops if o.name == path.stem), None)
+    if found is None:
+        return None
+    told = f"{found.name}: {found.about}, {found.flop_per_sample / 1e6:,.4g} MFLOP a sample"
+    return {"flop_per_sample": found.flop_per_sample, "about": told}
+
+
+def _folder() -> Path:
+    made_from = hashlib.sha256(f"{RECIPE} {SUITE}".encode()).hexdigest()
+    return cache_dir() / "ops" / made_from[:16]
+
+
+def _write(op: Op, path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights: dict[str, Any] = {}
+    random = np.random.default_rng(_SEED)
+
+    def weight(name: str, *shape: int) -> str:
+        scale = np.prod(shape[1:]) ** -0.5
+        weights[name] = (random.standard_normal(shape) * scale).astype(np.float32)
+        return name
+
+    if isinstance(op, Gemm):
+        shape = [op.k]
+        nodes = [helper.make_node("Gemm", ["x", weight("w", op.m, op.k)], ["y"], transB=1)]
+    elif isinstance(op, Conv):
+        shape = [op.c, op.size, op.size]
+        filters = weight("w", op.k, op.c, op.r, op.r)
+        same = {"pads": [op.pad] * 4, "strides": [op.stride] * 2}
+        nodes = [helper.make_node("Conv", ["x", filters], ["y"], **same)]
+    else:
+        shape = [op.steps, op.hidden]
+        gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
+        # ONNX Runtime's CPU kernel wants time before batch, a run the batch first.
+        nodes = [
+            helper.make_node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
+            helper.make_node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),
+            helper.make_node("Transpose", ["last"], ["y"], perm=[1, 0, 2]),
+        ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        op.name,
+        [value("x", TensorProto.FLOAT, ["batch", *shape])],
+        [value("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+    onnx.save(model, path, format="protobuf")

@@ -1,0 +1,1 @@
+"""Model manifests: schema, files and checksums, hooks, requirements."""

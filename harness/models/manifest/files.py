@@ -1,0 +1,153 @@
+"""Which files a model is: the one that is named, and those that it reads. Its digest is of all of them.
+
+An ONNX file may keep its weights in other files (external data), an OpenVINO IR has them in a .bin
+beside its .xml; a digest of the named file alone would let them change unseen. What a file says it
+reads is read only from the model's own folder.
+"""
+
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.core.formats.protobuf import fields
+from harness.errors import ConfigError
+
+_INSIDE: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node", 11: "attribute"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+"""Message of onnx.proto -> field number -> the message in it, on every way that leads to a tensor."""
+
+_SINGULAR = {
+    *(("model", 7), ("training", 1), ("training", 2), ("sparse", 1), ("sparse", 2)),
+    *(("attribute", 5), ("attribute", 6), ("attribute", 22)),
+}
+"""Of these a message holds one: where it comes twice, parsers merge the two."""
+
+_EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
+"""TensorProto's fields, and the value that says that its numbers are in another file."""
+
+_KEY, _VALUE = 1, 2
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """Relative name -> file, by name: all files of a folder; of a file, itself and what it reads.
+
+    A ConfigError where a file it reads is not there or lies outside of its folder.
+    """
+    if path.is_dir():
+        inside = (p for p in path.rglob("*") if p.is_file())
+        return {p.relative_to(path).as_posix(): p for p in sorted(inside, key=os.fspath)}
+    names = {path.name, *(os.path.normpath(name) for name in _read_by(path))}
+    return {name: _beside(path, name) for name in sorted(names)}
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file that reads no other, its own; else of the lines of `listed`."""
+    files = files_of(path)
+    if list(files.values()) == [path]:
+        return sha256_alone(path)
+    return listed({name: sha256_alone(file) for name, file in files.items()})
+
+
+def sha256_alone(path: Path) -> str:
+    """Of one file's content, whatever else it reads."""
+    try:
+        with path.open("rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    except OSError as e:
+        raise _unreadable(path, e) from e
+
+
+def listed(digests: Mapping[str, str]) -> str:
+    """SHA-256 of the lines "<SHA-256>  <relative name>", by name: as `sha256sum` prints them."""
+    lines = "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def size_bytes(path: Path) -> int:
+    """Of all files that the model is."""
+    return sum(file.stat().st_size for file in files_of(path).values())
+
+
+def external_data(content: memoryview) -> set[str]:
+    """Files in which an ONNX model's tensors lie, as it names them; ValueError where it is none."""
+    found: set[str] = set()
+    todo = [("model", content)]
+    while todo:
+        kind, message = todo.pop()
+        if kind == "tensor":
+            found.update(_location(message))
+            continue
+        inside = _INSIDE[kind]
+        once: dict[int, memoryview] = {}
+        for number, value in fields(message):
+            if number not in inside or not isinstance(value, memoryview):
+                continue
+            if (kind, number) not in _SINGULAR:
+                todo.append((inside[number], value))
+            elif number in once:  # the parts of a message in parts are one message
+                once[number] = memoryview(bytes(once[number]) + bytes(value))
+            else:
+                once[number] = value
+        todo += ((inside[number], value) for number, value in once.items())
+    return found
+
+
+def _location(tensor: memoryview) -> Iterator[str]:
+    """Names are bytes that need not be UTF-8, as os.fsdecode has them."""
+    is_external, locations = False, set[str]()
+    for number, value in fields(tensor):
+        if number == _DATA_LOCATION:
+            is_external = value == _EXTERNAL
+        elif number == _EXTERNAL_DATA and isinstance(value, memoryview):
+            entry = {
+                n: os.fsdecode(bytes(v)) for n, v in fields(value) if isinstance(v, memoryview)
+            }
+            if entry.get(_KEY) == "location":
+                locations.add(entry.get(_VALUE, ""))
+    if is_external:
+        yield from locations - {""}
+
+
+def _read_by(path: Path) -> set[str]:
+    """Names of further files, relative to the folder of `path`. A file of no such kind reads none."""
+    if path.suffix == ".xml":
+        weights = path.with_suffix(".bin")
+        return {weights.name} if weights.exists() else set()
+    try:
+        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+            return external_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    except OSError as e:
+        raise _unreadable(path, e) from e
+    except ValueError:  # empty, or another format: the framework says what it makes of it
+        return set()
+
+
+def _beside(path: Path, name: str) -> Path:
+    if name == path.name:
+        return path
+    place = path.parent / name
+    try:
+        # Both folders of a model that is itself a link, as in caches that keep files by digest.
+        homes = (path.parent.resolve(), path.resolve().parent)
+        inside = any(place.resolve().is_relative_to(home) for home in homes)
+        here = place.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, a circle of links
+        inside = here = False
+    if not inside:
+        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")
+    if not here:
+        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not there: put it beside it")
+    return place
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be read: {error.strerror}")

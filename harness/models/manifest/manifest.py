@@ -1,0 +1,339 @@
+"""Model manifests: what a model is, read from YAML and checked field by field, and where its files are.
+
+The schema is in harness/models/manifest/schema.py; unknown or missing fields are errors that name the field, a file
+whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from pydantic import ValidationError
+
+from harness.core.cache import cache_dir
+from harness.core.config.parse import Slo, parse_slo
+from harness.errors import ConfigError, one_line, some_of
+from harness.models.made import onnx_light, zoo
+from harness.models.manifest.fetch import fetch
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.schema import Accuracy, Manifest, ModelFile, Output
+from harness.models.steps import steps
+from harness.types import Step, TensorSpec
+
+MODELS_DIR = Path(__file__).parents[1] / "shipped"
+MAX_MANIFEST_BYTES = 1 << 20
+"""YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
+
+
+class Model:
+    """The model of a run: a manifest, or a bare file about which nothing is known.
+
+    A file of a manifest lies beside it, or in the model's folder in the cache.
+    """
+
+    def __init__(self, name: str, manifest: Manifest | None, folder: Path, bare: Path | None):
+        self.name = name
+        self.manifest = manifest
+        self._folder = folder
+        self._bare = bare
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
+
+    @property
+    def steps(self) -> dict[str, tuple[Step, ...]]:
+        """What is declared for each input, by its name."""
+        return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifest lies."""
+        return self._folder
+
+    @property
+    def output(self) -> Output | None:
+        return self.manifest.outputs[0] if self.manifest else None
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        return self.manifest.accuracy if self.manifest else None
+
+    @property
+    def slo(self) -> Slo | None:
+        return parse_slo(self.manifest.slo) if self.manifest and self.manifest.slo else None
+
+    @property
+    def performance_count(self) -> int | None:
+        """Samples."""
+        return self.manifest.performance_count if self.manifest else None
+
+    @property
+    def has_random_weights(self) -> bool:
+        """Then its speed says something, and its answers say nothing."""
+        return self.manifest is not None and self.manifest.weights == "random"
+
+    def path(self, formats: tuple[str, ...]) -> Path | None:
+        """The file in the first of `formats` there is; None for a backend that reads none."""
+        if not formats:
+            return None
+        if self._bare is not None:
+            files_of(self._bare)  # refused before a framework reads it
+            return self._bare
+        file = self._declared(formats)
+        path = self._found(file)
+        if path is None:
+            how = f" ({file.obtain})" if file.obtain else ""
+            raise ConfigError(
+                f"model {self.name!r} has no file {file.path} here: put it at "
+                f"{self._home(file)}{how}"
+            )
+        return self._checked(path, file)
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        """Fetch or make what `path` is going to ask for, where that is possible and still to do."""
+        if not formats or self._bare is not None:
+            return
+        for address, sha256, place in self._to_fetch(self._declared(formats)):
+            say(f"fetching {address}, once")
+            fetch(address, sha256, place, say)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        """Whether any of its files is missing and could be fetched or made here."""
+        files = self.manifest.files.values() if self.manifest else ()
+        return any(True for file in files for _ in self._to_fetch(file))
+
+    def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
+        """(address, SHA-256, where to) of what has an address and is not here."""
+        path = self._found(file)
+        if path is None:
+            path = self._home(file)
+            if file.source is not None and file.sha256 is not None:
+                yield file.source, file.sha256, path
+        for part in file.external:
+            place = self._inside(path.parent, part.path)
+            if part.source is not None and not place.exists():
+                yield part.source, part.sha256, place
+
+    def sha256(self, path: Path) -> str:
+        """Of a file that `path` gave, with all it reads: the manifest's was checked then."""
+        files = self.manifest.files.values() if self.manifest else ()
+        known = {self._found(file): file.digest for file in files}
+        return known.get(path) or sha256_of(path)
+
+    def is_pinned(self, sha256: str | None) -> bool:
+        """False where the manifest leaves open which file it is, and this one was taken."""
+        if self.manifest is None or self.has_random_weights or sha256 is None:
+            return True
+        return sha256 in {file.digest for file in self.manifest.files.values()}
+
+    def _declared(self, formats: tuple[str, ...]) -> ModelFile:
+        assert self.manifest is not None
+        for name in formats:
+            if name in self.manifest.files:
+                return self.manifest.files[name]
+        have = ", ".join(self.manifest.files) or "none"
+        raise ConfigError(
+            f"model {self.name!r} has no file in a format this backend reads "
+            f"({', '.join(formats)}): it has {have}"
+        )
+
+    @property
+    def _cached(self) -> Path:
+        return cache_dir() / "models" / self.name
+
+    def _found(self, file: ModelFile, /) -> Path | None:
+        for folder in (self._folder, self._cached):
+            path = self._inside(folder, file.path)
+            if path.exists():
+                return path
+        return None
+
+    def _inside(self, folder: Path, name: str) -> Path:
+        path = folder / name
+        try:
+            inside = path.resolve().is_relative_to(folder.resolve())
+            path.exists()
+        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+            raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
+        if not inside:
+            raise ConfigError(f"model {self.name!r}: file {name} leaves the manifest's folder")
+        return path
+
+    def _home(self, file: ModelFile) -> Path:
+        """Where a file belongs that is not there: an installed package is nobody's to write in."""
+        fetched = file.source is not None or self._folder == MODELS_DIR
+        return (self._cached if fetched else self._folder) / file.path
+
+    def _checked(self, path: Path, file: ModelFile) -> Path:
+        """A pinned file must be the one meant, and so must every file that it reads."""
+        found = {path.name: path} if path.is_dir() else files_of(path)
+        if file.sha256 is None:
+            return path
+        pinned = file.pinned
+        for name in sorted(found.keys() | pinned.keys()):
+            if name not in pinned:
+                raise ConfigError(
+                    f"{path}: it reads {name!r}, which the manifest of {self.name!r} does not pin: "
+                    "add it, with its SHA-256, to `external` of this file"
+                )
+            if name not in found:
+                raise ConfigError(
+                    f"{path}: it does not read {name!r}, which the manifest of {self.name!r} lists "
+                    "in `external` of this file: remove it there"
+                )
+            have = sha256_of(path) if path.is_dir() else sha256_alone(found[name])
+            if have != pinned[name]:
+                raise ConfigError(
+                    f"{found[name]}: SHA-256 is {have[:12]}…, the manifest of {self.name!r} says "
+                    f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
+                )
+        return path
+
+
+class Maker(Protocol):
+    """A module whose models are made here: harness/models/made/onnx_light.py and harness/models/made/zoo.py."""
+
+    PREFIX: str
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def manifest_of(self, name: str) -> dict[str, Any]: ...
+
+    def made_path(self, name: str) -> Path: ...
+
+    def make(self, name: str) -> Path: ...
+
+
+_MAKERS: tuple[Maker, ...] = (onnx_light, zoo)
+
+
+class MadeModel(Model):
+    """One of a maker's: its file is made, not found."""
+
+    def __init__(self, maker: Maker, short: str):
+        manifest = parse_manifest(maker.manifest_of(short), maker.PREFIX + short)
+        super().__init__(manifest.name, manifest, MODELS_DIR, None)
+        self._maker, self._short = maker, short
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        if formats and self._found(self._declared(formats)) is None:
+            say(f"making {self._maker.made_path(self._short)}, once")
+            self._maker.make(self._short)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        return not self._maker.made_path(self._short).is_file()
+
+    def _found(self, _file: ModelFile, /) -> Path | None:
+        path = self._maker.made_path(self._short)
+        return path if path.is_file() else None
+
+
+def load_model(text: str) -> Model:
+    """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
+    for maker in _MAKERS:
+        short = text.removeprefix(maker.PREFIX)
+        if short != text and short in maker.names():
+            return MadeModel(maker, short)
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        return _from_manifest(path)
+    if is_path(text):
+        if not path.exists():
+            raise ConfigError(f"--model {text}: there is no such file")
+        if not path.is_file() and not path.is_dir():
+            raise ConfigError(f"--model {text} is neither a file nor a folder")
+        return Model(path.stem, None, path.parent, path.absolute())
+    shipped = MODELS_DIR / f"{text}.yaml"
+    if not shipped.is_file():
+        near = get_close_matches(text, named_models(), n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "see `python -m harness list`, or give a path to a file"
+        )
+        raise ConfigError(f"no model named {text!r}: {hint}")
+    return _from_manifest(shipped)
+
+
+def is_path(text: str) -> bool:
+    """Of a --model: whether it is a file, or else the name of a shipped manifest or a made model."""
+    if text in made_models():
+        return False  # zoo/resnet50_v1.5 has no suffix
+    of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
+    return bool(Path(text).suffix) or ("/" in text and not of_a_maker)
+
+
+def shipped_models() -> list[str]:
+    """The manifests in harness/models."""
+    return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
+
+
+def named_models() -> list[str]:
+    """Everything that --model takes by name."""
+    return [*shipped_models(), *made_models()]
+
+
+def made_models() -> list[str]:
+    """Those of them whose files are made here, with random weights."""
+    return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
+
+
+def _from_manifest(path: Path) -> Model:
+    manifest = parse_manifest(load_yaml(path), str(path))
+    return Model(manifest.name, manifest, path.parent, None)
+
+
+def parse_manifest(content: object, source: str) -> Manifest:
+    if not isinstance(content, dict):
+        raise ConfigError(f"{source}: a manifest is a mapping of fields, see digits.yaml")
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as e:
+        told = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        raise ConfigError(told) from None
+
+
+def _problem(error: Any) -> str:
+    field = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"unknown field {field!r:.100}"
+    if error["type"] == "missing":
+        return f"field {field!r} is missing"
+    told = one_line(steps.problem(error))
+    return f"field {field!r}: {told}" if field else told
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """No aliases; a key that comes twice is an error, where YAML takes the last."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed here")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        made: Any = super().construct_mapping(node, deep)
+        if len(made) < len(keys):
+            twice = next(key for key, count in Counter(keys).items() if count > 1)
+            raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
+        return made
+
+
+def load_yaml(path: Path) -> object:
+    """safe_load of a small file; a ConfigError names the file and the line."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
+        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - is safe
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date
+        reason = " ".join(str(e).split())
+        raise ConfigError(f"{path} is not YAML: {reason}") from None

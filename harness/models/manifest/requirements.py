@@ -1,0 +1,91 @@
+"""What a manifest requires of the framework and of the machine, against what is here."""
+
+import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from itertools import zip_longest
+from typing import NamedTuple
+
+from harness.machine import host
+from harness.models.manifest.schema import Requires
+
+_ONE = re.compile(r"(>=|<=|==|!=|>|<)\s*([\d.]+)")
+
+
+class Here(NamedTuple):
+    """The chosen backend's framework, memory, and the CPU's flags.
+
+    framework: the module; distribution and version: what provides it, e.g. onnxruntime-gpu 1.31.1.
+    None and empty: not known here, and then nothing is held against it.
+    """
+
+    framework: str | None
+    distribution: str | None
+    version: str | None
+    ram_mb: int
+    cpu_flags: frozenset[str]
+
+
+def here(framework: str | None) -> Here:
+    """framework: the module the backend needs; it is not imported."""
+    ram_mb = host.available_memory_bytes() >> 20
+    distribution, installed = _installed(framework)
+    return Here(framework, distribution, installed, ram_mb, host.cpu_flags())
+
+
+def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
+    """One line each; nothing where all is well. model: its name, for the messages."""
+    for framework, wanted in requires.frameworks.items():
+        have = found.version if framework == found.framework else None
+        if have is not None and not satisfies(have, wanted):
+            yield (
+                f"model {model!r} requires {framework} {wanted}, {have} is installed: "
+                f"pip install '{found.distribution}{wanted.replace(' ', '')}'"
+            )
+    if requires.ram_mb is not None and found.ram_mb < requires.ram_mb:
+        yield (
+            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {found.ram_mb:,} are "
+            "free: close other programs, or run it on a larger machine"
+        )
+    missing = [f for f in requires.cpu_flags if found.cpu_flags and f not in found.cpu_flags]
+    if missing:
+        yield (
+            f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, this one lacks "
+            f"{', '.join(missing)}: run it on another machine"
+        )
+
+
+def satisfies(have: str, wanted: str) -> bool:
+    """Every constraint of `wanted`; of `have`, what follows the release (rc1, +cpu) is ignored.
+
+    Missing parts count as 0: 1.20 equals 1.20.0. No wildcards; a pre-release counts as its release.
+    """
+    return all(_holds(_release(have), sign, _release(than)) for sign, than in _ONE.findall(wanted))
+
+
+def _release(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _holds(a: tuple[int, ...], sign: str, b: tuple[int, ...]) -> bool:
+    pairs = list(zip_longest(a, b, fillvalue=0))
+    left, right = [x for x, _ in pairs], [y for _, y in pairs]
+    return {
+        ">=": left >= right,
+        "<=": left <= right,
+        "==": left == right,
+        "!=": left != right,
+        ">": left > right,
+        "<": left < right,
+    }[sign]
+
+
+def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
+    """onnxruntime may come from onnxruntime-gpu, tensorflow from tensorflow-cpu."""
+    for distribution in packages_distributions().get(module or "", ()):
+        try:
+            return distribution, version(distribution)
+        except PackageNotFoundError:  # removed meanwhile
+            continue
+    return None, None

@@ -1,0 +1,235 @@
+"""The schema of model manifests: every field, its type and its range. docs/manifest.md explains each."""
+
+from collections.abc import Sequence
+from posixpath import basename, normpath
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from harness.core.config.parse import parse_slo
+from harness.models.manifest.files import listed
+from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
+from harness.results.verdict.answers_check import TOLERANCE
+from harness.types import Step, TensorSpec
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Address = Annotated[str, Field(pattern=r"^(https|file)://\S+$")]
+FilePath = Annotated[str, Field(min_length=1)]
+
+
+class ExternalFile(_Strict):
+    """A further file that a model's file reads. path: as seen from that file, in its own folder."""
+
+    path: FilePath
+    sha256: Sha256
+    source: Address | None = None
+
+
+class ModelFile(_Strict):
+    """path: a file or a folder, relative to the manifest or to the model's folder in the cache.
+
+    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py); null says that nobody
+    has pinned it: any file is taken, and the result says so. external: the files that it reads.
+    source: where the file is fetched from when it is nowhere. obtain: how a person gets it, where
+    there is no such address.
+    """
+
+    path: FilePath
+    sha256: Sha256 | None
+    external: Annotated[tuple[ExternalFile, ...], LISTED] = ()
+    source: Address | None = None
+    obtain: str | None = None
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """Name, as seen from the file's folder -> SHA-256; none where it is not pinned."""
+        if self.sha256 is None:
+            return {}
+        further = {normpath(part.path): part.sha256 for part in self.external}
+        return {basename(self.path): self.sha256, **further}
+
+    @property
+    def digest(self) -> str | None:
+        """Of the file with all it reads, as `sha256_of` gives it; None where it is not pinned."""
+        return listed(self.pinned) if self.sha256 and self.external else self.sha256
+
+    @model_validator(mode="after")
+    def _source_is_pinned(self) -> Self:
+        if self.source is not None and self.sha256 is None:
+            raise ValueError("a source needs a sha256: what is fetched must be known beforehand")
+        return self
+
+
+def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None, ...]:
+    if not shape:
+        raise ValueError("it must have at least the batch")
+    if any(size in (0, "") or (isinstance(size, int) and size < 0) for size in shape):
+        raise ValueError("a size is a number of at least 1, a name, or null")
+    return shape
+
+
+_ONCE = ("audio", "column", "tokenise")
+"""Steps of which a dataset takes the first; images look at theirs themselves."""
+
+
+def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    names = [step.name for step in steps]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise ValueError(f"the step {name!r} comes {names.count(name)} times: once is enough")
+    return steps
+
+
+class Input(_Strict):
+    name: str
+    dtype: Literal["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
+    shape: Annotated[tuple[int | str | None, ...], LISTED, AfterValidator(_check_shape)]
+    preprocess: Annotated[PreprocessSteps, AfterValidator(_check_once)] = ()
+
+    @property
+    def spec(self) -> TensorSpec:
+        return TensorSpec(self.name, self.dtype, self.shape)
+
+
+def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    if any(step.name == "stack" for step in steps[1:]):
+        raise ValueError("stack sees the outputs by name: it must be the first step")
+    return steps
+
+
+class Output(_Strict):
+    """postprocess: what turns the output's rows into answers, applied inside the timed part."""
+
+    name: str
+    postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
+
+
+def _check_registered(name: str) -> str:
+    """A manifest is data: what it names must not be a file or module with code."""
+    if ":" in name or name.endswith(".py") or "/" in name:
+        raise ValueError(
+            f"{name!r} is code: name it on the command line; a manifest names plug-ins"
+        )
+    return name
+
+
+Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registered)]
+
+
+class Accuracy(_Strict):
+    """target: the least score that may be quoted (of errors: the most), in the metric's unit.
+
+    sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
+    tolerance: by how much two floats of such rows may differ and still be the same: relative,
+    with what is small measured by the row's median. symbols: where answers are integers that stand
+    for pieces of text, and labels are texts: the pieces, one after another they make the text.
+    """
+
+    metric: Registered
+    target: Annotated[float, Field(allow_inf_nan=False)]
+    sampling_tolerance: Annotated[int, Field(ge=0)] = 0
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = TOLERANCE
+    symbols: Annotated[tuple[str, ...], LISTED] = ()
+
+
+Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
+Versions = Annotated[
+    str,
+    Field(pattern=r"^(>=|<=|==|!=|>|<) ?\d+(\.\d+)*( ?, ?(>=|<=|==|!=|>|<) ?\d+(\.\d+)*)*$"),
+]
+
+
+class Requires(_Strict):
+    """What must be so before the model is loaded (harness/models/manifest/requirements.py).
+
+    frameworks: module -> constraints on its version, e.g. ">=1.20, <2"; only the one of the chosen
+    backend counts. ram_mb: of memory, in MiB. cpu_flags: as /proc/cpuinfo names them.
+    """
+
+    frameworks: dict[Framework, Versions] = {}
+    ram_mb: Annotated[int, Field(ge=1)] | None = None
+    cpu_flags: Annotated[tuple[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")], ...], LISTED] = ()
+
+
+def _check_slo(text: str) -> str:
+    parse_slo(text)
+    return text
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ValueError(f"the name {twice[0]!r} comes twice")
+
+
+def _check_some(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    if not inputs:
+        raise ValueError("there must be at least one")
+    _refuse_twice([one.name for one in inputs])
+    return inputs
+
+
+def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    if not outputs:
+        raise ValueError("there must be at least one")
+    _refuse_twice([output.name for output in outputs])
+    idle = [output.name for output in outputs[1:] if output.postprocess]
+    if idle:
+        raise ValueError(f"{idle[0]!r} has postprocess steps, and only the first output's are run")
+    return outputs
+
+
+class Manifest(_Strict):
+    """One model. files: format name -> file; none for a backend that reads none.
+
+    weights: random where nothing was trained: then there is no accuracy, and no submission.
+    performance_count: samples a performance run holds in memory.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    version: str
+    description: str
+    licence: str
+    references: Annotated[tuple[str, ...], LISTED] = ()
+    task: Literal[
+        "image-classification",
+        "object-detection",
+        "segmentation",
+        "image-to-image",
+        "question-answering",
+        "text-classification",
+        "embedding",
+        "speech-recognition",
+        "table",
+        "none",
+    ]
+    weights: Literal["trained", "random"] = "trained"
+    files: dict[str, ModelFile]
+    requires: Requires = Requires()
+    inputs: Annotated[tuple[Input, ...], LISTED, AfterValidator(_check_some)]
+    outputs: Annotated[tuple[Output, ...], LISTED, AfterValidator(_check_outputs)]
+    dataset: Registered
+    performance_count: Annotated[int, Field(ge=1)] | None = None
+    accuracy: Accuracy | None = None
+    slo: Annotated[str, AfterValidator(_check_slo)] | None = None
+    max_batch: Annotated[int, Field(ge=1)] | None = None
+    mlperf_model: str | None = None
+
+    @model_validator(mode="after")
+    def _boxes_fit_the_image(self) -> Self:
+        """Where the input's sizes are known; others are looked at before the run."""
+        for step in self.outputs[0].postprocess:
+            side = step.options.get("side")
+            for name, shape in ((i.name, i.shape[1:]) for i in self.inputs):
+                fixed = len(shape) == 3 and all(isinstance(size, int) for size in shape)
+                if step.name == "boxes" and fixed and shape.count(side) < 2:
+                    told = "x".join(map(str, shape))
+                    raise ValueError(
+                        f"field 'outputs.0.postprocess': boxes.side is {side}, the input {name!r} "
+                        f"is {told}: its sides must be that long"
+                    )
+        return self

@@ -1,0 +1,1 @@
+"""A model and its dataset, opened on a backend with its instances and threads."""

@@ -1,0 +1,272 @@
+"""Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.core import registry
+from harness.core.cache import cache_dir
+from harness.core.config.parse import HUB, parse_on_off
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.machine.threads import running_on
+from harness.models.manifest.files import files_of
+from harness.models.manifest.hook import check_hook
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.separate_instance import SeparateInstance
+from harness.types import (
+    Backend,
+    BackendSetup,
+    Dataset,
+    DatasetSetup,
+    HasOutputs,
+    HasSignature,
+    Step,
+    TensorSpec,
+    fixed_batch,
+)
+
+FORMAT_OPTION = "format"
+"""No backend's own: which of the model's files it is given."""
+
+PROCESSES_OPTION = "processes"
+"""No backend's own, either: on puts each instance into a process of its own."""
+
+
+@contextmanager
+def plugin(what: str) -> Iterator[None]:
+    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except MemoryError as e:
+        raise PluginUnavailable(f"{what} ran out of memory") from e
+    except (Exception, SystemExit, KeyboardInterrupt) as e:
+        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {one_line(e)}") from e
+
+
+def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
+    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
+    for kind in ("backend", "dataset", "metric"):
+        try:
+            if values.get(kind) is not None:
+                registry.check_name(kind, values[kind])
+        except HarnessError as e:
+            yield str(e)
+    if "model" in values:
+        try:
+            check_hook(load_model(values["model"]), values.get("hook"))
+        except ConfigError as e:
+            yield str(e)
+
+
+def missing_data(path: Path | None) -> list[str]:
+    """The problem with a --data-dir that is not there."""
+    if path is None or str(path).startswith(HUB):
+        return []
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return [f"--data-dir {path}: there is no such file or folder"]
+    except OSError as e:  # a folder above it may not be entered
+        return [f"--data-dir {path} cannot be read: {e.strerror}"]
+    return []
+
+
+def default_dataset(model: Model) -> str:
+    return model.manifest.dataset if model.manifest else "synthetic"
+
+
+def default_metric(model: Model) -> str | None:
+    return model.accuracy.metric if model.accuracy else None
+
+
+def model_file(config: RunConfig, model: Model) -> Path | None:
+    """The one in the backend's favourite format, or in the one asked for with
+    `--backend-option format=NAME`; None where the backend reads none. A configuration may name a
+    file in its place, of the same model in another precision.
+    """
+    if config.model_file is not None:
+        files_of(config.model_file)  # refused before a framework reads it
+        return config.model_file
+    formats: tuple[str, ...] = getattr(registry.load("backend", config.backend), "formats", ())
+    asked = dict(config.backend_option).get(FORMAT_OPTION)
+    if asked is None or not formats:
+        return model.path(formats)
+    if asked not in formats:
+        raise ConfigError(
+            f"--backend-option {FORMAT_OPTION}: backend {config.backend!r} reads "
+            f"{', '.join(formats)}, not {asked!r}"
+        )
+    return model.path((asked,))
+
+
+def open_backends(
+    config: RunConfig,
+    model: Model,
+    path: Path | None,
+    spec: Instances,
+    stack: ExitStack,
+    load_s: list[float] | None = None,
+) -> list[Backend]:
+    """`stack` closes them. load_s: gets the seconds that each took to load."""
+    cls: Callable[[BackendSetup], Backend] = registry.load("backend", config.backend)
+    options = dict(config.backend_option)
+    if getattr(cls, "formats", ()):
+        options.pop(FORMAT_OPTION, None)
+    try:
+        in_processes = parse_on_off(options.pop(PROCESSES_OPTION, "off"))
+    except ValueError as e:
+        raise ConfigError(f"--backend-option {PROCESSES_OPTION}: {e}") from None
+    setup = BackendSetup(
+        model=path,
+        model_name=model.name,
+        inputs=model.inputs,
+        threads=spec.threads,
+        instances=1 if in_processes else spec.instances,
+        max_batch=spec.max_batch,
+        owns_cores=spec.owns_cores,
+        device=config.device,
+        provider=config.provider,
+        options=options,
+    )
+    if in_processes:
+        cls = partial(SeparateInstance, config.backend)
+    backends: list[Backend] = []
+    for i in range(spec.instances):
+        start = time.monotonic()
+        cpus = spec.pinned[i] if spec.pinned else ()
+        with plugin(f"backend {config.backend!r}, loading {model.name!r},"), running_on(cpus):
+            backends.append(stack.enter_context(cls(setup)))
+        if load_s is not None:
+            load_s.append(time.monotonic() - start)
+    return backends
+
+
+def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
+    """The manifest's, else the file's; the first dimension of each is the batch.
+
+    A ConfigError where manifest and file are not of the same model.
+    """
+    inputs = model.inputs
+    if isinstance(backend, HasSignature):
+        found = backend.signature()
+        declared = {s.name for s in inputs}
+        if declared and declared != {s.name for s in found}:
+            raise ConfigError(
+                f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
+                f"the file's are {sorted(s.name for s in found)}"
+            )
+        _check_declared(model, found)
+        _check_batches(found)
+        inputs = inputs or found
+    _check_batches(inputs)
+    if isinstance(backend, HasOutputs) and model.output is not None:
+        have = backend.outputs()
+        if have and model.output.name not in have:
+            raise ConfigError(
+                f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
+                f"file's: {', '.join(have)}"
+            )
+    return inputs
+
+
+def _check_declared(model: Model, found: Sequence[TensorSpec]) -> None:
+    """Frameworks differ in what they make of a wrong type: some refuse it, some cut values off."""
+    have = {spec.name: spec for spec in found}
+    problems = [
+        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {_show(shape)}, the file's "
+        f"{have[name].dtype} {_show(have[name].shape)}"
+        for name, dtype, shape in model.inputs
+        if dtype != have[name].dtype or not _alike(shape, have[name].shape)
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _alike(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+    """The batch apart: it may be fixed in the file alone."""
+    pairs = zip(a[1:], b[1:], strict=False)
+    return len(a) == len(b) and not any(
+        isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
+    )
+
+
+def _show(shape: Sequence[int | str | None]) -> str:
+    return "x".join("?" if size is None else str(size) for size in shape)
+
+
+def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
+    """Samples; None where the model takes any number of them."""
+    return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
+
+
+def _check_batches(inputs: Sequence[TensorSpec]) -> None:
+    for spec in inputs:
+        if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
+            raise ConfigError(
+                f"input {spec.name!r} of the model has the shape {list(spec.shape)}: its first "
+                "dimension must be the batch; export the model with one"
+            )
+    fixed_batch(inputs)
+
+
+def open_dataset(
+    config: RunConfig,
+    model: Model,
+    name: str,
+    inputs: Sequence[TensorSpec],
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    steps: Mapping[str, tuple[Step, ...]] | None = None,
+) -> Dataset:
+    """inputs: as the backend and the manifest tell them. progress: called while it loads.
+
+    steps: others than the manifest's, by input; what they make is not kept between runs.
+    """
+    cls = registry.load("dataset", name)
+    setup = DatasetSetup(
+        inputs=tuple(inputs),
+        steps=model.steps if steps is None else steps,
+        data_dir=config.data_dir,
+        model_dir=model.folder,
+        cache_dir=cache_dir() if steps is None else None,
+        shapes=dict(config.input_shape),
+        lengths=dict(config.lengths),
+        seed=config.seed or 0,
+        progress=progress,
+    )
+    with plugin(f"dataset {name!r}"):
+        dataset: Dataset = cls(setup)
+        if len(dataset) < 1:
+            raise ConfigError(f"dataset {name!r} is empty: nothing can be measured")
+        return dataset
+
+
+def samples_held(dataset: Dataset, name: str, asked: int | None) -> int:
+    """How many samples a performance run holds in memory."""
+    count = len(dataset)
+    with plugin(f"dataset {name!r}: performance_count"):
+        own = int(getattr(dataset, "performance_count", count))
+        if own < 1:
+            raise ValueError(f"{own} must be at least 1")
+    return min(asked or own, count)
+
+
+def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
+    """What both say of themselves, as JSON can hold it."""
+    with plugin(f"backend {backend_name!r}: describe()"):
+        about_backend = _plain(backend.describe())
+    with plugin(f"dataset {name!r}: describe()"):
+        return {"backend": about_backend, "dataset": _plain(dataset.describe())}
+
+
+def _plain(about: Mapping[str, object]) -> dict[str, Any]:
+    text = json.dumps(dict(about), default=str)
+    plain: dict[str, Any] = json.loads(text, parse_constant=str)  # JSON has no NaN
+    return plain

@@ -1,0 +1,146 @@
+"""A model in int8 or fp16, made by the frameworks' own tools and kept by what it is made from.
+
+Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: activations'
+ranges come from samples that are never scored.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.core.cache import appearing, cache_dir
+from harness.core.config.run_config import RunConfig, from_plain
+from harness.core.console import say
+from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.models.manifest.files import sha256_alone
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import batch_in_file, inputs_of, open_backends
+from harness.models.precision import onnx, tflite, torchscript
+from harness.models.precision.samples import Calibration, calibration
+from harness.results import run_folder
+
+_BATCH = 8
+
+
+class Maker(Protocol):
+    """A module that writes one format. SOURCE: the model's format that it starts from; BACKEND reads
+    that. TITLE: what does the work. SUFFIX: of what is made.
+    """
+
+    SOURCE: str
+    BACKEND: str
+    TITLE: str
+    SUFFIX: str
+
+    def check(self, precision: str, source: Path, /) -> None:
+        """A PluginUnavailable where a tool is missing, a ConfigError where the source is of no use."""
+
+    def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
+        """Versions and settings: all that decides what the file will be, beside source and samples."""
+
+    def write(
+        self, source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any], /
+    ) -> None:
+        """found: of int8. A ConfigError where nothing changes; whatever the tools raise."""
+
+    def told(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
+        """`kernels`, operators by name where they are known, and, in words, `about`."""
+
+
+MAKERS: Mapping[str, Maker] = {
+    "onnx": onnx,
+    "tflite": tflite,
+    "torchscript": torchscript,
+}
+
+
+def make(request: Mapping[str, Any]) -> dict[str, Any]:
+    """request: `config` of a run, `format` (of MAKERS), `precision` (int8 or fp16), `synthetic`
+    (nothing is scored) and `calibration_dir` (may be null).
+
+    -> `file`, its `sha256`, the `source_sha256`, what it was made with (`recipe`), and what the maker
+    has told of it.
+    """
+    precision, maker = request["precision"], MAKERS[request["format"]]
+    config = replace(from_plain(request["config"]), backend=maker.BACKEND, backend_option=())
+    model = load_model(config.model)
+    source = _source(model, maker, precision)
+    recipe = {
+        "precision": precision,
+        "source_sha256": model.sha256(source),
+        **maker.recipe(precision, source),
+    }
+    found = None
+    if precision == "int8":
+        found = _calibration(config, model, source, request)
+        recipe |= {"samples": found.about, "samples_sha256": found.sha256}
+    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
+    path = cache_dir() / "precisions" / key / f"{source.stem}-{precision}{maker.SUFFIX}"
+    record = path.with_suffix(".json")
+    if path.is_file() and record.is_file():
+        kept = dict(run_folder.read_json(record))
+        if kept.get("sha256") == sha256_alone(path):
+            return {**kept, "file": str(path)}
+    with appearing(path) as temporary:
+        _write(maker, source, temporary, found, recipe)
+    content = {
+        "precision": precision,
+        "sha256": sha256_alone(path),
+        "source_sha256": recipe["source_sha256"],
+        "recipe": recipe,
+        **maker.told(path, recipe),
+    }
+    run_folder.write_json(record, content)
+    return {**content, "file": str(path)}
+
+
+def _source(model: Model, maker: Maker, precision: str) -> Path:
+    files = model.manifest.files if model.manifest else None
+    if files is not None and maker.SOURCE not in files:
+        have = ", ".join(files) or "none"
+        raise ConfigError(
+            f"{precision} is made from a file of the format {maker.SOURCE}, and model {model.name!r} "
+            f"has none: it has {have}"
+        )
+    model.obtain((maker.SOURCE,), say)
+    source = model.path((maker.SOURCE,))
+    assert source is not None
+    maker.check(precision, source)
+    return source
+
+
+def _calibration(
+    config: RunConfig, model: Model, source: Path, request: Mapping[str, Any]
+) -> Calibration:
+    with ExitStack() as stack:
+        (backend,) = open_backends(config, model, source, Instances(1, 1, _BATCH), stack)
+        inputs = inputs_of(model, backend)
+        batch = batch_in_file(backend, inputs) or _BATCH
+    folder = request["calibration_dir"]
+    there = Path(folder) if folder is not None else None
+    return calibration(config, model, inputs, batch, there, synthetic=request["synthetic"])
+
+
+def _write(
+    maker: Maker,
+    source: Path,
+    path: Path,
+    found: Calibration | None,
+    recipe: Mapping[str, Any],
+) -> None:
+    """What the tools warn of is for people who call them by hand."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            maker.write(source, path, found, recipe)
+    except (ConfigError, PluginUnavailable, MemoryError, OSError):
+        raise
+    except Exception as e:  # the tools' errors share no base class
+        why = one_line(e) or type(e).__name__
+        raise ConfigError(f"{source}: {maker.TITLE} cannot convert it: {why}") from e

@@ -1,0 +1,69 @@
+"""A LiteRT file in int8 or fp16, made from a SavedModel by TensorFlow's converter."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError, PluginUnavailable
+from harness.models.precision.samples import Calibration
+
+SOURCE = "savedmodel"
+BACKEND = "tensorflow"
+TITLE = "TensorFlow's converter"
+SUFFIX = ".tflite"
+
+_SIGNATURE = "serving_default"
+
+
+def check(precision: str, source: Path) -> None:
+    """The converter is not in LiteRT's own package."""
+    if find_spec("tensorflow") is None:
+        raise PluginUnavailable(
+            f"{precision} of LiteRT is made by TensorFlow's converter: "
+            "pip install 'mlperf-harness[tensorflow]'"
+        )
+    if not source.is_dir():
+        raise ConfigError(
+            f"{precision} of LiteRT is made from a SavedModel, which is a folder, and {source} is none: "
+            "name both files in a manifest"
+        )
+
+
+def recipe(precision: str, _source: Path) -> dict[str, Any]:
+    """See precision_files.Maker, as everywhere below."""
+    import tensorflow as tf
+
+    versions = {"format": "tflite", "tensorflow": tf.__version__}
+    if precision != "int8":
+        return versions
+    return {**versions, "weights": "int8 per channel", "activations": "int8"}
+
+
+def write(source: Path, path: Path, found: Calibration | None, _recipe: Mapping[str, Any]) -> None:
+    """int8: full integer, so that an operator without an integer kernel is an error; only inputs and
+    outputs stay as they are.
+    """
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(source), signature_keys=[_SIGNATURE])
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if found is None:
+        converter.target_spec.supported_types = [tf.float16]
+    else:
+        feeds = found.feeds
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.representative_dataset = lambda: (dict(feed) for feed in feeds)
+    path.write_bytes(converter.convert())
+
+
+def told(_path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """LiteRT does not name the kernels that it takes."""
+    if "samples" in recipe:
+        about = (
+            "LiteRT, full integer: weights int8 per channel, activations int8; "
+            f"ranges from {recipe['samples']}"
+        )
+    else:
+        about = "LiteRT: weights stored in float16; computed in float32 unless the CPU has float16"
+    return {"kernels": {}, "about": about}

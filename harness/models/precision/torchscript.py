@@ -1,0 +1,89 @@
+"""A TorchScript file in int8, made by PyTorch's own graph-mode quantisation."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ConfigError, PluginUnavailable
+from harness.models.precision.samples import Calibration, Feed
+
+SOURCE = "torchscript"
+BACKEND = "torch"
+TITLE = "PyTorch's tools"
+SUFFIX = ".pt"
+
+_TOOL = "torch.ao.quantization.quantize_jit"
+_HEAVY = (
+    *("aten::_convolution", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::linear"),
+    *("aten::addmm", "aten::matmul", "aten::bmm", "aten::lstm", "aten::gru"),
+)
+"""Float operators that are worth naming where they are left."""
+
+
+def check(precision: str, source: Path) -> None:
+    """PyTorch has announced that it will drop the tool."""
+    if find_spec("torch") is None or find_spec(_TOOL) is None:
+        raise PluginUnavailable(
+            f"{precision} of TorchScript is made with the module {_TOOL!r}, which is not in this "
+            "environment: pip install 'mlperf-harness[torch]', PyTorch 2.13 has it"
+        )
+    if source.suffix == ".pt2":
+        raise ConfigError(
+            f"PyTorch quantises TorchScript without its source, and {source} is a .pt2: "
+            "export the model with torch.jit.trace, too"
+        )
+
+
+def recipe(_precision: str, _source: Path) -> dict[str, Any]:
+    """See precision_files.Maker, as everywhere below."""
+    import torch
+
+    return {
+        "format": "torchscript",
+        "torch": torch.__version__,
+        "engine": torch.backends.quantized.engine,
+        "weights": "int8 per channel",
+        "activations": "uint8",
+    }
+
+
+def write(source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any]) -> None:
+    """What has an integer kernel is quantised; the rest computes in float32."""
+    import torch
+    from torch.ao.quantization import get_default_qconfig
+    from torch.ao.quantization.quantize_jit import quantize_jit
+
+    assert found is not None  # the other precisions are options of the backend
+    module = torch.jit.load(source, map_location="cpu").eval()
+    names = [argument.name for argument in module.forward.schema.arguments[1:]]
+
+    def calibrate(observed: Any, feeds: Sequence[Feed]) -> None:
+        with torch.no_grad():
+            for feed in feeds:
+                observed(*[torch.from_numpy(feed[name]) for name in names])
+
+    settings = {"": get_default_qconfig(recipe["engine"])}
+    made = quantize_jit(module, settings, calibrate, [found.feeds])
+    if "quantized::" not in str(made.inlined_graph):
+        raise ConfigError(f"{source}: nothing in it can be quantised")
+    torch.jit.save(made, path)
+
+
+def told(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """kernels: the operators in the file."""
+    import torch
+
+    nodes = torch.jit.load(path, map_location="cpu").inlined_graph.nodes()
+    kernels = Counter(str(node.kind()) for node in nodes)
+    left = [name.removeprefix("aten::") for name in _HEAVY if name in kernels]
+    about = (
+        f"TorchScript, weights {recipe['weights']}, activations {recipe['activations']}; "
+        f"ranges from {recipe['samples']}"
+    )
+    computes = ("quantized::", "aten::")
+    return {
+        "kernels": {name: n for name, n in sorted(kernels.items()) if name.startswith(computes)},
+        "about": f"{about}; {', '.join(left)} in float32" if left else about,
+    }

@@ -1,0 +1,1 @@
+"""The steps before and after the model that a manifest declares."""

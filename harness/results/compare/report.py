@@ -1,0 +1,228 @@
+"""A comparison as a table and as JSON, and the limits that `--fail-on` sets."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from harness.results.compare.compare import (SAME, WORSE, Change, Comparison)
+from harness.results.compare.finished import FinishedRun
+from harness.errors import ConfigError, Regression, RunInvalid
+from harness.core.units import (show_ns, show_rate, show_si)
+
+_KINDS: Mapping[str, str] = {
+    "rate": "in rates",
+    "tail": "in p95 and above",
+    "body": "in other numbers",
+}
+"""Of numbers, as the line on noise names them."""
+
+
+class Limit(NamedTuple):
+    """change: the largest that passes, a share of the first side, e.g. 0.05 or -0.03."""
+
+    text: str
+    name: str
+    change: float
+
+
+class Judged(NamedTuple):
+    """What a limit says of one comparison. broken: the change is real, and beyond it."""
+
+    limit: Limit
+    broken: bool
+    line: str
+
+
+def parse_limit(text: str) -> Limit:
+    """'p99:+5%': at most 5 % more. A ValueError where it is none."""
+    match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a limit: write number:change, e.g. p99:+5% or throughput:-3%"
+        )
+    return Limit(text, match[1], float(match[2]) / 100)
+
+
+def parse_prices(text: str, sides: int) -> list[float]:
+    """'1.20/h,0.85/h': what an hour of each side's machine costs. A ValueError where it is none."""
+    matches = [
+        re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
+    ]
+    prices = [float(match[1]) for match in matches if match is not None]
+    if len(prices) < len(matches) or not all(prices):
+        raise ValueError(f"{text!r}: write a price an hour for each side, e.g. 1.20/h,0.85/h")
+    if len(prices) != sides:
+        raise ValueError(f"{text!r} has {len(prices)} prices for {sides} sides: one for each")
+    return prices
+
+
+def judge(found: Comparison, limits: Sequence[Limit]) -> list[Judged]:
+    """A ConfigError names every limit on a number that was not measured, or set the wrong way."""
+    changes = {change.name: change for change in found.changes}
+    problems = []
+    for limit in limits:
+        change = changes.get(limit.name)
+        if change is None:
+            near = get_close_matches(limit.name, changes, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(changes)}"
+            problems.append(f"--fail-on {limit.text}: both sides have no {limit.name}: {hint}")
+        elif (limit.change > 0) == change.higher_is_better and limit.change:
+            turned = f"{limit.name}:{-limit.change * 100:+g}%"
+            problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return [_judged(limit, changes[limit.name]) for limit in limits]
+
+
+def _judged(limit: Limit, change: Change) -> Judged:
+    beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
+    told = f"{limit.name} {_change(change)} against {limit.change * 100:+g} %"
+    if not beyond:
+        return Judged(limit, False, f"kept     {told}")
+    if change.verdict == WORSE:
+        return Judged(limit, True, f"broken   {told}")
+    if change.verdict is None:
+        return Judged(limit, False, f"unknown  {told}: not ranked")
+    more = f"not more than noise ({_interval(change)}): more or longer runs decide"
+    return Judged(limit, False, f"unclear  {told}, {more}")
+
+
+def exit_status(found: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
+    """4 where sides must not be ranked: then no limit could be judged."""
+    if any(comparison.refusals for comparison, _ in found):
+        return RunInvalid.exit_status
+    broken = any(one.broken for _, judged in found for one in judged)
+    return Regression.exit_status if broken else 0
+
+
+def lines(found: Comparison, judged: Sequence[Judged]) -> Iterator[str]:
+    for label, runs in (("A", found.before), ("B", found.after)):
+        yield f"{label:<4}{_side(runs)}"
+    yield ""
+    width = max(18, *(len(change.name) + 1 for change in found.changes), 0)
+    yield f"{'number':<{width}}{'A':>12}{'B':>12}{'change':>10}  {'95 % interval':<20}  verdict"
+    yield from (_row(change, width) for change in found.changes)
+    yield ""
+    if found.answers is not None:
+        yield f"{'answers':<10}{_answers(found)}"
+    for one in found.differences:
+        yield f"{'differs':<10}{one.name}: {one.before} -> {one.after}"
+    yield f"{'noise':<10}{found.noise}{_margins(found)}"
+    yield from (f"{'limit':<10}{one.line}" for one in judged)
+    yield from (f"{'refused':<10}{refusal}" for refusal in found.refusals)
+    yield f"{'verdict':<10}{verdict(found)}"
+
+
+def verdict(found: Comparison) -> str:
+    """One line on the whole: the scenario's own number, and what else was worse or better."""
+    headline = found.headline
+    if found.refusals:
+        return "not comparable: nothing is ranked"
+    if headline is None:
+        return "none: the number of the scenario was not measured on both sides"
+    others = [
+        f"{change.name} {change.verdict}"
+        for change in found.changes
+        if change.verdict != SAME and change is not headline and change.is_whole
+    ]
+    also = f"; {', '.join(others)}" if others else ""
+    return f"{found.verdict}: {headline.name} {_change(headline)} ({_interval(headline)}){also}"
+
+
+def to_json(found: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
+    """Changes, intervals and noise are shares: 0.05 is 5 % more than on the first side."""
+    headline = found.headline
+    return {
+        "a": [str(run.folder) for run in found.before],
+        "b": [str(run.folder) for run in found.after],
+        "verdict": found.verdict,
+        "headline": headline.name if headline else None,
+        "refusals": list(found.refusals),
+        "noise_source": found.noise,
+        "changes": {c.name: _without_name(c) for c in found.changes},
+        "differences": [one._asdict() for one in found.differences],
+        "answers": found.answers._asdict() if found.answers else None,
+        "limits": [
+            {"limit": one.limit.text, "broken": one.broken, "text": one.line} for one in judged
+        ],
+    }
+
+
+def _without_name(change: Change) -> Mapping[str, Any]:
+    content = change._asdict()
+    del content["name"]
+    return content
+
+
+def _side(runs: Sequence[FinishedRun]) -> str:
+    result = runs[0].result
+    about = f"{result['scenario']} {result['backend']} {result['model']}"
+    if len(runs) == 1:
+        return f"{runs[0].folder}  ({about})"
+    return f"{len(runs)} runs, {', '.join(run.name for run in runs)}  ({about})"
+
+
+def _row(change: Change, width: int) -> str:
+    before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
+    verdict = change.verdict or "not ranked"
+    return (
+        f"{change.name:<{width}}{before:>12}{after:>12}{_change(change):>10}  "
+        f"{_interval(change):<20}  {verdict}"
+    )
+
+
+def _quantity(value: float, unit: str) -> str:
+    if unit == "ns":
+        return show_ns(value)
+    if unit == "samples/s":
+        return f"{show_rate(value)}/s"
+    if unit == "J":
+        return show_si(value, "J")
+    if unit.startswith("samples"):  # a core, a watt: the name says of what
+        return show_rate(value)
+    return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
+
+
+def _change(change: Change) -> str:
+    return _percent(change.change)
+
+
+def _interval(change: Change) -> str:
+    if change.low is None or change.high is None:
+        return "-"
+    return f"{_percent(change.low)} to {_percent(change.high)}"
+
+
+def _percent(share: float) -> str:
+    """A doubling and more as a factor: +400 % is misread."""
+    return f"x {1 + share:.3g}" if share >= 1 else f"{share * 100:+.1f} %"
+
+
+def _answers(found: Comparison) -> str:
+    same = found.answers
+    assert same is not None
+    distance = ""
+    if same.l2 is not None:
+        relative = f" ({same.relative_l2:.3g} of their length)" if same.relative_l2 else ""
+        distance = f", mean L2 distance {same.l2:.3g}{relative}"
+    return (
+        f"top-1 agreement {same.top1:.2%} of {same.samples:,} samples, {same.identical:,} "
+        f"identical{distance}"
+    )
+
+
+def _margins(found: Comparison) -> str:
+    """Of the numbers there are: what counts as no difference."""
+    kinds = [kind for kind in _KINDS if kind in found.margins]
+    shares = [found.margins[kind] for kind in kinds]
+    if len(set(shares)) == 1:
+        told = _margin(shares[0])
+    else:
+        told = ", ".join(f"{_margin(s)} {_KINDS[k]}" for k, s in zip(kinds, shares, strict=True))
+    return f": a change of less than {told} is no difference"
+
+
+def _margin(share: float) -> str:
+    """A doubling and more as a factor, as of changes."""
+    return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

@@ -1,0 +1,84 @@
+"""The files of a finished run, as they are: read once, checked for their shape."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.results import (records, run_folder)
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import load_yaml
+from harness.core.config.parse import SCENARIOS
+from harness.results.verdict.reasons import Evidence
+
+_NEEDED: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("verdict", "scenario", "mode", "backend", "model", "dataset"), (str,)),
+    **dict.fromkeys(("reasons", "doubts"), (list,)),
+    **dict.fromkeys(
+        ("latency_ns", "throughput_per_s", "accuracy", "stages_ns"), (dict, type(None))
+    ),
+}
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+class RunFiles(NamedTuple):
+    """What a run's folder holds, as it is. performance: None where there was no such run."""
+
+    name: str
+    folder: Path
+    result: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    config: Mapping[str, Any]
+    performance: Evidence | None
+
+
+def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
+    """A ConfigError names the file that is missing, or is not what a run writes.
+
+    known: of the performance run, which need not be read again where it has only just ended.
+    """
+    result = run_folder.read_json(folder / run_folder.RESULT)
+    config = folder / run_folder.CONFIG
+    if not config.is_file():
+        raise ConfigError(f"{folder} has no {run_folder.CONFIG}: its run ended before its first query")
+    plain = load_yaml(config)
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{config} is not a configuration")
+    _check(result, folder / run_folder.RESULT)
+    return RunFiles(
+        name=folder.resolve().name,
+        folder=folder,
+        result=result,
+        environment=run_folder.read_json(folder / run_folder.ENVIRONMENT),
+        config=plain,
+        performance=known or records.read(folder / "performance" / "run_1", ""),
+    )
+
+
+@contextmanager
+def fitting(folder: Path | str) -> Iterator[None]:
+    """While content of its files is used: what is missing in there is the files' fault.
+
+    folder: of one run, or the names of several.
+    """
+    try:
+        yield
+    except _UNREADABLE as e:
+        raise ConfigError(
+            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: `check` says more"
+        ) from e
+
+
+def _check(result: Mapping[str, Any], path: Path) -> None:
+    wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
+    for name in ("reasons", "doubts"):
+        if name not in wrong and not all(_is_reason(one) for one in result[name]):
+            wrong.append(name)
+    if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
+        wrong.append(f"scenario ({result['scenario']!r:.60})")
+    if wrong:
+        raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
+
+
+def _is_reason(one: object) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))

@@ -1,0 +1,45 @@
+"""How far each percentile of one run could have come out otherwise, told in three ways.
+
+order_statistic   between which samples the true percentile lies, whatever the distribution; right
+                  where samples are independent, too narrow where neighbours are alike
+block_bootstrap   from blocks of neighbouring samples drawn again: it sees stalls and bursts, but
+                  never further than the slowest sample
+early_stopping    LoadGen's: with 99 % confidence the true percentile is not above it
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.results.evidence import bootstrap
+from harness.results.evidence.stages import (PERCENTILES, Completions, query_completed_ns, query_latency_ns)
+from harness.core.stats import (early_stopping_ns, interval_ranks)
+from harness.types import Array
+
+
+def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str, Any] | None:
+    """percentile -> its intervals in ns, of queries; None without a whole query.
+
+    An end is None where no sample lies far enough out: the run is too short to tell it.
+    """
+    latency_ns = query_latency_ns(done, samples_per_query)
+    if not len(latency_ns):
+        return None
+    block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
+    drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
+    ordered_ns = np.sort(latency_ns)
+    found: dict[str, Any] = {
+        name: {
+            "order_statistic": _order_statistic(ordered_ns, fraction),
+            "block_bootstrap": [round(end) for end in bootstrap.interval(drawn[name])],
+            "early_stopping": early_stopping_ns(ordered_ns, fraction),
+        }
+        for name, fraction in PERCENTILES.items()
+    }
+    return {**found, "level": bootstrap.LEVEL, "source": "journal"}
+
+
+def _order_statistic(ordered_ns: Array, fraction: float) -> list[int | None]:
+    ranks = interval_ranks(len(ordered_ns), fraction, bootstrap.LEVEL)
+    return [None if rank is None else int(ordered_ns[rank]) for rank in ranks]

@@ -1,0 +1,122 @@
+"""What LoadGen would have logged about a run of our own scheduler, derived from its journal.
+
+The same keys, so that whatever reads LoadGen's detail log reads this; `source` says whose it is.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from harness.loadgen.logs import DetailLog
+from harness.loadgen.plan import LoadPlan
+from harness.results.evidence.stages import Completions
+from harness.core.stats import (late_allowed, percentile_ns, queries_needed)
+from harness.types import Array
+from harness.core.units import NS_PER_S
+
+HARNESS = "harness scheduler"
+
+_PERCENTILES = {
+    "50.00": 0.50,
+    "90.00": 0.90,
+    "95.00": 0.95,
+    "97.00": 0.97,
+    "99.00": 0.99,
+    "99.90": 0.999,
+}
+
+
+def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
+    """Of a Server run that came to its end; empty where nothing was answered."""
+    log = DetailLog(source=HARNESS)
+    if done is None or not len(done):
+        return log
+    log.values = {
+        "effective_scenario": loadgen_scenario,
+        "effective_test_mode": "PerformanceOnly",
+        "effective_performance_sample_count": plan.performance_count,
+        "effective_samples_per_query": 1,
+        **{f"effective_{name}_rng_seed": seed for name, seed in plan.seeds._asdict().items()},
+        **_rates(plan, done),
+        **_latencies(np.sort(done.latency_ns)),
+        **_judged(plan, done.issued, np.sort(done.latency_ns)),
+        "num_errors": 0,
+    }
+    log.complete, log.repeated = True, 1
+    return log
+
+
+def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
+    """n - 1 queries in the time until the last one was due and answered: results.cc, LogDetail.
+
+    The rate a run is offered is what its schedule made of it. All at once, and with a fixed number
+    in flight, there is no such rate: then it is what was completed.
+    """
+    scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
+    start_ns = int(scheduled_ns.min())
+    gaps = len(done) - 1
+    due_ns, answered_ns = int(scheduled_ns[-1]) - start_ns, int(completed_ns[-1]) - start_ns
+    completed = gaps * NS_PER_S / max(1, answered_ns)
+    scheduled = gaps * NS_PER_S / due_ns if plan.schedule is not None and due_ns > 0 else None
+    return {
+        "effective_target_qps": scheduled or completed,
+        "result_scheduled_samples_per_sec": scheduled,
+        "result_completed_samples_per_sec": completed,
+        "power_begin": _utc_text(start_ns),
+        "power_end": _utc_text(int(completed_ns.max())),
+    }
+
+
+def _latencies(ordered_ns: Array) -> dict[str, Any]:
+    return {
+        "result_min_latency_ns": int(ordered_ns[0]),
+        "result_max_latency_ns": int(ordered_ns[-1]),
+        "result_mean_latency_ns": int(ordered_ns.sum()) // len(ordered_ns),
+        **{
+            f"result_{text}_percentile_latency_ns": percentile_ns(ordered_ns, fraction)
+            for text, fraction in _PERCENTILES.items()
+        },
+    }
+
+
+def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
+    """Server's constraints; the least duration is none, as in our quick runs under LoadGen."""
+    assert plan.percentile is not None
+    assert plan.latency_bound_ns is not None
+    late = len(ordered_ns) - int(np.searchsorted(ordered_ns, plan.latency_bound_ns, "right"))
+    constraints = {
+        "result_perf_constraints_met": (
+            percentile_ns(ordered_ns, plan.percentile) <= plan.latency_bound_ns
+        ),
+        "result_min_duration_met": True,
+        "result_min_queries_met": issued >= plan.query_count,
+        "early_stopping_met": late_allowed(issued, plan.percentile) >= late,
+    }
+    return {
+        "effective_target_latency_percentile": plan.percentile,
+        "effective_target_latency_ns": plan.latency_bound_ns,
+        **constraints,
+        "result_validity": "VALID" if all(constraints.values()) else "INVALID",
+        "early_stopping_result": early_stopping_text(late, issued, plan.percentile),
+        "result_query_count": issued,
+        "result_overlatency_query_count": late,
+    }
+
+
+def early_stopping_text(late: int, queries: int, percentile: float) -> str:
+    """LoadGen's words for a Server run (results.cc, EarlyStopping), as its detail log has them."""
+    needed = queries_needed(late, percentile)
+    if queries >= needed:
+        return " * Run successful."
+    return (
+        f" * Run unsuccessful.  * Processed {queries} queries.  * Would need to run at least "
+        f"{needed - queries} more queries,  with the run being successful if every additional  "
+        "query were under latency."
+    )
+
+
+def _utc_text(ns: int) -> str:
+    """As LoadGen writes power_begin."""
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ns // 1_000_000)
+    return f"{at:%m-%d-%Y %H:%M:%S}.{at.microsecond // 1000:03d}"

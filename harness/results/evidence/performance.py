@@ -1,0 +1,184 @@
+"""What the rows and the log of a performance run say, as sections of result.json. Pure.
+
+A run's result is saved several times as the run goes on, so what takes sorting or simulating a
+million rows is found once.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from harness.results.evidence import reference
+from harness.results.evidence.own_log import HARNESS
+from harness.results.evidence.intervals import latency_intervals
+from harness.models.opened.instances import Instances
+from harness.results.evidence.stages import (Completions, percentiles, query_latency_ns, summarise)
+from harness.results.evidence.steady_state import (SteadyState, steady_state)
+from harness.results.verdict.reasons import Evidence
+
+_LOADGEN_PERCENTILES = {
+    "p50": "50.00",
+    "p90": "90.00",
+    "p95": "95.00",
+    "p97": "97.00",
+    "p99": "99.00",
+    "p99.9": "99.90",
+}
+
+
+class Performance:
+    """One performance run. done: its rows, None where there are none. wait_ns: of
+    harness.results.evidence.reference.report. A number is None where the run did not come to it.
+    """
+
+    def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
+        self.run = run
+        self._spec = spec
+        self._wait_ns = wait_ns
+        self.done: Completions | None = run.done if run.done is not None and len(run.done) else None
+
+    @cached_property
+    def journal_latency_ns(self) -> Mapping[str, int] | None:
+        """Of queries."""
+        if self.done is None:
+            return None
+        latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
+        return percentiles(latency) if len(latency) else None
+
+    @cached_property
+    def steady_state(self) -> SteadyState | None:
+        return steady_state(self.done, self.run.plan) if self.done is not None else None
+
+    @cached_property
+    def mean_batch(self) -> float | None:
+        """Samples a batch, averaged over batches."""
+        done = self.done
+        return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
+
+    @cached_property
+    def intervals_ns(self) -> Mapping[str, Any] | None:
+        """None of Offline, whose latencies only say how much was asked for at once."""
+        if self.done is None or self.run.plan.scenario == "offline":
+            return None
+        return latency_intervals(self.done, self.run.plan.samples_per_query)
+
+    @cached_property
+    def stages_ns(self) -> Mapping[str, Mapping[str, float]] | None:
+        return summarise(self.done) if self.done is not None else None
+
+    def reference(self, ceiling_per_s: float | None) -> Mapping[str, Any] | None:
+        """ceiling_per_s: of harness.results.evidence.reference.report."""
+        found = self._reference
+        if found is None or "reason" in found:
+            return found
+        return {**found, "null_backend_per_s": ceiling_per_s}
+
+    @cached_property
+    def _reference(self) -> Mapping[str, Any] | None:
+        """None where the run did not end by itself, or lost samples."""
+        run, done = self.run, self.done
+        bare = run.ended.get("bare") if run.ended is not None else None
+        if bare is None or self._spec is None or done is None or not done.answered_once:
+            return None
+        return reference.report(run.plan, done, bare, self._spec, wait_ns=self._wait_ns)
+
+    def latency_ns(self) -> Mapping[str, Any] | None:
+        """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
+        run, log = self.run, self.run.log
+        if run.logged:
+            kind = "query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
+            per = "per_query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
+            percentile = {
+                name: log.get(f"result_{text}_percentile_{per}")
+                for name, text in _LOADGEN_PERCENTILES.items()
+            }
+            ends = {name: log.get(f"result_{name}_{kind}") for name in ("mean", "min", "max")}
+            source = log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
+            return {**ends, **percentile, "source": source}
+        if self.journal_latency_ns is None:
+            return None
+        return {**self.journal_latency_ns, "source": "interrupted, from the journal"}
+
+    def throughput_per_s(self) -> Mapping[str, Any]:
+        """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
+        log, plan = self.run.log, self.run.plan
+        if not self.run.logged:
+            return {
+                "asked": plan.target_qps,
+                "scheduled": None,
+                "completed": self._journal_rate,
+                "source": "interrupted, from the journal",
+            }
+        if plan.scenario == "server":
+            completed = log.get("result_completed_samples_per_sec")
+        elif plan.scenario == "offline":
+            completed = log.get("result_samples_per_second")
+        else:
+            completed = self._journal_rate
+        return {
+            "asked": plan.target_qps,
+            "scheduled": log.get("result_scheduled_samples_per_sec"),
+            "completed": completed,
+            "source": "journal" if plan.scenario.endswith("stream") else log.source,
+        }
+
+    @cached_property
+    def _took_ns(self) -> int:
+        """From the first callback to the last completion; 0 where nothing was completed."""
+        if self.done is None:
+            return 0
+        columns = self.done.columns
+        return int(columns["completed_ns"].max()) - int(columns["scheduled_ns"].min())
+
+    @property
+    def _journal_rate(self) -> float | None:
+        """samples/s."""
+        return len(self.done) * 1e9 / self._took_ns if self.done and self._took_ns > 0 else None
+
+    def queries(self) -> Mapping[str, Any]:
+        plan, log, done = self.run.plan, self.run.log, self.done
+        return {
+            "planned": plan.query_count,
+            "samples_per_query": plan.samples_per_query,
+            "counted_by_loadgen": (
+                None if plan.harness_scheduled else log.get("result_query_count")
+            ),
+            "late": log.get("result_overlatency_query_count"),
+            "samples_issued": done.issued if done else 0,
+            "samples_answered": len(done) if done else 0,
+            "samples_failed": done.failed if done else 0,
+            "expected_s": plan.expected_s,
+            "took_s": self._took_ns / 1e9 if done else None,
+            "mean_batch": self.mean_batch,
+        }
+
+    def arrivals(self) -> Mapping[str, Any]:
+        """Who said when queries come."""
+        plan = self.run.plan
+        return {
+            "source": HARNESS if plan.harness_scheduled else "LoadGen",
+            "schedule_sha256": plan.arrivals_sha256,
+            "concurrency": plan.concurrency,
+        }
+
+    def process(self) -> Mapping[str, Any] | None:
+        """CPU and switches from the first load of samples until LoadGen unloads them; by how much
+        memory grew at most from LoadGen's start on, None where rss_growth_reason says why.
+        """
+        if self.run.ended is None or self.done is None:
+            return None
+        used = self.run.ended["used"]
+        queries = max(1, self.done.issued // self.run.plan.samples_per_query)
+        # older versions: the peak of the process's whole life
+        peak_bytes = used.get("rss_run_peak_bytes", used["rss_peak_bytes"])
+        return {
+            "cpu_s_per_query": used["cpu_s"] / queries,
+            "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
+            "voluntary_switches_per_query": used["voluntary_switches"] / queries,
+            "involuntary_switches_per_query": used["involuntary_switches"] / queries,
+            "cyclic_garbage_objects": used.get("cyclic_garbage_objects"),
+            "rss_growth_bytes": (
+                None if peak_bytes is None else peak_bytes - used["rss_before_bytes"]
+            ),
+            "rss_growth_reason": used.get("rss_run_peak_reason"),
+        }

@@ -1,0 +1,196 @@
+"""Pages with plots for people: one HTML file that needs no network.
+
+Every text of a run (names of plug-ins, messages of frameworks) is escaped: it is anybody's.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from harness.errors import ConfigError, PluginUnavailable
+from harness.types import Array
+
+POINTS = 600
+"""Of one line at most: about as many as a screen can tell apart."""
+
+
+class Figure(NamedTuple):
+    """data, layout: as plotly.js takes them. about: one sentence below the title.
+
+    height_rem: of the plot, in the page's own unit of length.
+    """
+
+    title: str
+    about: str
+    data: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any]
+    height_rem: float = 22
+
+
+class Html(str):
+    """Text that is part of the page as it is: whoever makes it has escaped what is not theirs."""
+
+    __slots__ = ()
+
+
+class Article(NamedTuple):
+    """head, tail: HTML before and after the figures."""
+
+    head: Sequence[str]
+    figures: Sequence[Figure]
+    tail: Sequence[str]
+
+
+def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
+    """`out`, replaced in one step. script_in: the folder that plotly's script (4 MB) lies in, put
+    there where it is not yet; None: it is in the page.
+
+    A PluginUnavailable where plotly is not installed; a ConfigError where it cannot be written.
+    """
+    source, name = _plotly()
+    try:
+        if script_in is None:
+            loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
+        else:
+            _share(source, script_in / name)
+            there = os.path.relpath((script_in / name).resolve(), out.parent.resolve())
+            loaded = f'<script src="{quote(there)}"></script>'
+        _replace(out, "\n".join(_page(articles, title, loaded)))
+    except OSError as e:
+        raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
+    return out
+
+
+def _plotly() -> tuple[Path, str]:
+    """The script and what its copies are called: pages go on with the version they were made for.
+
+    plotly itself is not imported: that takes longer than making the page.
+    """
+    spec = find_spec("plotly")
+    script = (
+        Path(spec.origin).parent / "package_data/plotly.min.js" if spec and spec.origin else None
+    )
+    if script is None or not script.is_file():
+        raise PluginUnavailable(
+            "a page with plots needs the module 'plotly': pip install 'mlperf-harness[report]'"
+        )
+    return script, f"plotly-{version('plotly')}.min.js"
+
+
+def _share(source: Path, copy: Path) -> None:
+    """Whole or not at all, whoever else puts it there just now."""
+    with suppress(FileNotFoundError):
+        if copy.stat().st_size == source.stat().st_size:
+            return
+    fresh = copy.with_name(f".{copy.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, fresh)
+        fresh.replace(copy)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Names of files may hold bytes that are not UTF-8: they are shown as question marks.
+
+    A device or a pipe is written to: a file of that name in its place would be another thing.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fresh.write_text(text, encoding="utf-8", errors="replace")
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]:
+    css, javascript = (
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("page.css", "page.js")
+    )
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield '<link rel="icon" href="data:,">'
+    yield f"<title>{escape(title)}</title>"
+    yield f"<style>{css}</style></head><body>"
+    figures: list[Figure] = []
+    for article in articles:
+        yield from _article(article, len(figures))
+        figures += article.figures
+    # "<" ends a script element, whatever kind of text it stands in
+    plots = [{"data": f.data, "layout": f.layout} for f in figures]
+    data = json.dumps(plots, allow_nan=False).replace("<", "\\u003c")
+    yield f'<script type="application/json" id="figures">{data}</script>'
+    yield loaded
+    yield f"<script>{javascript}</script>"
+    yield "</body></html>\n"
+
+
+def _article(article: Article, first_plot: int) -> Iterator[str]:
+    yield "<article>"
+    yield from article.head
+    yield '<div class="plots">'
+    for i, figure in enumerate(article.figures, first_plot):
+        wide = ' class="wide"' if figure.height_rem > Figure._field_defaults["height_rem"] else ""
+        yield f"<section{wide}><h2>{escape(figure.title)}</h2>"
+        yield f'<p class="quiet">{escape(figure.about)}</p>'
+        yield f'<div class="plot" id="plot-{i}" style="height:{figure.height_rem:g}rem"></div></section>'
+    yield "</div>"
+    yield from article.tail
+    yield "</article>"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
+    """Of texts, escaped here. numbers: how many columns, the last ones, are aligned to the right."""
+    first = len(heads) - numbers
+    kinds = ["" if i < first else ' class="number"' for i in range(len(heads))]
+    top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
+    lines = []
+    for row in rows:
+        cells = (f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    body = "".join(lines)
+    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def _cell(text: str) -> str:
+    return text if isinstance(text, Html) else escape(text)
+
+
+def link(text: str, target: Path, page: Path) -> str:
+    """To a file of ours, as seen from the page; plain text where there is none."""
+    if not target.is_file():
+        return text
+    seen = quote(os.path.relpath(target.resolve(), page.parent.resolve()))
+    return Html(f'<a href="{seen}">{escape(text)}</a>')
+
+
+def digits(values: Array) -> list[float]:
+    """Six digits are more than a screen shows, and a third of the file."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
+    """At most `most` of the points, in order: of each stretch the lowest and the highest, so that
+    no extreme is lost. x, y: (n,).
+    """
+    if len(x) <= most:
+        return x, y
+    stretches = np.array_split(np.arange(len(x)), most // 2)
+    kept = [(s[y[s].argmin()], s[y[s].argmax()]) for s in stretches]
+    chosen = np.unique(np.array(kept))
+    return x[chosen], y[chosen]

@@ -1,0 +1,110 @@
+"""A table of numbers with units: one content for people, for programs and for spreadsheets."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.core.units import (show_bytes, show_ns, show_rate, show_si)
+
+Cell = str | int | float | None
+
+
+class Column(NamedTuple):
+    """unit: "" for words; otherwise ns, bytes, share (of 1), count, or an SI unit, e.g. FLOP/s."""
+
+    name: str
+    unit: str = ""
+
+    @property
+    def title(self) -> str:
+        """With its unit, as in a CSV or JSON file."""
+        plain = self.unit.replace("/", "_per_")
+        known = not plain or self.name == plain  # of a column "bytes" of bytes
+        return (self.name if known else f"{self.name}_{plain}").replace(" ", "_")
+
+
+class Table(NamedTuple):
+    """key: of files and of --table. about: what it says, in a sentence. A cell None was not
+    measured. notes: what a reader must know to believe it.
+    """
+
+    key: str
+    title: str
+    about: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        names = [column.title for column in self.columns]
+        return {
+            "title": self.title,
+            "about": self.about,
+            "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
+            "notes": list(self.notes),
+        }
+
+
+_SHOWN: Mapping[str, Callable[[float], str]] = {
+    "ns": show_ns,
+    "bytes": show_bytes,
+    "share": "{:.1%}".format,
+    "count": "{:,.0f}".format,
+    "samples/s": show_rate,
+    "FLOP/byte": "{:.2f}".format,
+}
+
+
+def show_cell(cell: Cell, unit: str) -> str:
+    """`-` where there is none."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, str) or not unit:
+        return str(cell)
+    if unit in _SHOWN:
+        return _SHOWN[unit](cell)
+    return _large(cell, unit)
+
+
+def _large(value: float, unit: str) -> str:
+    for prefix, size in (("T", 1e12), ("G", 1e9)):
+        if abs(value) >= 0.9995 * size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return show_si(value, unit) if value else f"0 {unit}"
+
+
+def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
+    """For people. most_rows: the first so many, and how many more there are."""
+    kept = table.rows if most_rows is None else table.rows[:most_rows]
+    cells = [
+        [show_cell(c, column.unit) for c, column in zip(row, table.columns, strict=True)]
+        for row in kept
+    ]
+    widths = [
+        max(len(column.name), *(len(row[i]) for row in cells)) if cells else len(column.name)
+        for i, column in enumerate(table.columns)
+    ]
+    yield f"{table.title}: {table.about}"
+    yield _line([column.name for column in table.columns], widths, table.columns)
+    yield from (_line(row, widths, table.columns) for row in cells)
+    if len(kept) < len(table.rows):
+        yield f"  ... {len(table.rows) - len(kept):,} more rows: {table.key}.csv has all"
+    yield from (f"  {note}" for note in table.notes)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
+    padded = (
+        cell.rjust(width) if column.unit else cell.ljust(width)
+        for cell, width, column in zip(cells, widths, columns, strict=True)
+    )
+    return ("  " + "  ".join(padded)).rstrip()
+
+
+def to_csv(table: Table) -> str:
+    """Bare numbers; the unit is in the column's name, what was not measured is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.title for column in table.columns])
+    writer.writerows(table.rows)
+    return text.getvalue()

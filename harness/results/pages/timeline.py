@@ -1,0 +1,227 @@
+"""The report's one axis of time: latency, rate, power and the machine, one panel below another."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.results.pages.page import (POINTS, Figure, digits, thinned)
+from harness.machine.host_log import (HostLog, Row)
+from harness.machine.power.energy import (GAP_NS, NoReading, PowerLog, counted, window_ns)
+from harness.core.stats import percentile_ns
+from harness.types import Array, PowerSource
+from harness.core.units import (NS_PER_MS, NS_PER_S)
+from harness.results.verdict.reasons import Evidence
+
+_BINS = 120
+_POWER_S = 0.5
+"""Mean power is drawn over as long at least: a counter that is refreshed ten times a second and
+read twenty times would otherwise show twice the power, and none, in turn.
+"""
+_BUSY = ("user", "nice", "system", "irq", "softirq")
+_PANEL_REM, _GAP_REM = 8.0, 1.6
+
+
+class _Panel(NamedTuple):
+    """lines: traces without their axis. height: in panels."""
+
+    lines: Sequence[Mapping[str, Any]]
+    axis: Mapping[str, Any]
+    height: float = 1
+
+
+def over_time(
+    run: Evidence, latency_ns: Array, host: HostLog | None, power: PowerLog | None
+) -> Figure:
+    """run: with completions. latency_ns: (queries,) of them."""
+    assert run.done is not None
+    begun_ns = int(run.done.columns["scheduled_ns"].min())
+    samples = run.plan.samples_per_query
+    completed_ns = run.done.columns["completed_ns"][: len(latency_ns) * samples]
+    at_s = (completed_ns.reshape(-1, samples).max(axis=1) - begun_ns) / NS_PER_S
+    window = window_ns(run.log.values)
+    edges_s = [(edge - begun_ns) / NS_PER_S for edge in window] if window else []
+    panels = [*_queries(run, at_s, latency_ns)]
+    if power is not None:
+        panels += _power(power, begun_ns)
+    if host is not None:
+        panels += _host(host, begun_ns)
+    about = "Counted from the first query; queries by the time of their completion."
+    if window:
+        about += f" Grey: what {run.log.source} measured, power_begin to power_end."
+    if power is not None or host is not None:
+        about += " Zoom out (double click) for what the machine did before and after."
+    return _stacked("Over time", about, panels, [0.0, float(at_s.max()), *edges_s], edges_s)
+
+
+def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
+    """Percentiles of the queries completed in each stretch of time, and how many these were."""
+    edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
+    which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
+    counts = np.bincount(which, minlength=_BINS)
+    in_order = latency_ns[np.lexsort((latency_ns, which))]
+    rows = np.split(in_order, np.cumsum(counts)[:-1])
+    x = digits((edges[:-1] + edges[1:]) / 2)
+    lines = [
+        {"x": x, "y": _each(rows, fraction), "name": name, "connectgaps": False}
+        for name, fraction in (("p50", 0.5), ("p99", 0.99), ("slowest", None))
+    ]
+    yield _Panel(lines, {"title": "latency, ms", "type": "log"}, height=2)
+    rate: list[Mapping[str, Any]] = [
+        {"x": x, "y": digits(counts / (edges[1] - edges[0])), "name": "answered"}
+    ]
+    if run.plan.target_qps is not None and run.plan.scenario == "server":
+        asked = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "asked"}
+        rate.append({**asked, "line": {"dash": "dash"}})
+    yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})
+
+
+def _each(rows: Sequence[Array], fraction: float | None) -> list[float | None]:
+    """In ms, of latencies in order; None, a gap in the line, where nothing was completed.
+
+    fraction: in (0, 1); None is the last one.
+    """
+    found = [
+        None if not len(r) else r[-1] if fraction is None else percentile_ns(r, fraction)
+        for r in rows
+    ]
+    return [None if ns is None else round(float(ns) / NS_PER_MS, 6) for ns in found]
+
+
+def _power(log: PowerLog, begun_ns: int) -> Iterator[_Panel]:
+    lines = []
+    for source in log.sources:
+        readings = sorted(log.series.get(source.name, ()))
+        found = _watts(source, readings) if len(readings) > 1 else None
+        if found is None:
+            continue
+        at_ns, watts = found
+        gap_s = GAP_NS / NS_PER_S if source.unit == "W" else None
+        name = source.name if source.provenance == "measured" else f"{source.name} (estimated)"
+        lines.append({**_line((at_ns - begun_ns) / NS_PER_S, watts, gap_s), "name": name})
+    if lines:
+        yield _Panel(lines, {"title": "power, W", "rangemode": "tozero"})
+
+
+def _watts(
+    source: PowerSource, readings: Sequence[tuple[int, float]]
+) -> tuple[Array, Array] | None:
+    """(wall clock in ns, watts). None where the counter went back and cannot be followed."""
+    at = np.array([t for t, _ in readings], np.float64)
+    value = np.array([v for _, v in readings])
+    if source.unit == "W":
+        return at, value
+    joules = counted(source, value)
+    if isinstance(joules, NoReading) or at[-1] <= at[0]:
+        return None
+    step = max(_POWER_S * NS_PER_S, (at[-1] - at[0]) / POINTS)
+    grid = np.linspace(at[0], at[-1], max(1, int((at[-1] - at[0]) / step)) + 1)
+    watts = np.diff(np.interp(grid, at, joules)) / (np.diff(grid) / NS_PER_S)
+    return (grid[:-1] + grid[1:]) / 2, watts
+
+
+def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
+    """Cores busy between two rows; frequency and temperature where the machine tells them."""
+    rows = log.rows
+    at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
+    busy = _growth(rows, at_s, lambda r: sum(r[f"cpu_{mode}_s"] for mode in _BUSY))
+    cores = [
+        {**found, "name": name}
+        for name, found in (
+            ("all processes", busy),
+            ("measured process", _growth(rows, at_s, lambda r: r["measured_cpu_s"])),
+            ("stolen", _growth(rows, at_s, lambda r: r["cpu_steal_s"])),
+        )
+        if found is not None
+    ]
+    if cores:
+        yield _Panel(cores, {"title": "cores busy", "rangemode": "tozero"})
+    for prefix, title, names, factor in (
+        ("mhz_", "GHz", ("fastest core", "slowest core"), 1e-3),
+        ("celsius_", "°C", ("hottest sensor",), 1.0),
+    ):
+        lines = _range(rows, at_s, prefix, names, factor)
+        if lines:
+            yield _Panel(lines, {"title": title})
+
+
+def _growth(
+    rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
+) -> dict[str, Any] | None:
+    """A line of what a cumulative counter grew by a second; None where the rows do not have it."""
+    points = []
+    for at, row in zip(at_s.tolist(), rows, strict=True):
+        try:
+            points.append((at, counter(row)))
+        except KeyError:  # the machine does not tell, or the process is not there yet
+            continue
+    x, y = np.array(points, np.float64).reshape(-1, 2).T
+    later = np.diff(x) > 0
+    if not later.any():
+        return None
+    growth = np.diff(y)[later] / np.diff(x)[later]
+    return _line(((x[:-1] + x[1:]) / 2)[later], growth)
+
+
+def _range(
+    rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
+) -> list[Mapping[str, Any]]:
+    """The highest, and with a second name the lowest, of the columns that begin with `prefix`."""
+    told = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
+    have = [i for i, values in enumerate(told) if values]
+    if not have:
+        return []
+    return [
+        {**_line(at_s[have], np.array([pick(told[i]) for i in have]) * factor), "name": name}
+        for name, pick in zip(names, (max, min), strict=False)
+    ]
+
+
+def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
+    """Thinned, extremes kept. gap_s: where points lie further apart, the line is broken."""
+    breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
+    parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    for i, (part_x, part_y) in enumerate(parts):
+        xs += [None, *digits(part_x)] if i else digits(part_x)
+        ys += [None, *digits(part_y)] if i else digits(part_y)
+    return {"x": xs, "y": ys, "mode": "lines" if len(xs) > 20 else "lines+markers"}
+
+
+def _stacked(
+    title: str,
+    about: str,
+    panels: Sequence[_Panel],
+    shown_s: Sequence[float],
+    window_s: Sequence[float],
+) -> Figure:
+    """One below another on one x axis. shown_s: points of time that must be seen at first."""
+    heights = [panel.height * _PANEL_REM for panel in panels]
+    total = sum(heights) + _GAP_REM * (len(panels) - 1)
+    data: list[Mapping[str, Any]] = []
+    margin = max(max(shown_s) - min(shown_s), 1e-3) * 0.02
+    layout: dict[str, Any] = {
+        "xaxis": {
+            "title": "time, s",
+            "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
+            "range": [min(shown_s) - margin, max(shown_s) + margin],
+        },
+        "shapes": _band(window_s),
+    }
+    top = total
+    for i, (panel, height) in enumerate(zip(panels, heights, strict=True), 1):
+        number = "" if i == 1 else str(i)
+        bottom = max(0.0, top - height)
+        layout[f"yaxis{number}"] = {**panel.axis, "domain": [bottom / total, top / total]}
+        data += [{"mode": "lines", **line, "yaxis": f"y{number}"} for line in panel.lines]
+        top = bottom - _GAP_REM
+    return Figure(title, about, data, layout, height_rem=total + 7)
+
+
+def _band(window_s: Sequence[float]) -> list[Mapping[str, Any]]:
+    if not window_s:
+        return []
+    edges = {"x0": window_s[0], "x1": window_s[1], "y0": 0, "y1": 1, "yref": "paper"}
+    fill = {"fillcolor": "#888888", "opacity": 0.12, "line": {"width": 0}, "layer": "below"}
+    return [{"type": "rect", **edges, **fill}]

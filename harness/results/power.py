@@ -1,0 +1,93 @@
+"""`power` of result.json: the energy of a run by source, and what it may be called. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.machine.power import ptdaemon_log
+from harness.machine.power.energy import (Energy, NoReading, PowerLog, window_ns)
+from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.types import PowerSource
+
+NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"
+NOT_OFFICIAL = "not an MLPerf Power result: those are read at the wall by PTDaemon"
+OFFICIAL = (
+    "ptdaemon: read by MLPerf Power's procedure, which its checker accepts; an MLPerf result only "
+    "once MLCommons has verified it"
+)
+
+
+def report(
+    log: PowerLog | None,
+    loadgen: Mapping[str, Any],
+    queries: int,
+    samples: int,
+    ptdaemon: PtdaemonLog | None = None,
+    *,
+    under_rules: bool = False,
+    whose: str = "LoadGen",
+) -> dict[str, Any]:
+    """`power` and `power_reason`. loadgen: values of the performance run's log, {} where they cannot
+    be taken. queries, samples: answered in the run. under_rules: it was an official run. whose:
+    scheduler's log it is.
+    """
+    if log is None and ptdaemon is None:
+        return {"power": None, "power_reason": NO_METER}
+    window = window_ns(loadgen)
+    if window is None or not queries:
+        return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
+    readings, missing = [], []
+    for source, found, idle in _found(log, ptdaemon, window):
+        if isinstance(found, NoReading):
+            missing.append({"source": source.name, "reason": found.reason})
+        else:
+            readings.append(_reading(source, found, idle, queries, samples))
+    if not readings:
+        told = "; ".join(f"{m['source']}: {m['reason']}" for m in missing)
+        return {"power": None, "power_reason": told or "the meters have nothing to read"}
+    power = {
+        "readings": readings,
+        "missing": missing,
+        "seconds": (window[1] - window[0]) / 1e9,
+        "window": f"{whose}'s power_begin to power_end",
+        "note": _note(readings, ptdaemon, under_rules),
+    }
+    return {"power": power, "power_reason": None}
+
+
+def _found(
+    log: PowerLog | None, ptdaemon: PtdaemonLog | None, window: tuple[int, int]
+) -> Iterator[tuple[PowerSource, Energy | NoReading, Energy | NoReading | None]]:
+    """Each source with its energy in the window and in the idle baseline."""
+    if ptdaemon is not None:
+        yield ptdaemon_log.SOURCE, ptdaemon.energy(window), None
+    for source in log.sources if log is not None else ():
+        assert log is not None
+        idle = log.energy(source, log.idle_ns) if log.idle_ns is not None else None
+        yield source, log.energy(source, window), idle
+
+
+def _reading(
+    source: PowerSource, found: Energy, idle: Energy | NoReading | None, queries: int, samples: int
+) -> Mapping[str, Any]:
+    return {
+        "source": source.name,
+        "domain": source.domain,
+        "provenance": source.provenance,
+        **found._asdict(),
+        "idle_watts": idle.mean_watts if isinstance(idle, Energy) else None,
+        "joules_per_query": found.joules / queries,
+        "joules_per_sample": found.joules / samples,
+    }
+
+
+def _note(
+    readings: Sequence[Mapping[str, Any]], ptdaemon: PtdaemonLog | None, under_rules: bool
+) -> str:
+    """Only what PTDaemon read in an official run, and its checker accepts, loses the words."""
+    if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
+        return NOT_OFFICIAL
+    if ptdaemon.refused:
+        return f"not an MLPerf Power result: power-dev's checker: {', '.join(ptdaemon.refused)}"
+    if not under_rules:
+        return "not an MLPerf Power result: a quick run, not under the official rules"
+    return OFFICIAL + ("; the others are not" if len(readings) > 1 else "")

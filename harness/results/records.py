@@ -1,0 +1,206 @@
+"""What one LoadGen run leaves beside LoadGen's own logs, so that it can be judged again from files.
+
+run.json          what LoadGen was told, how the process ended, what the clock did
+completions.npz   one row a sample
+
+And what the whole job leaves:
+
+findings.json     what was asked for, what only the moment could tell: noise, why it was stopped
+power.csv         what the meters read, if any were asked for
+host.csv          the machine once a second in the performance run
+"""
+
+import csv
+import dataclasses
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.results import resolved
+from harness.core.clock import ClockWatch
+from harness.core.config.run_config import to_plain
+from harness.results.evidence.own_log import detail_log
+from harness.errors import ConfigError
+from harness.machine.host_log import (HOST_CSV, HostLog)
+from harness.models.opened.instances import Instances
+from harness.loadgen.logs import (DETAIL, DetailLog, read_detail)
+from harness.results.result_json import Findings
+from harness.loadgen.plan import (Calibration, LoadPlan)
+from harness.machine.power.energy import (POWER_CSV, PowerLog)
+from harness.results.run_folder import write_json
+from harness.run.supervisor.load_plan import Loaded
+from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results.evidence.stages import Completions
+from harness.types import Reason
+from harness.results.verdict.reasons import Evidence
+
+RUN = "run.json"
+COMPLETIONS = "completions.npz"
+FINDINGS = "findings.json"
+
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError),
+    *(TypeError, ValueError, csv.Error),
+)
+"""What reading a file raises that is not as we wrote it."""
+
+
+def write(outdir: Path, run: Evidence) -> None:
+    if run.done is not None:
+        columns: dict[str, Any] = dict(run.done.columns)
+        np.savez(outdir / COMPLETIONS, **columns)
+    write_json(
+        outdir / RUN,
+        {
+            "plan": run.plan.to_json(),
+            "ended": run.ended,
+            "failure": run.failure._asdict() if run.failure else None,
+            "issued": run.done.issued if run.done else 0,
+            "clock": run.clock.to_json(),
+        },
+    )
+
+
+def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
+    """None where no such run was made. A ConfigError names a file that cannot be what we wrote."""
+    path = outdir / RUN
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        failure = Reason(**content["failure"]) if content["failure"] else None
+        plan = LoadPlan.from_json(content["plan"])
+        done = _read_completions(outdir / COMPLETIONS, content["issued"])
+        return Evidence(
+            plan=plan,
+            loadgen_scenario=loadgen_scenario,
+            log=log_of(plan, done, failure, loadgen_scenario, outdir),
+            done=done,
+            ended=content["ended"],
+            failure=failure,
+            clock=ClockWatch.from_json(content["clock"]),
+        )
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+
+
+def log_of(
+    plan: LoadPlan,
+    done: Completions | None,
+    failure: Reason | None,
+    loadgen_scenario: str,
+    outdir: Path,
+) -> DetailLog:
+    """LoadGen's detail log; what stands in for it where our own scheduler ran; empty after a failure."""
+    if failure is not None:
+        return DetailLog()
+    if plan.harness_scheduled:
+        return detail_log(plan, done, loadgen_scenario)
+    return read_detail(outdir / DETAIL)
+
+
+def _read_completions(path: Path, issued: int) -> Completions | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+        order = columns["order"]
+        once = len(order) == issued and bool((order == np.arange(len(order))).all())
+        return Completions(columns, issued, once)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
+        raise ConfigError(f"{path} cannot be read: {e}") from None
+
+
+def write_findings(folder: Path, found: Findings) -> None:
+    write_json(
+        folder / FINDINGS,
+        {
+            "asked": to_plain(resolved.from_anywhere(found.config)),
+            "started": found.started,
+            "dataset": found.dataset,
+            "spec": found.spec._asdict() if found.spec else None,
+            "noise": found.noise,
+            "ceiling_per_s": found.ceiling_per_s,
+            "load": found.load,
+            "power": found.power.to_json() if found.power else None,
+            "ptdaemon": found.ptdaemon.to_json() if found.ptdaemon else None,
+            "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
+            "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
+            "stopped": found.stopped._asdict() if found.stopped else None,
+            "scored": any(found.scoring),
+        },
+    )
+
+
+def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
+    """The values by the names of their fields in Findings; whether the run came to its score."""
+    path = folder / FINDINGS
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
+        values = {
+            "started": str(content["started"]),
+            "dataset": str(content["dataset"]),
+            "spec": Instances.from_json(content["spec"]) if content.get("spec") else None,
+            "noise": content["noise"],
+            "ceiling_per_s": content.get("ceiling_per_s"),
+            "load": content["load"],
+            "power": _read_power(content.get("power"), folder),
+            "ptdaemon": _read_ptdaemon(content.get("ptdaemon"), folder),
+            "host": _read_host(folder),
+            "loaded": Loaded.from_json(loaded) if loaded else None,
+            "calibration": Calibration(**calibration) if calibration else None,
+            "stopped": Reason(**stopped) if stopped else None,
+        }
+        return values, bool(content["scored"])
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+
+
+def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
+    machine.write(folder / HOST_CSV)
+    if power is not None:
+        power.write(folder / POWER_CSV)
+
+
+def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
+    """What `write_samples` wrote. A ConfigError names a file that cannot be what we wrote."""
+    path = folder / FINDINGS
+    try:
+        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return _read_host(folder), _read_power(said.get("power"), folder)
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+
+
+def _read_host(folder: Path) -> HostLog | None:
+    path = folder / HOST_CSV
+    try:
+        return HostLog.read(path) if path.is_file() else None
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+
+
+def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
+    """said: of findings.json, whose fault is raised as it comes."""
+    if not said:
+        return None
+    log, path = PowerLog.from_json(said), folder / POWER_CSV
+    try:
+        log.read(path)
+    except _UNREADABLE as e:
+        raise _not_ours(path, e) from None
+    return log
+
+
+def _not_ours(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(f"{path} is not what a run writes: {type(error).__name__}: {error}")
+
+
+def _read_ptdaemon(said: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:
+    return PtdaemonLog.from_files(said, folder / "performance") if said else None

@@ -1,0 +1,117 @@
+"""What a run decided for itself: config.yaml and environment.json."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import RunConfig
+from harness.models.opened.instances import Instances
+from harness.loadgen.binding import (ROUNDS, installed_version)
+from harness.models.manifest.manifest import (Model, is_path)
+from harness.core.config.parse import (HUB, Slo)
+from harness.loadgen.plan import LoadPlan
+from harness.run.supervisor.load_plan import Loaded
+
+
+def config(
+    asked: RunConfig, plan: LoadPlan, loaded: Loaded, spec: Instances, dataset: str
+) -> RunConfig:
+    """This run again: everything that was decided on the way is set."""
+    values = absolute(asked) | {
+        "arrivals_sha256": plan.arrivals_sha256,
+        "dataset": _absolute(dataset),
+        "instances": spec.instances,
+        "threads": spec.threads,
+        "max_batch": spec.max_batch,
+        "dataset_digest": loaded.dataset.get("digest"),
+        "model_sha256": loaded.model_sha256,
+        "loadgen_version": installed_version(),
+    }
+    if not asked.mlperf:
+        values |= {
+            "qsl_seed": plan.seeds.qsl,
+            "sample_index_seed": plan.seeds.sample_index,
+            "schedule_seed": plan.seeds.schedule,
+        }
+        if plan.percentile is not None and plan.latency_bound_ns is not None:
+            values["slo"] = Slo(plan.percentile, plan.latency_bound_ns)
+        if not plan.accuracy:
+            values |= {"queries": plan.query_count, "target_qps": plan.target_qps}
+    return dataclasses.replace(asked, **values)
+
+
+def from_anywhere(asked: RunConfig) -> RunConfig:
+    """The same with absolute paths."""
+    return dataclasses.replace(asked, **absolute(asked))
+
+
+def absolute(asked: RunConfig) -> dict[str, Any]:
+    """Every path in it, so that a configuration runs from any folder."""
+    return {
+        "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
+        "backend": _absolute(asked.backend),
+        "dataset": _absolute(asked.dataset) if asked.dataset else None,
+        "metric": _absolute(asked.metric) if asked.metric else None,
+        "data_dir": _absolute_data(asked.data_dir),
+        "user_conf": asked.user_conf.absolute() if asked.user_conf else None,
+        "hook": asked.hook.absolute() if asked.hook else None,
+        "model_file": asked.model_file.absolute() if asked.model_file else None,
+        "arrivals": asked.arrivals.absolute() if asked.arrivals else None,
+        "audit": asked.audit.absolute() if asked.audit else None,
+        "lengths": tuple(
+            (name, given.absolute() if isinstance(given, Path) else given)
+            for name, given in asked.lengths
+        ),
+        "meter": tuple((_absolute(meter[0]), absolute_argument(*meter)) for meter in asked.meter),
+    }
+
+
+def _absolute(name: str) -> str:
+    """The path of a plug-in's file, so that config.yaml runs from any folder; names stay names."""
+    path, separator, attribute = name.rpartition(".py:")
+    return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
+
+
+def absolute_argument(meter: str, argument: str) -> str:
+    """Of ours: rapl and hwmon take a folder, the command's words may be files."""
+    if meter in ("rapl", "hwmon"):
+        return str(Path(argument).absolute()) if argument else ""
+    if meter != "command":
+        return argument
+    words = shlex.split(argument)
+    resolved = [_absolute_word(word, first=not i) for i, word in enumerate(words)]
+    return shlex.join(resolved) if resolved != words else argument
+
+
+def _absolute_word(word: str, *, first: bool) -> str:
+    """The first one without a slash is looked for on PATH. A plain word, without slash and dot, is
+    taken for what it says (`ipmitool power`), even where a file happens to be called so.
+    """
+    is_named = "/" in word or ("." in word and not first)
+    return str(Path(word).absolute()) if is_named and Path(word).is_file() else word
+
+
+def _absolute_data(path: Path | None) -> Path | None:
+    return path if path is None or str(path).startswith(HUB) else path.absolute()
+
+
+def environment(
+    machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded, model: Model
+) -> Mapping[str, Any]:
+    """environment.json: the machine, and what ran on it."""
+    official = ROUNDS.get(installed_version())
+    steps = model.output.postprocess if model.output else ()
+    return {
+        **machine,
+        "loadgen": {
+            "version": installed_version(),
+            "round": official.name if official else None,
+            "seeds": plan.seeds._asdict(),
+        },
+        "backend": loaded.backend,
+        "dataset": loaded.dataset,
+        "postprocess": [{step.name: dict(step.options)} for step in steps],
+        "model_sha256": loaded.model_sha256,
+    }

@@ -1,0 +1,234 @@
+"""What makes a VALID run hard to believe: a closed list, each with its numbers. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from harness.core.clock import SLEW_PPM
+from harness.results.verdict.answers_check import (FEWEST, WANTED)
+from harness.models.manifest.schema import Accuracy
+from harness.results.evidence.stages import Completions
+from harness.core.stats import (percentile_ns, queries_needed)
+from harness.results.evidence.steady_state import SteadyState
+from harness.types import Reason
+from harness.core.units import (NS_PER_S, NS_PER_US, show_ns)
+from harness.results.verdict.reasons import Evidence
+
+NOISE_SHARE = 0.10
+"""Of the SLO: a noise floor above it means that the machine decides the tail."""
+
+OTHERS_SHARE = 0.10
+"""Of all cores, used by other processes during the run."""
+
+STEAL_SHARE = 0.02
+_HARMLESS_WARNING = "Logging allocation detected"
+"""LoadGen's own log buffer grew; it says nothing about the run."""
+
+AGREE_SHARE = 0.01
+AGREE_NS = 20 * NS_PER_US
+"""Our percentiles, from the journal, must equal LoadGen's within one of these."""
+
+STALL_NS = NS_PER_S
+STALL_BATCHES = 20
+"""A gap without completions that neither a slow batch nor the scheduler explains."""
+
+SHORT_NS = NS_PER_S
+
+PADDING_SHARE = 0.10
+"""Of the rows that a model with a fixed batch computed."""
+
+
+def performance_doubts(
+    run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
+) -> Iterator[Reason]:
+    """ours: percentiles from the journal. bound_ns: the SLO's."""
+    if abs(run.clock.slew_ppm) > SLEW_PPM:
+        yield Reason(
+            "clock-slewed",
+            f"the wall clock was slewed by {run.clock.slew_ppm:.0f} ppm (limit {SLEW_PPM}): "
+            "wait until time synchronisation has settled",
+        )
+    if run.ended is not None and run.ended["close_error"]:
+        yield Reason("close-raised", f"the backend raised in close: {run.ended['close_error']}")
+    if ours is not None and run.logged:
+        yield from _disagreement(run, ours)
+    warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
+    if warnings:
+        yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
+    if run.plan.scenario == "server" and bound_ns and run.done is not None and len(run.done):
+        delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
+        late_ns = percentile_ns(np.sort(delay), 0.99)
+        if late_ns > NOISE_SHARE * bound_ns:
+            yield Reason(
+                "generator-late",
+                f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
+                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
+            )
+
+
+def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
+    kind = "per_query_latency" if run.plan.scenario == "multi-stream" else "latency"
+    for name, text in (("p50", "50.00"), ("p99", "99.00")):
+        theirs = run.log.get(f"result_{text}_percentile_{kind}_ns")
+        if theirs is None:
+            continue
+        gap = abs(ours[name] - theirs)
+        if gap > max(AGREE_SHARE * theirs, AGREE_NS):
+            yield Reason(
+                "percentiles-disagree",
+                f"{name} is {show_ns(theirs)} by LoadGen and {show_ns(ours[name])} by the journal: "
+                "the machine was busy between LoadGen's stamp and ours",
+            )
+
+
+def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
+    """pinned: the manifest says which file it must be."""
+    if not pinned:
+        yield Reason(
+            "model-not-pinned",
+            f"the manifest of {model!r} names no SHA-256 for its file; the one that ran has "
+            f"{str(sha256)[:12]}…: compare it with its publisher's, then put it into a manifest",
+        )
+
+
+def machine_doubts(
+    noise_p99_ns: int, load: Mapping[str, float | None], bound_ns: int | None
+) -> Iterator[Reason]:
+    """load: steal and others, as shares, over the performance run."""
+    if bound_ns is not None and noise_p99_ns > NOISE_SHARE * bound_ns:
+        yield Reason(
+            "noisy-machine",
+            f"timed sleeps woke up to {show_ns(noise_p99_ns)} late (p99) before the run, above "
+            f"10 % of the SLO ({show_ns(bound_ns)}): the machine decides the tail",
+        )
+    steal, others = load.get("steal"), load.get("others")
+    if steal is not None and steal > STEAL_SHARE:
+        yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
+    throttled_s = load.get("throttled_s")
+    if throttled_s:
+        yield Reason(
+            "throttled",
+            f"the container's CPU quota held the run back for {throttled_s:.2f} s: raise the quota "
+            "or use fewer --instances and --threads",
+        )
+    if others is not None and others > OTHERS_SHARE:
+        yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
+
+
+def pin_doubts(
+    backend: str,
+    pinned: Sequence[Sequence[int]],
+    placed: Sequence[tuple[int | None, int | None]],
+) -> Iterator[Reason]:
+    """--pin was asked for, and what computes is not, or not known to be, where it should be.
+
+    placed: of each instance the threads that computed, and those of them that may run elsewhere.
+    """
+    for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
+        where = ", ".join(map(str, cpus))
+        if threads is None:
+            yield Reason("not-pinned", "--pin: this kernel does not tell which threads computed")
+            return
+        if outside:
+            yield Reason(
+                "not-pinned",
+                f"--pin: {outside} of {threads} threads that computed for instance {instance} may "
+                f"leave its processors ({where}): backend {backend!r} shares threads between "
+                "instances: --backend-option processes=on gives each its own",
+            )
+            return
+
+
+def power_doubts(why: str) -> Iterator[Reason]:
+    """A meter was asked for, and the run has no energy."""
+    yield Reason("power-missing", f"no meter gave a reading: {why}")
+
+
+def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
+    """The process was stopped, or the model stood still: the latencies show it, and so does this."""
+    gap_ns = longest_gap_ns(done, scenario)
+    if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
+        yield Reason(
+            "stalled",
+            f"no sample was completed for {show_ns(gap_ns)} although some were waiting: the process "
+            "was stopped or the model stood still",
+        )
+
+
+def longest_gap_ns(done: Completions, scenario: str) -> int:
+    """Between two completions, not counting Server's time in which no query was due."""
+    completed = np.sort(done.columns["completed_ns"])
+    since = completed[:-1]
+    if scenario == "server":
+        # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
+        since = np.maximum(since, np.sort(done.columns["scheduled_ns"])[1:])
+    gaps = completed[1:] - since
+    return int(gaps.max()) if len(gaps) else 0
+
+
+def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
+    """The machine (or the model) was not the same at the end as at the beginning."""
+    if state is not None and not state.is_steady:
+        yield Reason(
+            "drift",
+            f"median {state.what} was {show_ns(state.first_third_ns)} in the first third of the run "
+            f"and {show_ns(state.last_third_ns)} in the last: the machine's speed changed",
+        )
+
+
+def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
+    """Both in samples. A file that fixes the batch gets smaller ones filled up."""
+    if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
+        yield Reason(
+            "padded",
+            f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
+            f"on average: {1 - mean_batch / fixed_batch:.0%} of the work was padding; export the "
+            "model with a symbolic batch dimension",
+        )
+
+
+def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
+    """A manifest has a target, an accuracy run was asked for, and the target was not applied."""
+    asked = f"the manifest has a target, {target.metric} {target.target:g}"
+    if why:
+        yield Reason("target-not-checked", f"{asked}, nothing was scored: {why}")
+    elif metric != target.metric:
+        yield Reason("target-not-checked", f"{asked}, scored was {metric!r}")
+
+
+def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
+    """answers: of the performance run, compared with the accuracy run's. asked: that LoadGen was to
+    log; fewer than usual where they are so large that it could not hold them.
+    """
+    if answers >= FEWEST:
+        return
+    advice = "raise --duration or --queries"
+    if asked < WANTED:
+        advice = (
+            f"they are so large that LoadGen was to keep about {asked} in memory; a postprocess step "
+            "that makes answers smaller lets more be compared"
+        )
+    yield Reason(
+        "few-compared",
+        f"only {answers} answers of the performance run were compared with the accuracy run's, "
+        f"{FEWEST} would tell more: {advice}",
+    )
+
+
+def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
+    """Fewer queries than the percentile can be known from, even with none late."""
+    if run.plan.scenario == "offline" and run.logged:
+        took_ns = run.log.get("result_max_latency_ns", 0)
+        if took_ns < SHORT_NS:
+            yield Reason(
+                "short-run",
+                f"all samples took {show_ns(took_ns)}: a rate measured in less than a second is "
+                "mostly start and end",
+            )
+    count = run.log.get("result_query_count", 0) if run.logged else 0
+    needed = queries_needed(0, percentile)
+    if run.plan.scenario != "offline" and 0 < count < needed:
+        yield Reason(
+            "few-samples",
+            f"{count:,} queries say little about p{percentile * 100:.10g}: it takes {needed:,}",
+        )

@@ -1,0 +1,95 @@
+"""Doubts from host.csv: what the machine was set to, and what it did, while the run went on. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.types import Reason
+from harness.core.units import show_bytes
+
+FREQUENCY_SHARE = 0.10
+"""Of the fastest core's, lost from the first third of the run to the last."""
+
+PAGED_SHARE = 0.01
+"""Pages from the disk a sample: at this share they decide the 99th percentile."""
+
+PREEMPTED_PER_CPU_S = 200
+"""Involuntary context switches a second of CPU time: 60 at most where nobody else wants the cores
+(two cores, offline), 800 to 24,000 where others do.
+"""
+
+_FEWEST_SWITCHES = 100
+_STEADY = ("governor_performance", "governor_userspace")
+"""Governors that do not lower the clock of a core that has nothing to do."""
+
+
+def host_doubts(host: Mapping[str, Any], scenario: str, samples: int) -> Iterator[Reason]:
+    """host: the summary of host.csv over the run. samples: answered in it."""
+    yield from _frequency_doubts(host)
+    yield from _setting_doubts(host, scenario)
+    yield from _memory_doubts(host, samples)
+    yield from _preemption_doubts(host)
+
+
+def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
+    first, last = host["fastest_core_mhz"].values()
+    if first is not None and last < (1 - FREQUENCY_SHARE) * first:
+        yield Reason(
+            "frequency-dropped",
+            f"the fastest core ran at {first:,.0f} MHz in the first third of the run and at "
+            f"{last:,.0f} in the last: let the machine settle with a longer run, or fix its frequency",
+        )
+    if host["thermal_throttles"]:
+        hottest = host["hottest_celsius"]
+        told = f", at up to {hottest:.0f} degrees Celsius" if hottest is not None else ""
+        yield Reason(
+            "thermal-throttled",
+            f"the processor counted {host['thermal_throttles']:,.0f} throttle events because it was too "
+            f"hot{told}: cool it, or quote only runs long enough to be throttled throughout",
+        )
+
+
+def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
+    governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
+    slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
+    if slowing and scenario != "offline":  # there no core waits for a query
+        names = " and ".join(map(repr, slowing))
+        yield Reason(
+            "governor",
+            f"the governor {names} may lower the clock of {sum(slowing.values()):.0f} of "
+            f"{sum(governed.values()):.0f} cores between two queries: latencies at low rates are longer "
+            "than this machine's need to be; `cpupower frequency-set -g performance` ends that",
+        )
+    if host["settings_changed"]:
+        told = ", ".join(
+            f"{name} between {low:g} and {high:g}"
+            for name, (low, high) in host["settings_changed"].items()
+        )
+        yield Reason(
+            "settings-changed",
+            f"the machine was set otherwise while the run went on ({told}): find what did that, such "
+            "as a power daemon, and run again",
+        )
+
+
+def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
+    faults = host["measured_major_faults"]
+    if faults and faults > PAGED_SHARE * samples:
+        left = host["memory_available_bytes"]
+        told = f", with {show_bytes(left)} of memory left at the least" if left is not None else ""
+        yield Reason(
+            "paged",
+            f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "
+            f"memory or files, in {samples:,} samples{told}: free memory, or hold fewer samples with "
+            "--performance-count",
+        )
+
+
+def _preemption_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
+    switches, cpu_s = host["measured_involuntary_switches"], host["measured_cpu_s"]
+    if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
+        yield Reason(
+            "preempted",
+            f"threads of the measured process lost their core to others {switches:,.0f} times, "
+            f"{switches / cpu_s:,.0f} times a second of its CPU time: use fewer --instances and "
+            "--threads, or stop what else runs",
+        )

@@ -1,0 +1,263 @@
+"""VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
+
+The rules are told in docs/decisions.md. Pure: logs and journal in, reasons out.
+`reasons` forbid quoting the numbers; doubts (harness/results/verdict/doubts.py) are printed beside them.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.clock import (JUMP_NS, MAX_SLEW_PPM, ClockWatch)
+from harness.loadgen.logs import DetailLog
+from harness.core.config.parse import Slo
+from harness.loadgen.plan import (MIN_DURATION_MS, LoadPlan)
+from harness.results.verdict.answers_check import Compared
+from harness.loadgen.scenario import Scenario
+from harness.models.manifest.schema import Accuracy
+from harness.results.evidence.stages import Completions
+from harness.core.stats import (queries_needed, queries_to_settle)
+from harness.types import Reason, Score
+from harness.core.units import (show_ns, show_rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One LoadGen run: what it was told, what it logged, what the journal holds."""
+
+    plan: LoadPlan
+    loadgen_scenario: str
+    log: DetailLog
+    done: Completions | None
+    ended: Mapping[str, Any] | None
+    failure: Reason | None
+    clock: ClockWatch
+
+    @property
+    def logged(self) -> bool:
+        """LoadGen's log is whole and of this run: its numbers can be taken."""
+        found = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
+        wanted = (self.loadgen_scenario, self.wanted_mode)
+        whole = self.log.complete and self.log.repeated == 1
+        return self.failure is None and whole and found == wanted
+
+    @property
+    def wanted_mode(self) -> str:
+        return "AccuracyOnly" if self.plan.accuracy else "PerformanceOnly"
+
+
+def run_reasons(run: Evidence) -> Iterator[Reason]:
+    """What makes either kind of run unquotable."""
+    name = "accuracy" if run.plan.accuracy else "performance"
+    if run.failure is not None:
+        yield run.failure
+    elif run.ended is None:
+        yield Reason("died", f"{name} run: the measured process never told that it had ended")
+    if run.ended is not None and run.ended["failed_samples"]:
+        answered = len(run.done) if run.done else 0
+        yield Reason(
+            "batch-failed",
+            f"{name} run: {run.ended['failed_samples']:,} of {answered:,} samples failed: "
+            f"{_last_line(run.ended['first_failure'])}",
+        )
+    elif run.done is not None and run.done.failed:
+        yield Reason("batch-failed", f"{name} run: {run.done.failed:,} samples failed")
+    if run.failure is None:
+        yield from _log_reasons(run, name)
+        yield from _sample_reasons(run, name)
+    step_ns = clock_step_ns(run)
+    if abs(step_ns) > JUMP_NS:
+        yield Reason(
+            "clock-jumped",
+            f"{name} run: the wall clock was stepped by {show_ns(step_ns)} "
+            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false: run again",
+        )
+
+
+def clock_step_ns(run: Evidence) -> int:
+    """The largest step seen: by the supervisor all along, by the measured process end to end.
+
+    Over a long run slewing alone moves the clock; what it can explain is no step.
+    """
+    step_ns = run.clock.largest_step_ns
+    if run.ended is not None:
+        used = run.ended["used"]
+        moved_ns, slewed_ns = used["wall_offset_ns"], used["wall_s"] * 1e3 * MAX_SLEW_PPM
+        if abs(moved_ns) > max(slewed_ns, abs(step_ns)):
+            step_ns = moved_ns
+    return int(step_ns)
+
+
+def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
+    log, plan = run.log, run.plan
+    if not log.values:
+        yield Reason(
+            "log-missing",
+            f"{name} run: LoadGen left no detail log: it must be able to write to the run's folder",
+        )
+        return
+    if not log.complete:
+        yield Reason("log-incomplete", f"{name} run: LoadGen's detail log is cut or not LoadGen's")
+    if log.repeated > 1:
+        yield Reason("log-mixed", f"{name} run: the detail log holds {log.repeated} runs")
+    errors = max(len(log.errors), int(log.get("num_errors") or 0))
+    if errors:
+        first = f": {log.errors[0]}" if log.errors else ""
+        yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
+    found = (log.get("effective_scenario"), log.get("effective_test_mode"))
+    if found != (run.loadgen_scenario, run.wanted_mode):
+        yield Reason(
+            "wrong-run",
+            f"{name} run: the log is of {found[0]} {found[1]}, "
+            f"not of {run.loadgen_scenario} {run.wanted_mode}",
+        )
+    for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
+        if log.get(f"effective_{key}_rng_seed") != seed:
+            yield Reason("wrong-seed", f"{name} run: the {key} seed in the log is not the plan's")
+
+
+def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
+    if run.done is None:
+        yield Reason("journal-missing", f"{name} run: the journal holds nothing")
+        return
+    if not run.done.answered_once:
+        yield Reason(
+            "samples-lost",
+            f"{name} run: {run.done.issued:,} samples were issued, {len(run.done):,} answers "
+            "recorded; each must be answered exactly once",
+        )
+    expected = run.log.get("result_query_count")
+    if run.logged and expected is not None and not run.plan.accuracy:
+        samples = run.log.get("effective_samples_per_query", 1)
+        if expected * samples != run.done.issued:
+            yield Reason(
+                "samples-lost",
+                f"{name} run: LoadGen counted {expected * samples:,} samples, "
+                f"the journal {run.done.issued:,}",
+            )
+
+
+def performance_reasons(run: Evidence) -> Iterator[Reason]:
+    """LoadGen's own verdict, in words that say what would help."""
+    yield from run_reasons(run)
+    log, plan = run.log, run.plan
+    if not run.logged:
+        return
+    if log.get("effective_performance_sample_count") != plan.performance_count:
+        yield Reason(
+            "wrong-sample-count",
+            f"{log.source} held {log.get('effective_performance_sample_count')} samples, "
+            f"the plan says {plan.performance_count}",
+        )
+    counted = log.get("result_query_count", 0)
+    if plan.model_key is None and plan.scenario != "offline" and counted < plan.query_count:
+        yield Reason(
+            "too-few-queries",
+            f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
+        )
+    late = log.get("result_overlatency_query_count", 0)
+    if plan.scenario == "server" and not _server_met(log):
+        yield _server_late(log, late, _lighter(plan))
+    elif log.get("result_validity") != "VALID":
+        yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
+    if plan.model_key is not None:
+        yield from _official_duration(log)
+
+
+def _server_met(log: DetailLog) -> bool:
+    return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
+
+
+def _lighter(plan: LoadPlan) -> str:
+    if plan.schedule is not None:
+        return "thin out the schedule"
+    return "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+
+
+def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
+    """Too many late queries for the percentile: how many queries and seconds would settle it.
+
+    lighter: what to do where no number of queries would.
+    """
+    percentile = log.get("effective_target_latency_percentile")
+    bound_ns = log.get("effective_target_latency_ns")
+    queries = log.get("result_query_count")
+    rate = log.get("effective_target_qps")
+    found = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
+    if not late:
+        return Reason(
+            "early-stopping",
+            f"{queries:,} queries are too few to be sure of p{percentile * 100:.10g}, although none "
+            f"was late: it takes {queries_needed(0, percentile):,}, with ten late ones "
+            f"{queries_needed(10, percentile):,}",
+        )
+    needed = queries_to_settle(late, queries, percentile)
+    if needed is None:
+        most = queries * (1 - percentile)
+        allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
+        return Reason("slo-missed", f"{found}, {allowed}: {lighter} or raise --slo")
+    return Reason(
+        "early-stopping",
+        f"{found}: too many to be sure of p{percentile * 100:.10g} with so few; "
+        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
+        f"this share, {late} late need {queries_needed(late, percentile):,}",
+    )
+
+
+def _constraints(log: DetailLog) -> str:
+    names = {
+        "result_perf_constraints_met": "performance constraints",
+        "result_min_duration_met": "min duration",
+        "result_min_queries_met": "min queries",
+        "early_stopping_met": "early stopping",
+    }
+    missed = [text for key, text in names.items() if log.get(key) is False]
+    return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
+
+
+def _official_duration(log: DetailLog) -> Iterator[Reason]:
+    setting = log.get("effective_min_duration_ms", 0)
+    if setting < MIN_DURATION_MS:
+        yield Reason(
+            "too-short", f"min_duration was {setting} ms, the rules ask for {MIN_DURATION_MS}"
+        )
+
+
+def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
+    """Streams and Offline: an SLO exists only if given. Server's is judged by LoadGen."""
+    if slo is None or not run.logged:
+        return
+    judged = scenario.slo_value_ns(run.log.values, slo.percentile)
+    if judged is not None and judged[0] > slo.bound_ns:
+        yield Reason(
+            "slo-missed",
+            f"{judged[1]} is {show_ns(judged[0])}, the SLO {slo} allows {show_ns(slo.bound_ns)}",
+        )
+
+
+def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
+    if target is None or target.metric != score.metric:
+        return
+    missed = score.value - target.target if score.lower_is_better else target.target - score.value
+    digits = 3 if score.unit == "%" else 5
+    if missed > 0:
+        yield Reason(
+            "accuracy-below-target",
+            f"accuracy {score.metric} is {score.value:.{digits}f} {score.unit}, "
+            f"the manifest's target is {target.target:g} {score.unit}",
+        )
+
+
+def compared_reasons(found: Compared, allowed: int) -> Iterator[Reason]:
+    """allowed: answers that may differ, the manifest's."""
+    if found.differing > allowed:
+        yield Reason(
+            "answers-differ",
+            f"{found.differing:,} of {found.answers:,} answers of the performance run are not those "
+            f"of the accuracy run (allowed {allowed}); performance, accuracy: {found.first}",
+        )
+
+
+def _last_line(trace: str) -> str:
+    lines = trace.strip().splitlines()
+    return lines[-1] if lines else "no message"

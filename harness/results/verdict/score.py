@@ -1,0 +1,132 @@
+"""The score: from LoadGen's accuracy log and the dataset's labels, and from nothing else."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core import registry
+from harness.results.verdict import answers_check
+from harness.core.config.run_config import RunConfig
+from harness.errors import one_line
+from harness.models.opened.loading import open_dataset
+from harness.loadgen.logs import (ACCURACY, AccuracyLogError, read_answers)
+from harness.models.manifest.manifest import (Model, load_model)
+from harness.results.verdict.answers_check import Compared
+from harness.run.supervisor.load_plan import Loaded
+from harness.types import Answer, Dataset, HasAnswerShape, Reason, Score
+
+
+class Scoring(NamedTuple):
+    """A score, or the reason why there is none to have, or what went wrong. All empty: not tried."""
+
+    score: Score | None = None
+    no_score: str = ""
+    failure: Reason | None = None
+    compared: Compared | None = None
+
+
+def judge(
+    folder: Path,
+    config: RunConfig,
+    loaded: Loaded,
+    dataset: str,
+    metric: str | None,
+    ended: Mapping[str, Any],
+    *,
+    compared: bool,
+) -> Scoring:
+    """folder: the whole run's. ended: what the measured process said of its answers.
+    compared: the performance run logged answers to compare with.
+
+    Whatever a plug-in's dataset or metric raises becomes the failure.
+    """
+    outdir = folder / "accuracy"
+    model = load_model(config.model)
+    if pointless := no_score(model, loaded, metric):
+        return Scoring(no_score=pointless)
+    assert metric is not None
+    try:
+        made = open_dataset(config, model, dataset, loaded.inputs)
+        if made.describe().get("digest") != loaded.dataset.get("digest"):
+            raise ValueError("the dataset has changed since the run loaded it")
+        labels = {i: label_of(made, i, model) for i in range(len(made))}
+        if all(label is None for label in labels.values()):
+            return Scoring(no_score=f"dataset {dataset!r} has no labels")
+        answer_dtype = str(ended["answer_dtype"])
+        shape = ended.get("answer_shape")  # runs of older harnesses do not tell it
+        found = Scoring(compute(outdir, metric, answer_dtype, labels, shape))
+        if compared:
+            tolerance = model.accuracy.tolerance if model.accuracy else answers_check.TOLERANCE
+            run_1 = folder / "performance" / "run_1"
+            found = found._replace(
+                compared=answers_check.compare(run_1, outdir, answer_dtype, tolerance)
+            )
+        return found
+    except AccuracyLogError as e:
+        return Scoring(failure=Reason("accuracy-incomplete", str(e)))
+    except (Exception, SystemExit, KeyboardInterrupt) as e:  # noqa: BLE001 - a plug-in's
+        text = f"scoring with {metric!r} raised {type(e).__name__}: {one_line(e)}"
+        return Scoring(failure=Reason("accuracy-failed", text))
+
+
+def label_of(dataset: Dataset, index: int, model: Model) -> object:
+    """A text with what the answers' integers stand for, where the manifest says it."""
+    label = dataset.label(index)
+    symbols = model.accuracy.symbols if model.accuracy else ()
+    return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
+
+
+def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
+    """Why an accuracy run would be pointless; empty where it is not."""
+    if model.has_random_weights:
+        return "random weights"
+    if loaded.synthetic:
+        return "synthetic data"
+    return "" if metric else "no metric: neither the manifest nor --metric names one"
+
+
+def compute(
+    outdir: Path,
+    metric: str,
+    answer_dtype: str,
+    labels: dict[int, object],
+    answer_shape: Sequence[int | None] | None = None,
+) -> Score:
+    """An AccuracyLogError when the log is short: that is no score."""
+    if any(label is None for label in labels.values()):
+        raise ValueError("some samples have a label and some have none")
+    answers = _one_each(outdir / ACCURACY, len(labels))
+    scorer = registry.load("metric", metric)(answer_dtype)
+    if answer_shape is not None and isinstance(scorer, HasAnswerShape):
+        scorer.check_shape(answer_shape)
+    found = scorer.score(answers, labels)
+    if not isinstance(found, Score) or not all(
+        math.isfinite(value) for value in (found.value, *found.details.values())
+    ):
+        raise ValueError(f"the metric gave {found!r}, wanted a Score with finite values")
+    if found.samples != len(labels):
+        raise ValueError(f"the metric scored {found.samples:,} of {len(labels):,} samples")
+    return found
+
+
+def of_some(
+    answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
+) -> Score:
+    """Of the samples that are answered, each by its first answer: an audit answers some of them."""
+    first: dict[int, Answer] = {}
+    for answer in answers:
+        first.setdefault(answer.sample, answer)
+    scorer = registry.load("metric", metric)(answer_dtype)
+    found: Score = scorer.score(list(first.values()), {i: labels[i] for i in first})
+    return found
+
+
+def _one_each(path: Path, total: int) -> list[Answer]:
+    """One answer an index: multi-stream pads its last query with duplicates."""
+    answers: dict[int, Answer] = {}
+    for answer in read_answers(path):
+        answers.setdefault(answer.sample, answer)
+    if len(answers) != total or set(answers) != set(range(total)):
+        raise AccuracyLogError(f"{path} answers {len(answers):,} of {total:,} samples")
+    return list(answers.values())

@@ -1,0 +1,1 @@
+"""One run in two processes, which share only the journal."""

@@ -1,0 +1,1 @@
+"""The measured process: prepares, answers queries, writes the journal."""

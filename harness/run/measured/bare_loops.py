@@ -1,0 +1,191 @@
+"""Service times of one layout, of as many batch sizes as are worth it, in a process of their own.
+
+So threads, memory and settings that a framework has once for a process are this layout's alone, and
+a layout that cannot be loaded, or takes the process with it, costs nothing but itself.
+
+    receives   setup    the configuration with the layout in it, and the batch sizes
+    sends      loaded   what the backend declares tunable, the batch that the file fixes
+    sends      timed    for each size; then `done`           (or `error` at any time)
+"""
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core import registry
+from harness.core.channel import Channel
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.core.family import die_with_parent
+from harness.errors import HarnessError, one_line
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import (
+    batch_in_file,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    plugin,
+    samples_held,
+)
+from harness.models.steps.postprocess import postprocessor
+from harness.run.measured.service_times import ServiceTimes, batches_of, joined, measure
+from harness.run.measured.warm_up import Answerer, at_once
+from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
+from harness.types import Batch, Dataset
+
+SIZE_LIMIT_S = 0.06
+"""For one size, if three batches of it take no longer."""
+
+GROWTH = 1.02
+PATIENCE = 2
+"""So many sizes, one after another, that bring no more samples/s than GROWTH: larger ones are left
+out, as they would be in a search by hand.
+"""
+
+_QUIET = 0.25
+"""Of a size's times, to judge whether larger ones are worth it: others on the machine only add."""
+
+SAMPLES = 64
+"""Loaded ones; larger batches hold some of them more than once."""
+
+
+class Bare(NamedTuple):
+    """tunable: backend option -> values to try beside the configured one. ended: why larger sizes
+    were not measured although they were to be, '' where nothing was wrong. fixed_batch: samples,
+    where the model file allows no other batch.
+    """
+
+    service: ServiceTimes
+    tunable: Mapping[str, Sequence[str]]
+    ended: str = ""
+    fixed_batch: int | None = None
+
+
+def time_layout(
+    config: RunConfig,
+    dataset: str,
+    spec: Instances,
+    sizes: Sequence[int],
+    most_ns: int | None,
+    output: Path,
+) -> Bare:
+    """config: with the layout in it. most_ns: no larger size where a batch takes longer.
+
+    Raises what kept the first size from being measured.
+    """
+    setup = {
+        "config": to_plain(config),
+        "dataset": dataset,
+        "spec": spec._asdict(),
+        "sizes": list(sizes),
+        "most_ns": most_ns,
+        "streams": config.scenario.endswith("stream"),
+    }
+    given_ns = config.hang_timeout_ns
+    limit_s = START_LIMIT_S if given_ns is None else given_ns / 1e9
+    parts: list[ServiceTimes] = []
+    ended = ""
+
+    def ignore(_done: int, _total: int) -> None:
+        """How far the dataset is."""
+
+    with MeasuredProcess(setup, output, __name__) as process:
+        loaded = process.expect("loaded", limit_s, ignore)
+        try:
+            while (told := process.expect("timed", limit_s, ignore))["event"] != "done":
+                parts.append(ServiceTimes.from_json(told["times"]))
+        except HarnessError as e:
+            if not parts:
+                raise
+            ended = one_line(e)
+    return Bare(joined(parts), loaded["tunable"], ended, loaded["fixed_batch"])
+
+
+def main() -> None:
+    """Entry of the process: argv ends with the socket's and an unused descriptor."""
+    die_with_parent()
+    channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
+    status = 0
+    try:
+        setup = channel.receive()
+        if setup is not None:
+            with ExitStack() as stack:
+                _measure(channel, setup, stack)
+    except HarnessError as e:
+        status = e.exit_status
+        trace = "".join(traceback.format_exception(e.__cause__)) if e.__cause__ else ""
+        channel.send("error", status=status, text=str(e), trace=trace)
+    except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
+        status = 1
+        channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())
+    sys.stdout.flush()
+    os._exit(status)  # as the measured process: frameworks' destructors can hang
+
+
+def _measure(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> None:
+    config: RunConfig = from_plain(setup["config"])
+    spec = Instances.from_json(setup["spec"])
+    model = load_model(config.model)
+    cls = registry.load("backend", config.backend)
+    backends = open_backends(config, model, model_file(config, model), spec, stack)
+    inputs = inputs_of(model, backends[0])
+    fixed = batch_in_file(backends[0], inputs)
+
+    def tell(done: int, total: int) -> None:
+        channel.send("loading", done=done, total=total)
+
+    dataset = open_dataset(config, model, setup["dataset"], inputs, tell)
+    held = samples_held(dataset, setup["dataset"], config.performance_count)
+    channel.send("loaded", tunable=dict(getattr(cls, "tunable", {})), fixed_batch=fixed)
+    nothing = postprocessor((), None, None)
+    cpus = spec.pinned or [()] * len(backends)
+    answerers = [Answerer(b, dataset, nothing, cpus[i]) for i, b in enumerate(backends)]
+    loaded = list(range(min(held, SAMPLES)))
+    with plugin(f"dataset {setup['dataset']!r}, loading samples,"):
+        dataset.load(loaded)
+    sizes = setup["sizes"] if fixed is None else [min(fixed, max(setup["sizes"]))]
+    with plugin(f"backend {config.backend!r} on {setup['dataset']!r}"):
+        for times in _times(answerers, dataset, loaded, sizes, setup):
+            channel.send("timed", times=times.to_json())
+    channel.send("done")
+
+
+def _times(
+    answerers: Sequence[Answerer],
+    dataset: Dataset,
+    loaded: Sequence[int],
+    sizes: Sequence[int],
+    setup: Mapping[str, Any],
+) -> Iterator[ServiceTimes]:
+    """Of one size after the other, as far as they are worth it."""
+    best_per_s, fruitless = 0.0, 0
+    for size in sizes:
+        (alike,) = batches_of(dataset, loaded, [size])
+        _warm(answerers, alike[0])
+        times = measure(answerers, [alike], SIZE_LIMIT_S)
+        yield times
+        quiet_ns = float(np.quantile(times.ns, _QUIET))
+        per_s = size * 1e9 / quiet_ns
+        fruitless = 0 if per_s > GROWTH * best_per_s else fruitless + 1
+        best_per_s = max(best_per_s, per_s)
+        if not setup["streams"] and fruitless >= PATIENCE:
+            return
+        if setup["most_ns"] is not None and quiet_ns > setup["most_ns"]:
+            return
+
+
+def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
+    """Memory and kernels of that size are made."""
+
+    def once(i: int) -> None:
+        answerers[i].backend.infer(batch)
+
+    at_once(answerers, once)

@@ -1,0 +1,160 @@
+"""LoadGen's callbacks, in the measured process. None may raise: LoadGen would crash."""
+
+import gc
+import os
+import re
+import resource
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core.clock import wall_offset_ns
+from harness.core.family import children_cpu_s
+from harness.machine.threads import run_on
+from harness.models.opened.separate_instance import SeparateInstance
+from harness.run.journal import Journal
+from harness.run.measured.dispatch.threads import WORKER, Dispatcher
+from harness.types import Dataset
+
+CLEAR_REFS = Path("/proc/self/clear_refs")
+"""Takes a 5: the process's peak of memory begins anew. Source: Linux, filesystems/proc.rst."""
+
+Die = Callable[[BaseException], None]
+"""Tells the supervisor and ends this process."""
+
+
+class SampleCallbacks:
+    """load and unload of the dataset's samples, and what the run used between them.
+
+    Between them nothing is collected, here and in `separate`: instances in processes of their own.
+
+    LoadGen calls both on the thread that issues; that one is on `cpus` (() for any) from the end
+    of load on, when LoadGen and the dataset have started the threads that are not to share them.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        journal: Journal,
+        die: Die,
+        cpus: Sequence[int] = (),
+        separate: Sequence[SeparateInstance] = (),
+    ) -> None:
+        self._separate = separate
+        self._cpus = cpus
+        self._anywhere = tuple(os.sched_getaffinity(0)) if cpus else ()
+        self._dataset = dataset
+        self._journal = journal
+        self._die = die
+        self._peak_before_bytes = _peak_bytes()
+        self._no_peak = _forget_peak()
+        self._rss_before_bytes = _rss_bytes()
+        self._start: dict[str, float] | None = None
+        self._end: dict[str, float] | None = None
+        self._cyclic_garbage: int | None = 0
+
+    def load(self, indices: list[int]) -> None:
+        self._journal.loading = True
+        run_on(self._anywhere)
+        try:
+            self._dataset.load(indices)
+            for each in self._separate:
+                each.start_run()
+        except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
+            self._die(e)
+        gc.collect()
+        gc.freeze()  # what is there stays: no later collection looks at it
+        gc.disable()
+        run_on(self._cpus)
+        self._start = self._start or _usage()
+        self._journal.loading = False
+
+    def unload(self, indices: list[int]) -> None:
+        self._end = _usage()
+        self._journal.loading = True  # until the next set is there, or the logs are written
+        found = [self._cyclic_garbage, gc.collect(), *(each.end_run() for each in self._separate)]
+        gc.enable()
+        counts = [objects for objects in found if objects is not None]
+        self._cyclic_garbage = sum(counts) if len(counts) == len(found) else None
+        try:
+            self._dataset.unload(indices)
+        except BaseException:  # noqa: BLE001 - every answer was given: only worth a note
+            traceback.print_exc()
+
+    def used(self) -> dict[str, Any]:
+        """From the first set's load to the last one's unload; memory from LoadGen's start on.
+
+        rss_peak_bytes: since the process began. rss_run_peak_bytes: since LoadGen's start, None
+        where rss_run_peak_reason says why.
+        """
+        peak_bytes = _peak_bytes()
+        peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
+        end = self._end or _usage()  # LoadGen that cannot open its logs runs nothing
+        start = self._start or end
+        return {k: end[k] - start[k] for k in end} | {
+            "rss_before_bytes": self._rss_before_bytes,
+            "cyclic_garbage_objects": self._cyclic_garbage,
+            "rss_peak_bytes": max(peaks_bytes, default=None),
+            "rss_run_peak_bytes": None if self._no_peak else peak_bytes,
+            "rss_run_peak_reason": self._no_peak,
+        }
+
+
+def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]], None]:
+    def issue(ids: list[int], indices: list[int]) -> None:
+        try:
+            dispatcher.issue(ids, indices)
+        except BaseException as e:  # noqa: BLE001 - say why first
+            die(e)
+
+    return issue
+
+
+def no_worker_dies_alone(die: Die) -> None:
+    """LoadGen would wait for its samples for ever; a plug-in's own thread is no concern of ours."""
+
+    def raised(e: threading.ExceptHookArgs) -> None:
+        if e.thread is not None and e.thread.name.startswith(WORKER):
+            die(e.exc_value or e.exc_type())
+        threading.__excepthook__(e)
+
+    threading.excepthook = raised
+
+
+def _usage() -> dict[str, float]:
+    """Of this process so far, its descendants' CPU time included; wall_offset_ns grows only when the wall clock is stepped or slewed."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),
+        "wall_s": time.monotonic(),
+        "wall_offset_ns": wall_offset_ns(),
+        "voluntary_switches": used.ru_nvcsw,
+        "involuntary_switches": used.ru_nivcsw,
+    }
+
+
+def _rss_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _peak_bytes() -> int | None:
+    """The most memory that was held since the process began, or since `_forget_peak`.
+
+    Not ru_maxrss: that begins with the parent's.
+    """
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _forget_peak() -> str | None:
+    """From here on `_peak_bytes` is of what comes. -> why not, None where the kernel did it."""
+    try:
+        CLEAR_REFS.write_text("5")
+    except OSError as e:
+        return f"{CLEAR_REFS} cannot be written: {e.strerror}"
+    return None if _peak_bytes() is not None else "/proc/self/status has no VmHWM"

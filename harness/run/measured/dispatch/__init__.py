@@ -1,0 +1,1 @@
+"""How queries reach the instances: threads, shared lists, deadlines, lengths."""

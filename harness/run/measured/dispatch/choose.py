@@ -1,0 +1,67 @@
+"""Which dispatcher answers a run: by scenario, by what was asked for, by how fast the model is."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.core.config.run_config import RunConfig
+from harness.loadgen.plan import LoadPlan
+from harness.run.journal import Journal
+from harness.run.measured.dispatch.by_length import Lengths
+from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from harness.run.measured.dispatch.shared import LARGEST_BATCH_NS, SharedDispatcher
+from harness.run.measured.dispatch.threads import (
+    Dispatcher,
+    InlineDispatcher,
+    Instance,
+    QueuedDispatcher,
+    SlicedDispatcher,
+)
+
+NAMES: Mapping[type[Dispatcher], str] = {
+    InlineDispatcher: "inline",
+    SlicedDispatcher: "sliced",
+    QueuedDispatcher: "queued",
+    SharedDispatcher: "shared",
+    PlanningDispatcher: "planning",
+}
+"""As result.json tells them."""
+
+
+def dispatcher_class(
+    dispatch: str, config: RunConfig, instances: int, slowest_ns: int
+) -> type[Dispatcher]:
+    """dispatch: the scenario's. slowest_ns: of a warm batch of any size."""
+    if dispatch != "queued":
+        return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
+    if config.batch_wait_ns or config.dispatch == "deadline":
+        return PlanningDispatcher
+    fast = slowest_ns <= LARGEST_BATCH_NS
+    return SharedDispatcher if fast and instances > 1 else QueuedDispatcher
+
+
+def make_dispatcher(
+    cls: type[Dispatcher],
+    config: RunConfig,
+    plan: LoadPlan,
+    instances: Sequence[Instance],
+    max_batch: int,
+    journal: Journal,
+    *,
+    curve: Sequence[tuple[int, int]],
+    lengths: Lengths | None,
+) -> Dispatcher:
+    """curve: (samples, ns) as measured, for --dispatch deadline. lengths: the dataset's."""
+    issuer = journal.issuer()
+    if cls is PlanningDispatcher:
+        deadlines = None
+        if config.dispatch == "deadline":
+            assert plan.latency_bound_ns is not None  # Server always has one
+            times_ns = latency_curve(curve, max_batch)
+            deadlines = Deadlines(plan.latency_bound_ns, times_ns, len(instances))
+        wait_ns = config.batch_wait_ns
+        return PlanningDispatcher(
+            instances, max_batch, issuer, journal.entry_ns, wait_ns, deadlines
+        )
+    if cls is SlicedDispatcher:
+        return SlicedDispatcher(instances, max_batch, issuer, lengths)
+    made: Dispatcher = cls(instances, max_batch, issuer)  # type: ignore[call-arg]
+    return made

@@ -1,0 +1,122 @@
+"""Server with a fast model: the issuing thread answers, too.
+
+For a model of microseconds the cost is not the model but handing the GIL from LoadGen's thread to a
+worker and back. So the callback itself takes what waits and runs it on an instance of its own, and
+wakes other instances only when there is enough to share. LoadGen cannot issue meanwhile, but hands
+over what became due in one call afterwards (`server_coalesce_queries`); for a slow model that would
+keep free instances waiting, so those get a QueuedDispatcher.
+"""
+
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from harness.core.clock import wall_ns
+from harness.core.units import NS_PER_MS
+from harness.machine.threads import run_on
+from harness.run.journal import Issuer
+from harness.run.measured.dispatch.threads import WORKER, Instance
+
+LARGEST_BATCH_NS = 2 * NS_PER_MS
+"""Models whose slowest warm-up batch is faster than this are shared: a query waits no longer than
+that for LoadGen's thread."""
+
+SPLIT_FROM = 8
+"""Samples: fewer are not worth waking another instance for. Found by interleaved runs of 1, 2, 8
+and never, docs/decisions.md."""
+
+_Batch = tuple[list[int], list[int], int]
+
+
+class SharedDispatcher:
+    """The first instance belongs to the issuing thread, each other one to a worker.
+
+    One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
+    order, and only the batch is copied: the rest each time would be quadratic work. A worker is
+    idle from the moment it finds nothing until the issuing thread wakes it.
+    """
+
+    def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
+        self._own = instances[0].answer
+        self._max_batch = max_batch
+        self._issued = issuer.issued
+        self._lock = threading.Lock()
+        self._ids: list[int] = []
+        self._indices: list[int] = []
+        self._waiting = 0  # samples, at the end of both lists
+        self._first = 0
+        self._idle = 0
+        self._woken = 0
+        self._closed = False
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, args=(i,), name=f"{WORKER}{n}", daemon=True)
+            for n, i in enumerate(instances[1:], 1)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        self._issued(len(ids), wall_ns())
+        with self._lock:  # nothing waits: this thread left when all was taken, and only it adds
+            self._ids, self._indices, self._waiting = ids, indices, len(ids)
+        while (batch := self._take_own()) is not None:
+            self._own(*batch, wall_ns())
+
+    def _take_own(self) -> _Batch | None:
+        """The issuing thread's share of what waits; wakes idle workers for the rest."""
+        with self._lock:
+            waiting = self._waiting
+            if not waiting:
+                return None
+            share = waiting
+            if waiting > SPLIT_FROM and self._idle:
+                share = -(-waiting // (self._idle + 1))
+            batch = self._cut(min(share, self._max_batch))
+            wakes = self._idle if self._waiting else 0
+            self._idle -= wakes
+            self._woken += wakes
+        for _ in range(wakes):
+            self._wake.put(None)
+        return batch
+
+    def _cut(self, count: int) -> _Batch:
+        """The first `count` of what waits. Called with the lock held."""
+        ids, indices, first, waiting = self._ids, self._indices, self._first, self._waiting
+        self._first, self._waiting = first + count, waiting - count
+        start = len(ids) - waiting
+        if count == waiting:
+            self._ids, self._indices = [], []
+            if not start:
+                return ids, indices, first
+        end = start + count
+        return ids[start:end], indices[start:end], first
+
+    def _work(self, instance: Instance) -> None:
+        run_on(instance.cpus)
+        woken = 0
+        while True:
+            batch = None
+            with self._lock:
+                self._woken -= woken
+                woken = 0
+                if self._waiting:  # leave their part to those who were woken with this one
+                    share = -(-self._waiting // (self._woken + 1))
+                    batch = self._cut(min(share, self._max_batch))
+                elif self._closed:
+                    return
+                else:
+                    self._idle += 1
+            if batch is None:
+                self._wake.get()
+                woken = 1
+            else:
+                instance.answer(*batch, wall_ns())
+
+    def stop(self) -> None:
+        with self._lock:
+            self._closed = True
+        for _ in self._threads:
+            self._wake.put(None)
+        for thread in self._threads:
+            thread.join()

@@ -1,0 +1,212 @@
+"""What the measured process does with its instances before LoadGen: warm-up and calibration."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from math import ceil
+from typing import Any
+
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S
+from harness.errors import one_line
+from harness.loadgen.answers import AnswerRow
+from harness.loadgen.plan import LoadPlan
+from harness.machine.threads import running_on
+from harness.models.opened.loading import plugin
+from harness.models.steps.postprocess import flat
+from harness.run.measured.dispatch.by_length import Lengths
+from harness.run.measured.service_times import (
+    LIMIT_S,
+    VERSION,
+    ServiceTimes,
+    batches_of,
+    measure,
+    time_for,
+)
+from harness.run.measured.warm_up import (
+    LOOKED_AT,
+    Answerer,
+    Warmth,
+    batch_sizes,
+    busy_at,
+    calibrate_latency,
+    calibrate_rate,
+    measure_curve,
+    probes,
+    remainders,
+    warm_up,
+)
+from harness.types import Backend, Dataset, HasLengths
+
+CheckSteps = Callable[[Backend, Dataset, list[int]], None]
+"""The manifest's postprocessing on one sample's output: a ConfigError names a field."""
+
+
+class Rehearsal:
+    """`run`, then, when the plan is known, `finish`; the dataset's samples are loaded in between.
+
+    name: the dataset's. held: samples that a run holds. query_samples: in a query.
+    tell_alive: called by `finish` when a batch or some were answered.
+    row, slowest_ns and curve: see Warmth and measure_curve; set by `run`.
+    lengths: of the samples, where they differ and Offline may use it; set by `finish`.
+    """
+
+    row: AnswerRow
+    slowest_ns: int
+
+    def __init__(
+        self,
+        config: RunConfig,
+        dispatch: str,
+        answerers: Sequence[Answerer],
+        dataset: Dataset,
+        name: str,
+        *,
+        held: int,
+        max_batch: int,
+        query_samples: int,
+        may_vary: bool = False,
+        check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
+        tell_alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config = config
+        self._dispatch = dispatch
+        self.answerers = answerers
+        self._dataset = dataset
+        self._name = name
+        self._max_batch = max_batch
+        self._query_samples = query_samples
+        self._sizes = batch_sizes(dispatch, max_batch, query_samples)
+        looked_at = LOOKED_AT if may_vary else 1
+        self._loaded = list(range(min(held, max(self._sizes[-1], looked_at))))
+        self._may_vary = may_vary
+        self._check_steps = check_steps
+        self._tell_alive = tell_alive
+        self.curve: list[tuple[int, int]] = []
+        self.lengths: Lengths | None = None
+        self._probed: list[int] = []  # batch sizes whose service times are measured
+        self._before: ServiceTimes | None = None
+
+    def run(self, calibrate_s: float) -> Mapping[str, Any]:
+        """The `calibrated` message. calibrate_s: 0 where nothing needs it."""
+        sizes = self._sizes
+        with plugin(f"dataset {self._name!r}, loading samples for the warm-up,"):
+            self._dataset.load(self._loaded)
+        with self._warming():
+            warm = self._warm_up()
+            found = self._calibrate(calibrate_s) if calibrate_s else {}
+            if self._config.dispatch == "deadline":
+                batches = [self._batch(n) for n in probes(sizes)]
+                self.curve = measure_curve(self.answerers, batches)
+        self.slowest_ns = warm.slowest_ns
+        self.row = warm.row or warm.first
+        if warm.row is None and self._may_vary:
+            self.row = AnswerRow((None,), warm.first.dtype)
+            self.answerers = [
+                each._replace(postprocess=flat(each.postprocess)) for each in self.answerers
+            ]
+        told = {"sizes": len(sizes), "skipped": warm.skipped, "flat": warm.flat}
+        return {
+            "slowest_batch_ns": warm.slowest_ns,
+            "answer_bytes": warm.answer_bytes,
+            "batch_latency_ns": self.curve,
+            "cold": {"first_batch_ns": warm.first_ns, "first_batch_samples": sizes[0]},
+            "warm_up": {"seconds": warm.seconds, **told},
+            "placed": warm.placed if any(a.cpus for a in self.answerers) else (),
+            **found,
+        }
+
+    def _warm_up(self) -> Warmth:
+        """Also where answering fails, the manifest's steps are looked at: they say why better."""
+        alone = self._loaded if self._may_vary else ()
+        try:
+            return warm_up(self.answerers, self._sizes, self._batch, alone)
+        finally:
+            self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
+
+    def finish(self, plan: LoadPlan) -> None:
+        """Offline's last batch, whose size only the plan tells; then the samples are given back."""
+        self._probed = probes(self._sizes)
+        if self._dispatch == "sliced":
+            held = plan.performance_count
+            sets = (held, plan.total_count % held)
+            sizes = remainders(sets if plan.accuracy else (plan.query_count,), self._max_batch)
+            largest = self._sizes if plan.query_count >= self._max_batch else []
+            self._probed = [*sizes, *largest]
+            with self._warming():
+                for each in self.answerers:
+                    with running_on(each.cpus):
+                        for size in sizes:
+                            each.answer(self._batch(size))
+                            self._tell_alive()
+            with plugin(f"dataset {self._name!r}: lengths"):
+                self.lengths = self._known_lengths()
+        if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
+            with self._warming():
+                self._before = self._service_times(plan)
+            self._tell_alive()
+        with plugin(f"dataset {self._name!r}: unload"):
+            self._dataset.unload(self._loaded)
+
+    def bare_loops(self, plan: LoadPlan, failed_samples: int = 0) -> Mapping[str, Any] | None:
+        """Service times before and, measured now, after the run, for harness/results/evidence/reference.py; or the
+        reason why there are none. None where nobody asks for them: of an accuracy run.
+        """
+        if plan.accuracy:
+            return None
+        if self._before is None:
+            return {"reason": "with a fixed number in flight there is no schedule to simulate"}
+        if failed_samples:
+            return {"reason": "batches failed"}
+        try:
+            self._dataset.load(self._loaded)
+            after = self._service_times(plan)
+            self._dataset.unload(self._loaded)
+        except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
+            return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
+        return {"version": VERSION, "before": self._before.to_json(), "after": after.to_json()}
+
+    def _service_times(self, plan: LoadPlan) -> ServiceTimes:
+        batches = batches_of(self._dataset, self._loaded, self._probed)
+        return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
+
+    def _expected_s(self, plan: LoadPlan) -> float:
+        """Of the run; where only its count is known, as long as its batches take a warm model."""
+        if plan.expected_s is not None:
+            return plan.expected_s
+        batches = plan.query_count * ceil(self._query_samples / self._max_batch)
+        if self._dispatch == "sliced":
+            batches = ceil(plan.query_count / self._max_batch / len(self.answerers))
+        return batches * self.slowest_ns / NS_PER_S
+
+    def _calibrate(self, seconds: float) -> Mapping[str, Any]:
+        if self._dispatch != "inline":
+            largest = self._batch(self._sizes[-1])
+            return calibrate_rate(
+                *busy_at(self._config.concurrency, self.answerers, largest), seconds
+            )
+        query = [
+            self._batch(min(self._max_batch, self._query_samples - start))
+            for start in range(0, self._query_samples, self._max_batch)
+        ]
+        return calibrate_latency(self.answerers[0], query, seconds)
+
+    def _known_lengths(self) -> Lengths | None:
+        """Tried on what is loaded: in LoadGen's callback it would be too late to tell."""
+        dataset = self._dataset
+        if not isinstance(dataset, HasLengths):
+            return None
+        found = dataset.lengths(self._loaded)
+        if found is None:
+            return None
+        if found.shape != (len(self._loaded),) or found.dtype.kind not in "iuf":
+            raise ValueError(
+                f"{found.dtype} of shape {found.shape} for {len(self._loaded)} samples"
+            )
+        return dataset.lengths  # type: ignore[return-value] # it has told that it is not None
+
+    def _batch(self, size: int) -> list[int]:
+        """Indices of so many samples, some of them more than once where few are loaded."""
+        return [self._loaded[i % len(self._loaded)] for i in range(size)]
+
+    def _warming(self) -> AbstractContextManager[None]:
+        return plugin(f"warm-up of backend {self._config.backend!r} on {self._name!r}")

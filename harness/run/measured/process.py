@@ -1,0 +1,301 @@
+"""The measured process: load, warm up, calibrate, then do nothing but answer LoadGen's queries.
+
+Spawned by the supervisor, one for each LoadGen run, with a socket and the journal's descriptor.
+
+    receives   setup    the configuration and which run this is
+    sends      loading  how far the dataset is, now and then while it loads samples
+    sends      loaded   what was loaded, the sizes the plan needs
+    sends      calibrated
+    receives   plan     what LoadGen is told; the journal has its size by now
+    sends      alive    that batches were answered which only the plan told of
+    sends      ended    resources used, failures     (or `error` at any time before)
+"""
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from harness.core import registry
+from harness.core.channel import Channel
+from harness.core.config.run_config import RunConfig, from_plain
+from harness.core.family import die_with_parent
+from harness.errors import HarnessError, PluginUnavailable, one_line
+from harness.loadgen.answers import AnswerRow
+from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
+from harness.loadgen.plan import LoadPlan
+from harness.models.manifest.files import size_bytes
+from harness.models.manifest.hook import load_hook
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import (
+    batch_in_file,
+    described,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    samples_held,
+)
+from harness.models.opened.separate_instance import SeparateInstance
+from harness.models.steps.postprocess import check, postprocessor
+from harness.run.journal import Journal
+from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
+from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
+from harness.run.measured.dispatch.shared import SharedDispatcher
+from harness.run.measured.dispatch.threads import Dispatcher, Failures, Instance
+from harness.run.measured.own_scheduler import Scheduler, scheduler_for
+from harness.run.measured.preparation import Rehearsal
+from harness.run.measured.warm_up import Answerer
+from harness.types import Backend, Dataset, TensorSpec
+
+
+def main() -> None:
+    """Entry: argv holds the descriptors of the socket and of the journal."""
+    die_with_parent()
+    channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
+    status = 0
+    try:
+        message = channel.receive()
+        if message is not None:
+            _Measurement(channel, message, int(sys.argv[-1])).run()
+    except HarnessError as e:
+        status = e.exit_status
+        channel.send("error", status=status, text=str(e), trace=_cause_trace(e))
+    except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
+        status = 1
+        channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())
+    sys.stdout.flush()
+    os._exit(status)  # no destructors: LoadGen's and the frameworks' can hang
+
+
+def _cause_trace(error: HarnessError) -> str:
+    return "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else ""
+
+
+class _Measurement:
+    """One run, from the setup message to the `ended` message."""
+
+    def __init__(self, channel: Channel, setup: Mapping[str, Any], journal_fd: int) -> None:
+        self._channel = channel
+        self._journal_fd = journal_fd
+        self._config: RunConfig = from_plain(setup["config"])
+        self._accuracy: bool = setup["accuracy"]
+        self._outdir = Path(setup["outdir"])
+        self._dispatch: str = setup["dispatch"]
+        self._query_samples: int = setup["samples_per_query"]
+        self._calibrate_s: float = setup["calibrate_s"]
+        self._dataset: str = setup["dataset"]
+        self._spec = Instances.from_json(setup["spec"])
+        self._max_batch = self._spec.max_batch
+        self._failures = Failures()
+        self._load_s: list[float] = []
+
+    def run(self) -> None:
+        stack = ExitStack()
+        try:
+            self._measure(stack)
+        except BaseException:
+            with suppress(BaseException):  # a second failure must not hide the first
+                stack.close()
+            raise
+
+    def _measure(self, stack: ExitStack) -> None:
+        config, model = self._config, load_model(self._config.model)
+        start = time.monotonic()
+        registry.load("backend", config.backend)
+        self._import_s = time.monotonic() - start
+        path = model_file(config, model)
+        backends = open_backends(config, model, path, self._spec, stack, self._load_s)
+        self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
+        inputs = inputs_of(model, backends[0])
+        self._fixed = batch_in_file(backends[0], inputs)
+        if self._fixed is not None:
+            self._max_batch = min(self._max_batch, self._fixed)
+        dataset = open_dataset(config, model, self._dataset, inputs, self._tell_progress)
+        asked = config.performance_count or model.performance_count
+        self._held = samples_held(dataset, self._dataset, asked)
+        self._output = output = model.output
+        self._hook = load_hook(model, config.hook)
+        postprocess = postprocessor(
+            output.postprocess if output else (), output.name if output else None, self._hook
+        )
+        self._send_loaded(model, path, backends[0], dataset, inputs)
+        cpus = self._spec.pinned or [()] * len(backends)
+        answerers = [
+            Answerer(backend, dataset, postprocess, cpus[i]) for i, backend in enumerate(backends)
+        ]
+        may_vary = any(not isinstance(d, int) for spec in inputs for d in spec.shape[1:])
+        self._answer_queries(answerers, dataset, stack, may_vary=may_vary)
+
+    def _answer_queries(
+        self,
+        answerers: Sequence[Answerer],
+        dataset: Dataset,
+        stack: ExitStack,
+        *,
+        may_vary: bool,
+    ) -> None:
+        """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
+        rehearsal = Rehearsal(
+            *(self._config, self._dispatch, answerers, dataset, self._dataset),
+            held=self._held,
+            max_batch=self._max_batch,
+            query_samples=self._query_samples,
+            may_vary=may_vary,
+            check_steps=self._check_steps,
+            tell_alive=self._tell_alive,
+        )
+        found = rehearsal.run(self._calibrate_s)
+        loads = {"import_s": self._import_s, "load_s": self._load_s}
+        self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
+        message = self._channel.receive()
+        if message is None:
+            return
+        plan = LoadPlan.from_json(message["plan"])
+        rehearsal.finish(plan)
+        self._run_loadgen(plan, rehearsal, stack)
+
+    def _run_loadgen(self, plan: LoadPlan, rehearsal: Rehearsal, stack: ExitStack) -> None:
+        journal, row, answerers = Journal(self._journal_fd), rehearsal.row, rehearsal.answerers
+        dataset = answerers[0].dataset
+        scheduler = scheduler_for(plan, journal)
+        complete = scheduler.complete if scheduler is not None else None
+        instances = [
+            Instance(
+                each.backend,
+                dataset,
+                each.postprocess,
+                responder_for(self._max_batch, row, complete),
+                journal.writer(i),
+                row,
+                self._failures,
+                each.cpus,
+            )
+            for i, each in enumerate(answerers)
+        ]
+        cls = dispatcher_class(self._dispatch, self._config, len(instances), rehearsal.slowest_ns)
+        dispatcher = make_dispatcher(
+            *(cls, self._config, plan, instances, self._max_batch, journal),
+            curve=rehearsal.curve,
+            lengths=rehearsal.lengths,
+        )
+        # Of a shared dispatcher LoadGen's thread is the first instance's.
+        cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
+        used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
+        dispatcher.stop()
+        bare = rehearsal.bare_loops(plan, self._failures.samples)
+        self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
+
+    def _close(
+        self,
+        stack: ExitStack,
+        used: Mapping[str, Any],
+        row: AnswerRow,
+        placed: Mapping[str, Any],
+        bare: Mapping[str, Any] | None,
+    ) -> None:
+        """Leave the backends, then say how it went: a failing exit must not lose the run."""
+        close_error = ""
+        try:
+            stack.close()
+        except BaseException as e:  # noqa: BLE001 - a plug-in's; becomes a doubt
+            traceback.print_exc()
+            close_error = f"{type(e).__name__}: {one_line(e)}"
+        self._channel.send(
+            "ended",
+            used=used,
+            answer_dtype=str(row.dtype),
+            answer_shape=list(row.shape),
+            **placed,
+            bare=bare,
+            failed_samples=self._failures.samples,
+            first_failure=self._failures.first,
+            close_error=close_error,
+        )
+
+    def _send_loaded(
+        self,
+        model: Model,
+        path: Path | None,
+        backend: Backend,
+        dataset: Dataset,
+        inputs: Sequence[TensorSpec],
+    ) -> None:
+        self._channel.send(
+            "loaded",
+            **described(backend, self._config.backend, dataset, self._dataset),
+            inputs=inputs,
+            total_count=len(dataset),
+            performance_count=self._held,
+            synthetic=bool(getattr(dataset, "synthetic", False)),
+            fixed_batch=self._fixed,
+            model_sha256=model.sha256(path) if path is not None else None,
+            model_bytes=size_bytes(path) if path is not None else 0,
+        )
+
+    def _check_steps(self, backend: Backend, dataset: Dataset, first: list[int]) -> None:
+        output = self._output
+        if output is not None and output.postprocess:
+            batch = dataset.batch(first)
+            check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
+
+    def _start_test(
+        self,
+        plan: LoadPlan,
+        dataset: Dataset,
+        dispatcher: Dispatcher,
+        journal: Journal,
+        cpus: Sequence[int],
+        scheduler: Scheduler | None,
+    ) -> Mapping[str, Any]:
+        """LoadGen, or our own scheduler, on a thread of its own; the main thread only waits.
+
+        Returns the resources used.
+        """
+        settings = settings_for(plan) if scheduler is None else None
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
+        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                if scheduler is not None:
+                    scheduler.run(calls, self._outdir)
+                else:
+                    start_test(plan, settings, self._outdir, calls)
+            except BaseException as e:  # noqa: BLE001 - raised again on the main thread
+                errors.append(e)
+
+        no_worker_dies_alone(self._die)
+        thread = threading.Thread(target=run, name="loadgen")
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return samples.used()
+
+    def _tell_alive(self) -> None:
+        self._channel.send("alive")
+
+    def _tell_progress(self, done: int, total: int) -> None:
+        self._channel.send("loading", done=done, total=total)
+
+    def _die_loading(self, error: BaseException) -> NoReturn:
+        if isinstance(error, HarnessError):
+            self._die(error, error.exit_status, str(error))
+        text = (
+            f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
+        )
+        self._die(error, PluginUnavailable.exit_status, text)
+
+    def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:
+        trace = "".join(traceback.format_exception(error))
+        self._channel.send("error", status=status, text=text or repr(error), trace=trace)
+        os._exit(status)

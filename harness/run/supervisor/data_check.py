@@ -1,0 +1,153 @@
+"""`data check`: everything about a dataset that a long run would find out too late."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.config.run_config import RunConfig, make_config
+from harness.core.units import show_rate
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.loading import (
+    missing_data,
+    open_dataset,
+    plugin,
+    samples_held,
+    unknown_names,
+)
+from harness.run.supervisor.progress import end_loading, show_loading
+from harness.types import Dataset, HasFaults
+
+SHOWN_CLASSES = 20
+"""All classes are listed up to here; of more, the smallest and the largest."""
+
+
+OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
+"""LoadGen's name of a benchmark -> samples of its whole data set (of SQuAD: windows), as MLPerf's
+submission checker has them (v6.1).
+"""
+
+
+class Checked(NamedTuple):
+    """lines: what it is made of. faults: what makes it unusable, one line each; none: it is fine."""
+
+    lines: list[str]
+    faults: list[str]
+
+
+def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
+    """Look at every label and decode every sample, with the model's steps where one is named."""
+    given = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
+    values = {key: value for key, value in given.items() if value is not None}
+    config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
+    found = load_model(model) if model else Model("none", None, Path(), None)
+    dataset = open_dataset(config, found, name, found.inputs, progress=show_loading)
+    labels, faults = _labels(dataset)
+    begun_s = time.perf_counter()
+    faults += _unusable(dataset, name, config)
+    speed = len(dataset) / (time.perf_counter() - begun_s)
+    end_loading()
+    with plugin(f"dataset {name!r}: describe()"):
+        about = dataset.describe()
+    lines = [
+        f"{'dataset':<12}{name}, {len(dataset):,} samples",
+        *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
+        *(f"{'steps':<12}{line}" for line in _steps(about, model)),
+        *(f"{'labels':<12}{line}" for line in _histogram(labels)),
+        *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(found, len(dataset)))),
+        f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
+    ]
+    return Checked(lines, faults)
+
+
+def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
+    """Every label there is, and a line for each that cannot be had."""
+    labels: list[object] = []
+    faults = []
+    for i in range(len(dataset)):
+        try:
+            labels.append(dataset.label(i))
+        except Exception as e:  # noqa: BLE001 - a plug-in's; the others are worth a look
+            faults.append(f"sample {i}: label raised {type(e).__name__}: {e}")
+    bare = sum(label is None for label in labels)
+    if 0 < bare < len(labels):
+        first = next(i for i, label in enumerate(labels) if label is None)
+        faults.append(
+            f"{bare:,} samples have no label, and others have one: sample {first} is first"
+        )
+    return labels, faults
+
+
+def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
+    if isinstance(dataset, HasFaults):
+        with plugin(f"dataset {name!r}: faults()"):
+            return list(dataset.faults())
+    held = samples_held(dataset, name, config.performance_count)
+    faults = []
+    for start in range(0, len(dataset), held):
+        indices = range(start, min(start + held, len(dataset)))
+        try:
+            dataset.load(indices)
+            dataset.batch(indices[:1])
+            dataset.unload(indices)
+        except ConfigError as e:
+            faults += str(e).splitlines()
+        except Exception as e:  # noqa: BLE001 - a plug-in's
+            told = f"samples {start} to {indices[-1]}"
+            faults.append(f"{told}: loading raised {type(e).__name__}: {e}")
+    return faults
+
+
+def _count(model: Model, have: int) -> Iterator[str]:
+    """A part of an official set is good for trying things out, and for no MLPerf result."""
+    wanted = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
+    if wanted is not None and have != wanted:
+        yield f"MLPerf's set for {model.name} has {wanted:,} samples, this has {have:,}"
+
+
+def _notes(about: Mapping[str, object]) -> Sequence[str]:
+    notes = about.get("notes", ())
+    return [str(note) for note in notes] if isinstance(notes, list | tuple) else []
+
+
+def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
+    none = (
+        f"{model} declares none" if model else "decode only: name a --model to check its steps, too"
+    )
+    steps = about.get("steps")
+    for name, declared in steps.items() if isinstance(steps, Mapping) else ():
+        words = []
+        for step in declared:
+            ((kind, options),) = step.items()
+            words.append(f"{kind}({', '.join(f'{k}={v}' for k, v in options.items())})")
+        yield f"{name}: {' '.join(words) or none}"
+
+
+def _histogram(labels: Sequence[object]) -> Iterator[str]:
+    """Classes with their counts; of detection, the objects' categories."""
+    objects = [
+        one["category_id"]
+        for label in labels
+        if isinstance(label, Mapping)
+        for one in label.get("annotations", ())
+    ]
+    classes = objects or [label for label in labels if isinstance(label, int | str)]
+    if not classes:
+        kind = type(labels[0]).__name__ if labels and labels[0] is not None else "none"
+        yield kind if kind == "none" else f"of type {kind}"
+        return
+    counted = Counter(classes)
+    what = "objects" if objects else "samples"
+    yield f"{len(classes):,} {what} in {len(counted):,} classes"
+    if len(counted) <= SHOWN_CLASSES:
+        yield ", ".join(f"{k}: {counted[k]:,}" for k in sorted(counted, key=_in_order))
+        return
+    ranked = counted.most_common()
+    yield f"most: {', '.join(f'{k}: {n:,}' for k, n in ranked[:5])}"
+    yield f"fewest: {', '.join(f'{k}: {n:,}' for k, n in ranked[-5:])}"
+
+
+def _in_order(label: object) -> tuple[bool, object]:
+    return isinstance(label, str), label

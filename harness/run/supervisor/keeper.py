@@ -1,0 +1,157 @@
+"""What a run leaves: its folder as far as it has come, the row in runs.sqlite, the table."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.console import say, show
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.machine.host_log import HostLog
+from harness.machine.power.energy import PowerLog
+from harness.results import database, records, run_folder
+from harness.results.pages import run_table
+from harness.results.result_json import Findings, result
+from harness.results.run_folder import ResultFolder
+from harness.results.verdict.reasons import Evidence
+from harness.run.supervisor.metrics.endpoint import FILE, Exporter
+from harness.types import Reason
+
+
+class Finished(NamedTuple):
+    """A run that has ended, however it did. status: the exit status. folder: its name by now.
+    result: the content of result.json.
+    """
+
+    status: int
+    folder: Path
+    result: Mapping[str, Any]
+
+    def show(self, *, as_json: bool) -> None:
+        """On stdout: the table, or result.json."""
+        text = json.dumps(self.result, indent=2, default=str) if as_json else None
+        show(text or "\n".join(run_table.lines(self.result, self.folder)))
+
+
+Measure = Callable[..., Finished]
+"""harness.run.supervisor.job.measure, for what makes runs and must not know the composition."""
+
+
+class RunKeeper:
+    """Saves `findings` after every step; a folder that cannot be written makes the run INVALID."""
+
+    def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter | None) -> None:
+        """exporter: None where the run has its metrics.prom already."""
+        self.folder = folder
+        self.findings = findings
+        self._exporter = exporter
+        self._left = folder.path
+
+    @property
+    def has_measured(self) -> bool:
+        return self.findings.performance is not None or self.findings.accuracy is not None
+
+    def save(self, content: dict[str, Any] | None = None) -> None:
+        """As far as the run has come. content: of result.json, if it is known already."""
+        records.write_findings(self.folder.path, self.findings)
+        run_folder.write_json(
+            self.folder.path / run_folder.RESULT, content or result(self.findings)
+        )
+
+    def keep(self, evidence: Evidence, outdir: Path) -> None:
+        """On disk before anything else is done with it; where that fails, the table still shows it."""
+        if evidence.plan.accuracy:
+            self.findings.accuracy = evidence
+        else:
+            self.findings.performance = evidence
+        try:
+            records.write(outdir, evidence)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
+        if self._exporter is not None:
+            self._exporter.end()
+
+    def keep_samples(self, host_log: HostLog, power: PowerLog | None) -> None:
+        self.findings.host, self.findings.power = host_log, power
+        try:
+            records.write_samples(self.folder.path, host_log, power)
+            self.save()
+        except OSError as e:
+            self.not_saved(e)
+
+    def _write_metrics(self) -> None:
+        """All that is in it is in other files, too: without it the run has lost nothing."""
+        if self._exporter is None:
+            return
+        path = self.folder.path / FILE
+        try:
+            self._exporter.write(self.folder.path)
+        except OSError as e:
+            with suppress(OSError):
+                path.unlink()  # half of it would look whole
+            say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
+
+    def not_saved(self, error: OSError) -> None:
+        text = f"{self.folder.path} cannot be written: {error.strerror}: pass --out elsewhere"
+        self.findings.unsaved = Reason("not-saved", text)
+
+    def give_up(self, error: HarnessError) -> None:
+        """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
+        if isinstance(error, ConfigError):
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+        else:
+            self.findings.stopped = Reason("did-not-start", str(error))
+            self.save()
+
+    def conclude(self, status: int) -> Finished:
+        """Write the result, name the folder, add the row."""
+        folder = self.folder.path
+        host = (self.findings.environment.get("machine") or {}).get("host")
+        if host and self.findings.performance is not None:
+            self.findings.ceiling_per_s = database.null_ceiling_per_s(
+                folder.parent, self.findings.config.scenario, host
+            )
+        content = result(self.findings)
+        if self._exporter is not None:
+            self._exporter.conclude(content)
+        try:
+            self.save(content)
+            self._write_metrics()
+            if not status and self.findings.unsaved is None:
+                self._left = folder = self.folder.finish()
+            database.add(folder.parent, folder.name, content)
+        except sqlite3.Error as e:
+            path = database.path_in(folder.parent)
+            say(f"{path}: the run was not added: {e}: `runs` does not list {folder.name}")
+        except OSError as e:
+            self.not_saved(e)
+            content = result(self.findings)
+            with suppress(OSError):  # what was saved before may say VALID
+                self.save(content)
+        if self.findings.unsaved is not None:
+            say(self.findings.unsaved.text)
+        if not status and content["verdict"] != "VALID":
+            status = RunInvalid.exit_status
+        return Finished(status, folder, content)
+
+    def report(self, *, as_json: bool) -> None:
+        """report.html, when all else is kept and told: whatever goes wrong with it is one line."""
+        found = self.findings
+        if found.config.no_report or found.unsaved is not None or not self.has_measured:
+            return
+        try:
+            from harness.results.pages.report import report_at_end
+
+            told = str(report_at_end(self._left, found))
+        except PluginUnavailable as e:
+            told = f"none: {e}"
+        except Exception as e:  # noqa: BLE001 - the run is over, and its page no part of it
+            kind = "" if isinstance(e, HarnessError) else f"{type(e).__name__}: "
+            say(f"no report: {kind}{one_line(e)}: `report {self._left}` makes one later")
+            return
+        if not as_json:
+            show(f"{'report':<12}{told}")

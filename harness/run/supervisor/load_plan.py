@@ -1,0 +1,272 @@
+"""From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import show_bytes
+from harness.errors import ConfigError
+from harness.loadgen import user_conf
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS, installed_version, official_load
+from harness.loadgen.plan import Calibration, LoadPlan, Seeds
+from harness.loadgen.scenario import TURNS, Load, Scenario
+from harness.models.manifest.manifest import Model
+from harness.results.verdict import answers_check
+from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
+from harness.types import TensorSpec
+
+BYTES_PER_QUERY = 317
+BYTES_PER_OFFLINE_SAMPLE = 155
+"""What LoadGen keeps for each generated query and each Offline sample, as measured."""
+
+BYTES_PER_SCHEDULED_QUERY = 24
+"""What our own scheduler keeps: when it is due, after the start and on the clock, and its sample."""
+
+BYTES_PER_LOGGED_ANSWER = 64
+"""Of a row of the accuracy log, beside the answer itself."""
+
+MEMORY_SHARE = 0.60
+"""Of the available memory; the rest is for what nobody foresaw."""
+
+ISSUE_MARGIN = 1.25
+"""LoadGen may issue somewhat more than the official settings predict; the journal has room."""
+
+MIN_HANG_S = 10.0
+HANG_BATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the measured process found: its `loaded` message.
+
+    inputs: of the model, which the dataset was made for. fixed_batch: samples, where the file
+    allows no other batch.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    total_count: int
+    performance_count: int
+    fixed_batch: int | None
+    synthetic: bool
+    backend: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    model_sha256: str | None
+    model_bytes: int
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Loaded":
+        inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in values["inputs"])
+        return cls(**{**values, "inputs": inputs})
+
+
+def seeds_of(config: RunConfig) -> Seeds:
+    """The round's, unless the user set one for all or, in a config.yaml, each."""
+    official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
+    if config.seed is not None:
+        official = Seeds(config.seed, config.seed, config.seed)
+    given = Seeds(
+        config.qsl_seed if config.qsl_seed is not None else official.qsl,
+        config.sample_index_seed if config.sample_index_seed is not None else official.sample_index,
+        config.schedule_seed if config.schedule_seed is not None else official.schedule,
+    )
+    return official if config.mlperf else given
+
+
+def slo_of(scenario: Scenario, config: RunConfig, model: Model) -> Slo | None:
+    """The user's, else, where the scenario cannot do without, the manifest's or its default."""
+    if config.slo is not None or scenario.default_slo is None:
+        return config.slo
+    return model.slo or scenario.default_slo
+
+
+def performance_plan(
+    scenario: Scenario,
+    config: RunConfig,
+    slo: Slo | None,
+    loaded: Loaded,
+    found: Calibration,
+    *,
+    compared: bool = False,
+    load: Load | None = None,
+) -> LoadPlan:
+    """A quick performance run: the count is fixed, the time is a forecast.
+
+    compared: some answers are logged, to be compared with those of an accuracy run.
+    load: where a file of arrivals says it, not the scenario.
+    """
+    logged = min(answers_check.WANTED, answers_check.LIMIT_BYTES // max(1, found.answer_bytes))
+    load = load or scenario.load(config, slo, found)
+    samples = scenario.samples_per_query(config)
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=False,
+        query_count=load.query_count,
+        journal_samples=load.query_count * samples,
+        total_count=loaded.total_count,
+        performance_count=loaded.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=samples,
+        target_qps=load.target_qps,
+        percentile=slo.percentile if slo else None,
+        latency_bound_ns=slo.bound_ns if slo else None,
+        logged_answers=logged if compared else 0,
+        expected_s=load.expected_s,
+        concurrency=config.concurrency,
+    )
+
+
+def official_plan(
+    scenario: Scenario,
+    config: RunConfig,
+    model_key: str,
+    outdir: Path,
+    loaded: Loaded,
+    found: Calibration,
+    accuracy: bool,
+) -> LoadPlan:
+    """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key.
+
+    Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes for what
+    they leave open.
+    """
+    text = user_conf.lint(config.user_conf) if config.user_conf else ""
+    sized = scenario.user_conf(config, found)
+    if accuracy:
+        sized = scenario.accuracy_user_conf()
+        text = user_conf.without(text, f"{scenario.loadgen_name}.target_qps")
+    path = outdir.absolute() / "user.conf"
+    path.write_text(user_conf.compose(text, sized), encoding="utf-8")
+    load = official_load(
+        config.scenario, model_key, str(path), loaded.total_count, loaded.performance_count
+    )
+    issued = ceil(load.queries * load.samples_per_query * ISSUE_MARGIN)
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=accuracy,
+        query_count=loaded.total_count if accuracy else load.queries,
+        journal_samples=_accuracy_samples(loaded) if accuracy else issued,
+        total_count=loaded.total_count,
+        performance_count=load.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=load.samples_per_query,
+        target_qps=load.target_qps if config.scenario == "server" else None,
+        percentile=load.percentile,
+        latency_bound_ns=load.latency_bound_ns,
+        model_key=model_key,
+        user_conf=str(path),
+        expected_s=None if accuracy else load.expected_s,
+    )
+
+
+ACCURACY_QPS = 100_000.0
+"""Server stays paced in accuracy mode, where latency is not judged."""
+
+
+def accuracy_plan(
+    scenario: Scenario, config: RunConfig, slo: Slo | None, loaded: Loaded
+) -> LoadPlan:
+    """Every sample of the dataset once."""
+    return LoadPlan(
+        scenario=config.scenario,
+        accuracy=True,
+        query_count=loaded.total_count,
+        journal_samples=_accuracy_samples(loaded),
+        total_count=loaded.total_count,
+        performance_count=loaded.performance_count,
+        seeds=seeds_of(config),
+        samples_per_query=scenario.samples_per_query(config),
+        target_qps=ACCURACY_QPS if config.scenario == "server" else None,
+        percentile=slo.percentile if slo else None,
+        latency_bound_ns=slo.bound_ns if slo else None,
+    )
+
+
+_LARGEST_QUERY = 4096
+
+
+def _accuracy_samples(loaded: Loaded) -> int:
+    """Multi-stream fills the last query of each loadable set with duplicates."""
+    sets = ceil(loaded.total_count / loaded.performance_count)
+    return loaded.total_count + (sets + 1) * _LARGEST_QUERY
+
+
+def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
+    """What a run of this plan will hold, LoadGen, journal and model together."""
+    samples = plan.query_count * plan.samples_per_query
+    if plan.scenario == "offline":
+        kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
+    else:
+        each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
+        kept, batches = plan.query_count * each, plan.query_count
+    return kept + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
+
+
+def check_memory(
+    plan: LoadPlan,
+    max_batch: int,
+    model_bytes: int,
+    available_bytes: int,
+    *,
+    counted: bool,
+    searched: bool = False,
+) -> None:
+    """A ConfigError with the longest run that fits, when the plan does not.
+
+    counted: the user gave --queries, so the advice is about those. searched: a search for the load
+    gave them, which has --duration to go by.
+    """
+    wanted = memory_bytes(plan, max_batch, model_bytes)
+    limit = MEMORY_SHARE * available_bytes
+    if wanted <= limit:
+        return
+    count = plan.query_count
+    per_query = (wanted - model_bytes) / count
+    fits = max(0, int((limit - model_bytes) / per_query))
+    seconds = int((plan.expected_s or 0.0) * fits / count)
+    share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
+    if plan.model_key is not None:
+        advice = _official_advice(plan, fits)
+    elif not fits:
+        advice = "free some memory"
+    elif (searched or not counted) and fits >= TURNS and count == TURNS * (plan.concurrency or 0):
+        advice = f"the most that fits is --concurrency {fits // TURNS}"
+    elif searched:
+        advice = "shorten --duration"
+    elif counted or not seconds:
+        advice = f"the most that fits is --queries {fits}"
+    else:
+        advice = f"the longest that fits is --duration {seconds}s"
+    raise ConfigError(
+        f"{count:,} queries need about {show_bytes(wanted)} of memory, more than {share}: {advice}"
+    )
+
+
+def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
+    """A ConfigError where LoadGen's accuracy log, each answer in hexadecimal, has no room."""
+    wanted = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
+    if wanted > free_bytes:
+        raise ConfigError(
+            f"the accuracy log of {samples:,} answers needs about {show_bytes(wanted)} on disk, "
+            f"{show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
+        )
+
+
+def _official_advice(plan: LoadPlan, fits: int) -> str:
+    """The run always takes 600 s; what can be changed is the expectation that sizes it."""
+    if fits < 1 or not plan.expected_s:  # of an accuracy run nothing can be changed
+        return "free some memory"
+    name = "".join(word.capitalize() for word in plan.scenario.split("-"))
+    if plan.scenario.endswith("stream"):
+        least_ms = 2 * plan.expected_s * 1e3 / fits
+        return f"put *.{name}.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
+    return f"put *.{name}.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"
+
+
+def hang_timeout_s(config: RunConfig, slowest_batch_ns: int) -> float:
+    if config.hang_timeout_ns is not None:
+        return config.hang_timeout_ns / 1e9
+    return max(MIN_HANG_S, HANG_BATCHES * slowest_batch_ns / 1e9) + config.batch_wait_ns / 1e9

@@ -1,0 +1,223 @@
+"""One measured process, from its spawn to its end, as the supervisor sees it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harness.core.channel import Channel
+from harness.core.clock import ClockWatch
+from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
+from harness.loadgen.plan import LoadPlan
+from harness.run.journal import Journal
+from harness.run.supervisor.watchdog import Now, Watcher
+
+# The child imports what the parent could import, in the same order, and nothing from the folder
+# the command was typed in that the parent would not have found there.
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {} import main; main()"
+
+LOOK_EVERY_S = 0.25
+START_LIMIT_S = 600.0
+"""For load and warm-up, unless --hang-timeout says otherwise."""
+
+END_LIMIT_S = 120.0
+"""From the last completion until LoadGen has written its logs."""
+
+EXIT_LIMIT_S = 10.0
+
+
+class MeasuredProcess:
+    """Use as a context manager: whatever happens, no process is left behind."""
+
+    def __init__(
+        self, setup: Mapping[str, Any], output: Path, module: str = "harness.run.measured.process"
+    ) -> None:
+        """setup: the first message. output: file for what the plug-ins print. module: has `main`."""
+        self.journal_fd = Journal.create()
+        self.clock = ClockWatch()
+        self._output = output
+        ours, theirs = socket.socketpair()
+        with output.open("wb") as log, theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _BOOT.format(module),
+                    json.dumps(sys.path),
+                    str(theirs.fileno()),
+                    str(self.journal_fd),
+                ],
+                pass_fds=(theirs.fileno(), self.journal_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is the supervisor's to handle
+            )
+        self._channel = Channel(ours)
+        self._channel.send("setup", **setup)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> "MeasuredProcess":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+        self._channel.close()
+        os.close(self.journal_fd)
+        with suppress(OSError):  # the folder may be gone
+            if not self._output.stat().st_size:
+                self._output.unlink()
+
+    def kill(self) -> None:
+        """The whole process group: a plug-in may have started processes of its own."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def expect(
+        self, event: str, limit_s: float, show_loading: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """The next message, which must be `event`; before the run, dying is status 3.
+
+        limit_s: without any message; a dataset that loads tells how far it is.
+        """
+        try:
+            message = self._receive(limit_s)
+            while message is not None and message["event"] == "loading":
+                show_loading(message["done"], message["total"])
+                message = self._receive(limit_s)
+        except TimeoutError:
+            raise PluginUnavailable(
+                f"the measured process sent no {event!r} for {limit_s:.0f} s: load or warm-up "
+                "blocks, or is slower than that; --hang-timeout sets how long to wait"
+            ) from None
+        if message is None:
+            raise PluginUnavailable(
+                f"the measured process {self._death()} before its first query: {self._see_output()}"
+            )
+        return self._checked(message)
+
+    def start(self, plan: LoadPlan, workers: int) -> Journal:
+        Journal.resize(self.journal_fd, plan.journal_samples, workers)
+        self._channel.send("plan", plan=plan.to_json())
+        return Journal(self.journal_fd)
+
+    def watch(
+        self,
+        watcher: Watcher,
+        plan: LoadPlan,
+        hang_s: float,
+        load_limit_s: float,
+        show: Callable[[Now], None],
+        show_loading: Callable[[int, int], None],
+    ) -> dict[str, Any]:
+        """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
+
+        load_limit_s: how long the dataset may say nothing while it loads samples, each time.
+        """
+        all_samples = plan.query_count * plan.samples_per_query
+        finished_s: float | None = None
+        while True:
+            self.clock.sample()
+            now = watcher.look()
+            show(now)
+            _raise_if_stuck(now, hang_s, load_limit_s)
+            if now.completed >= all_samples and not now.waiting:
+                finished_s = finished_s or time.monotonic()
+                if time.monotonic() - finished_s > max(END_LIMIT_S, hang_s):
+                    raise RunHung("the measured process hung after its last completion")
+            try:
+                message = self._receive(LOOK_EVERY_S)
+            except TimeoutError:
+                continue
+            self.clock.sample()
+            if _goes_on(message, watcher, show_loading):
+                continue
+            if message is None:
+                raise RunDied(
+                    f"the measured process {self._death()} in the run: {self._see_output()}"
+                )
+            show(watcher.look())
+            ended = self._checked(message)
+            self._wait_for_exit()
+            return ended
+
+    def _receive(self, limit_s: float) -> dict[str, Any] | None:
+        """A message, or None when the process has died (also while a child of it lives on)."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._channel.receive(max(0.001, min(left, 1.0)))
+            except TimeoutError:
+                if self._process.poll() is not None:
+                    with suppress(TimeoutError):  # it may have spoken, and ended, just now
+                        return self._channel.receive(0)
+                    return None
+                if left <= 0:
+                    raise
+
+    def _checked(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message["event"] != "error":
+            return message
+        if message["trace"]:
+            with self._output.open("a", encoding="utf-8") as log:
+                log.write(message["trace"])
+        error: type[HarnessError] | None = BY_EXIT_STATUS.get(message["status"])
+        if error is None:
+            raise RuntimeError(f"the measured process failed:\n{message['trace']}")
+        hint = f": {self._see_output()}" if error is PluginUnavailable and message["trace"] else ""
+        raise error(message["text"] + hint)
+
+    def _wait_for_exit(self) -> None:
+        try:
+            self._process.wait(EXIT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _death(self) -> str:
+        status = self._process.wait()
+        if status < 0:
+            return f"was killed by {signal.Signals(-status).name}"
+        return f"exited with status {status}"
+
+    def _see_output(self) -> str:
+        return f"see {self._output}"
+
+
+def _goes_on(
+    message: dict[str, Any] | None, watcher: Watcher, show_loading: Callable[[int, int], None]
+) -> bool:
+    """It only tells that a dataset loads, or that batches before the run were answered."""
+    if message is None or message["event"] not in ("loading", "alive"):
+        return False
+    watcher.still_loading()
+    if message["event"] == "loading":
+        show_loading(message["done"], message["total"])
+    return True
+
+
+def _raise_if_stuck(now: Now, hang_s: float, load_limit_s: float) -> None:
+    if now.loading_ns > load_limit_s * 1e9:
+        error = RunHung if now.issued else PluginUnavailable
+        before = "" if now.issued else ", or the backend in a batch before the run"
+        raise error(
+            f"LoadGen issued nothing for {load_limit_s:.0f} s: the dataset blocks in load{before}; "
+            "--hang-timeout sets how long to wait"
+        )
+    if now.idle_ns > hang_s * 1e9:
+        raise RunHung(
+            f"the measured process hung: {now.waiting:,} samples in flight and none "
+            f"completed for {now.idle_ns / 1e9:.0f} s; --hang-timeout sets how long to wait"
+        )

@@ -1,0 +1,1 @@
+"""Live metrics of a run for Prometheus."""

@@ -1,0 +1,214 @@
+"""What Prometheus scrapes while a run goes on: the supervisor's own work, from the journal alone.
+
+The measured process knows nothing of it. A scrape reads what is new in the journal; one thread
+serves one page after the other, and a page younger than PAGE_LASTS_S is served again, so that a
+storm of scrapes takes no core from the run. Only this machine is listened to unless asked otherwise.
+"""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from harness.core.config.parse import Endpoint, Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.console import say
+from harness.errors import ConfigError
+from harness.run.supervisor.metrics.live_counts import Tally
+from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
+
+DEFAULT = Endpoint("127.0.0.1", 9464)
+FILE = "metrics.prom"
+PAGE_LASTS_S = 0.2
+CLIENT_LIMIT_S = 2.0
+"""For a client to say what it wants and to take it; the others wait meanwhile."""
+
+PAUSE_S = 0.02
+"""After each client, whatever it wanted: all of them together are 50 a second at most."""
+
+Source = Callable[[Mapping[str, str]], Iterable[Metric]]
+"""Further families at each page, e.g. of a power meter. Called with the run's labels, on any
+thread, one call at a time; it must not wait for anything."""
+
+
+class Exporter(Collector):
+    """The run as families of metrics. Any thread may call any method."""
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self._lock = threading.Lock()
+        self._labels = dict.fromkeys(RUN_LABELS, "")
+        self._info: Mapping[str, str] | None = None
+        self._started_s = time.time()
+        self._slo: Slo | None = None
+        self._tallies: dict[str, Tally] = {}
+        self._result: Mapping[str, Any] | None = None
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def describe_run(self, labels: Mapping[str, str], info: Mapping[str, str]) -> None:
+        """labels: RUN_LABELS. info: what else is fixed from the beginning, by label."""
+        with self._lock:
+            self._labels, self._info = dict(labels), dict(info)
+
+    def begin(self, tally: Tally, slo: Slo | None) -> None:
+        """The next of the run's phases, performance or accuracy."""
+        with self._lock:
+            self._tallies["accuracy" if tally.plan.accuracy else "performance"] = tally
+            self._slo = slo
+
+    def end(self) -> None:
+        """Of the phase begun last: nothing more is read of any; their counts stay."""
+        with self._lock:
+            for tally in self._tallies.values():
+                tally.finish()
+
+    def conclude(self, result: Mapping[str, Any]) -> None:
+        """result: the content of result.json."""
+        with self._lock:
+            self._result = result
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            families = list(self._families())
+        return iter(families)  # they are text without the lock
+
+    def _families(self) -> Iterator[Metric]:
+        if self._info is None:
+            return
+        series = RunSeries(self._labels)
+        yield from series.info(self._info, self._started_s, self._slo)
+        if self._tallies:
+            for tally in self._tallies.values():
+                tally.read()
+            yield from series.phases(self._tallies)
+        for source in self.sources:
+            yield from source(self._labels)
+        if self._result is not None:
+            yield from series.verdict(self._result)
+
+    def page(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def write(self, folder: Path) -> None:
+        (folder / FILE).write_bytes(self.page())
+
+
+class _Server(HTTPServer):
+    request_queue_size = 32
+
+    def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
+        self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+        self.timeout = PAGE_LASTS_S  # how soon it notices that it is to end
+        self._exporter = exporter
+        self._page: tuple[float, bytes] | None = None
+        super().__init__(endpoint, _Handler)
+
+    def server_bind(self) -> None:
+        """Without HTTPServer's look-up of the host's name, which may take seconds."""
+        TCPServer.server_bind(self)
+
+    def page(self) -> bytes:
+        if self._page is None or time.monotonic() - self._page[0] > PAGE_LASTS_S:
+            page = self._exporter.page()
+            self._page = (time.monotonic(), page)
+        return self._page[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away, or never spoke, is nobody's problem."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = CLIENT_LIMIT_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        self.wfile.write(self._headed())
+
+    def do_HEAD(self) -> None:
+        """As GET, without the page: what a probe asks that wants to know no more than it is up."""
+        self._headed()
+
+    def _headed(self) -> bytes:
+        """The page whose headers were sent; empty where there is none at this path."""
+        if self.path.partition("?")[0] not in ("/", "/metrics"):
+            self.send_error(404, "the metrics are at /metrics")
+            return b""
+        page = self.server.page()
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        return page
+
+    def log_message(self, *_: object) -> None:
+        """A scrape a second is no news."""
+
+
+class MetricsEndpoint:
+    """Serves an exporter while it is entered, if the configuration wants that and the port is free.
+
+    A ConfigError when a port that was asked for cannot be had; the default one is only told of.
+    notice: what to say once the run begins, "" for nothing.
+    """
+
+    def __init__(self, config: RunConfig, *, quiet: bool) -> None:
+        self.exporter = Exporter()
+        self.notice = ""
+        self._quiet = quiet
+        self._linger_s = config.metrics_linger_ns / 1e9
+        self._server = None if config.no_metrics else self._bound(config.metrics)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+
+    def _bound(self, asked: Endpoint | None) -> _Server | None:
+        endpoint = asked or DEFAULT
+        try:
+            server = _Server(endpoint, self.exporter)
+        except OSError as e:
+            why = f"{endpoint}: {e.strerror or e}"
+            if asked is not None:
+                raise ConfigError(f"--metrics {why}: choose another, or --no-metrics") from None
+            self.notice = f"no metrics at {why}: --metrics HOST:PORT serves them elsewhere"
+            return None
+        if asked is not None:
+            self.notice = (
+                f"metrics at http://{asked._replace(port=server.server_address[1])}/metrics"
+            )
+        return server
+
+    def __enter__(self) -> Self:
+        if self._server is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._server is not None:
+            self._closing.set()
+            self._thread.join(CLIENT_LIMIT_S)
+            self._server.server_close()
+
+    def _serve(self) -> None:
+        while self._server is not None and not self._closing.is_set():
+            self._server.handle_request()
+            self._closing.wait(PAUSE_S)
+
+    def linger(self) -> None:
+        """Stays up as long as --metrics-linger says, for the last scrape to see the verdict."""
+        if self._server is not None and self._linger_s:
+            if not self._quiet:
+                say(f"metrics stay up for {self._linger_s:g} s; Ctrl-C ends that")
+            time.sleep(self._linger_s)

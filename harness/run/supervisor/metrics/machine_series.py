@@ -1,0 +1,168 @@
+"""Series of the machine and of its meters, each a source of Exporter: what a scrape sees of them.
+
+A series is absent where the machine has no such sensor, and while a meter gives no readings.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import mean
+from typing import NamedTuple
+
+import numpy as np
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from harness.core.clock import wall_ns
+from harness.core.units import NS_PER_S
+from harness.machine.host_log import HOST_PERIOD_S, HostLog, Row
+from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted
+from harness.run.supervisor.metrics.run_series import RUN_LABELS
+from harness.types import PowerSource
+
+_FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
+_LAST = 64
+"""Readings of a meter that are looked at for its power: more than a second has."""
+
+_Readings = Sequence[tuple[int, float]]
+
+
+class _Columns(NamedTuple):
+    """One family. columns: of host.csv, the whole name; what is in brackets becomes the label."""
+
+    family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
+    name: str
+    text: str
+    columns: re.Pattern[str]
+    label: str = ""
+    factor: float = 1.0
+
+
+_HOST = (
+    _Columns(
+        CounterMetricFamily,
+        "harness_host_cpu_seconds",
+        "Time of all cores",
+        re.compile(r"cpu_(\w+)_s"),
+        "mode",
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_host_cpu_frequency_hertz",
+        "Clock of each core",
+        re.compile(r"mhz_cpu(\d+)"),
+        "core",
+        1e6,
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_host_temperature_celsius",
+        "Thermal zones and sensors",
+        re.compile(r"celsius_(.+)"),
+        "sensor",
+    ),
+    _Columns(
+        GaugeMetricFamily,
+        "harness_host_memory_available_bytes",
+        "What can still be allocated, the cgroup's limit included",
+        re.compile("memory_available_bytes"),
+    ),
+    _Columns(
+        CounterMetricFamily,
+        "harness_measured_cpu_seconds",
+        "CPU time of the measured process that is there now",
+        re.compile("measured_cpu_s"),
+    ),
+)
+
+
+class HostSeries:
+    """The newest row of a log that grows; nothing is read for a scrape, and nothing can block it."""
+
+    def __init__(self, log: HostLog) -> None:
+        self._log = log
+
+    def __call__(self, labels: Mapping[str, str]) -> Iterator[Metric]:
+        newest: list[Row] = self._log.rows[-1:]
+        fresh = [row for row in newest if abs(wall_ns() - row["wall_ns"]) < _FRESH_NS]
+        row = fresh[0] if fresh else {}
+        run = [labels[name] for name in RUN_LABELS]
+        for family, name, text, columns, label, factor in _HOST:
+            made = family(name, text, labels=[*RUN_LABELS, *([label] if label else [])])
+            for column, value in row.items():
+                match = columns.fullmatch(column)
+                if match is not None:
+                    made.add_metric([*run, *match.groups()], value * factor)
+            yield made
+
+
+class PowerSeries:
+    """What the meters read, from a log that grows; joules are counted where the last scrape ended."""
+
+    def __init__(self, log: PowerLog) -> None:
+        self._log = log
+        self._counted: dict[str, _Counted] = {}
+
+    def __call__(self, labels: Mapping[str, str]) -> Iterator[Metric]:
+        names = [*RUN_LABELS, "source", "provenance"]
+        watts = GaugeMetricFamily("harness_power_watts", "Mean of the last second", labels=names)
+        joules = CounterMetricFamily(
+            "harness_energy_joules", "Since the meters were begun", labels=names
+        )
+        for source in self._log.sources:
+            readings = self._log.series.get(source.name, [])
+            values = [*(labels[name] for name in RUN_LABELS), source.name, source.provenance]
+            power = watts_now(source, readings[-_LAST:], wall_ns())
+            if power:  # as in the result, one that counts nothing has no reading
+                watts.add_metric(values, power)
+            energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
+            if energy:
+                joules.add_metric(values, energy)
+        yield watts
+        yield joules
+
+
+class _Counted:
+    """The joules of one source so far."""
+
+    def __init__(self, source: PowerSource) -> None:
+        self._source = source
+        self._joules: float | None = 0.0
+        self._seen = 0
+
+    def joules(self, readings: _Readings) -> float | None:
+        """None before the first reading, and from where a counter went back for no known reason."""
+        start = max(0, self._seen - 1)
+        new = readings[start:]  # a copy: the meter's thread adds to the list
+        self._seen = start + len(new)
+        for earlier, later in pairwise(new):
+            step = _joules_between(self._source, earlier, later)
+            if step is None or self._joules is None:
+                self._joules = None
+            else:
+                self._joules += step
+        return self._joules if self._seen else None
+
+
+def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | None:
+    """Mean of the readings of the last second, wall clock; None without any (a counter: two)."""
+    recent = [r for r in readings if abs(now_ns - r[0]) <= NS_PER_S]
+    if source.unit == "W":
+        return mean(value for _, value in recent) if recent else None
+    if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
+        return None
+    steps = [_joules_between(source, a, b) for a, b in pairwise(recent)]
+    known = [step for step in steps if step is not None]
+    took_s = (recent[-1][0] - recent[0][0]) / 1e9
+    return sum(known) / took_s if len(known) == len(steps) else None
+
+
+def _joules_between(
+    source: PowerSource, earlier: tuple[int, float], later: tuple[int, float]
+) -> float | None:
+    """None where a counter went back, and not because it was full. Powers are not carried over gaps."""
+    took_ns = later[0] - earlier[0]
+    if source.unit == "W":
+        between = 0 < took_ns <= GAP_NS
+        return (earlier[1] + later[1]) / 2 * took_ns / 1e9 if between else 0.0
+    joules = counted(source, np.array([earlier[1], later[1]]))
+    return None if isinstance(joules, NoReading) else float(joules[-1])

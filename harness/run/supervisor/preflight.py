@@ -1,0 +1,149 @@
+"""What can be known before anything is started: every problem at once, nothing measured yet."""
+
+from collections.abc import Iterable, Iterator
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.core.console import say
+from harness.errors import ConfigError, PluginUnavailable
+from harness.loadgen import arrivals, user_conf
+from harness.loadgen.arrivals import Arrivals
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS, installed_version
+from harness.machine import sampler
+from harness.models.manifest import requirements
+from harness.models.manifest.manifest import Model
+from harness.models.opened.loading import missing_data, unknown_names
+from harness.run.supervisor.load_plan import Loaded
+
+
+def model_key(model: Model) -> str:
+    """LoadGen's name for the benchmark; one it does not know gets the general rules."""
+    key = model.manifest.mlperf_model if model.manifest else None
+    return key or model.name
+
+
+def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
+    """What can be known before anything is started; all problems at once. -> those of --arrivals."""
+    entry = registry.BACKENDS.get(config.backend)
+    names = {"backend": config.backend, "dataset": dataset, "metric": metric}
+    problems = [*unknown_names(names), *sampler.unknown(config.meter)]
+    problems += missing_data(config.data_dir)
+    problems += _version_problems(config)
+    if model.manifest is not None:
+        have = requirements.here(entry.needs if entry is not None else None)
+        problems += requirements.problems(model.name, model.manifest.requires, have)
+    if config.mode == "accuracy" and model.has_random_weights:
+        problems.append(
+            f"--mode accuracy: model {model.name!r} has random weights, whose answers have no "
+            "accuracy: --mode performance"
+        )
+    if config.audit is not None and not config.audit.is_file():
+        problems.append(f"--audit {config.audit}: there is no such file")
+    problems += _closed_loop_problems(config)
+    if config.user_conf is not None:
+        try:
+            user_conf.lint(config.user_conf)
+        except ConfigError as e:
+            problems.append(str(e))
+    found = None
+    if config.arrivals is not None:
+        try:
+            found = arrivals.read(config.arrivals, config.arrivals_sha256)
+            load = found.load(config.queries)
+            held = config.performance_count or model.performance_count
+            if held is not None:  # else only the dataset can tell
+                found.check_samples(load.query_count, held)
+        except ConfigError as e:
+            problems.append(str(e))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    _check_extras(config, metric)
+    return found
+
+
+def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
+    """Not RunConfig's own: folders of earlier versions, which are read by it, may have such a run."""
+    in_flight, queries = config.concurrency, config.queries
+    if in_flight is not None and queries is not None and queries < in_flight:
+        yield (
+            f"--queries {queries:,} are fewer than --concurrency keeps in flight, {in_flight:,}: "
+            "raise it, or lower --concurrency"
+        )
+
+
+def _check_extras(config: RunConfig, metric: str | None) -> None:
+    """All that are missing; with a meter's, what is wrong with the other meters as well."""
+    needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
+    missing = list(_missing_extras(needed))
+    if any(_missing_extras([("meter", name) for name, _ in config.meter])):
+        missing += sampler.refusal(config.meter)
+    if missing:
+        raise PluginUnavailable("\n".join(missing))
+
+
+def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    for kind, name in named:
+        entry = registry.KINDS[kind].get(name or "")
+        if name is not None and entry is not None and not entry.installed:
+            yield str(registry.missing_extra(kind, name, entry))
+
+
+def obtain_model(config: RunConfig, model: Model) -> None:
+    """Fetch or make the model's file where it is not here yet, so that the measured process finds it.
+
+    Only then is the backend imported here: it knows which format it reads.
+    """
+    if model.may_have_to_be_obtained:
+        formats = getattr(registry.load("backend", config.backend), "formats", ())
+        model.obtain(formats, say)
+
+
+def _version_problems(config: RunConfig) -> list[str]:
+    """Each round's rules are built into one LoadGen version."""
+    have = installed_version()
+    if config.loadgen_version not in (None, have):
+        say(f"this configuration was written for LoadGen {config.loadgen_version}, {have} is here")
+    if have in ROUNDS:
+        return []
+    advice = f"pip install mlcommons-loadgen=={PINNED_VERSION}"
+    if config.mlperf:
+        return [f"--mlperf needs LoadGen {PINNED_VERSION}, {have} is installed: {advice}"]
+    say(f"LoadGen {have} is installed, this harness was tried with {PINNED_VERSION}: {advice}")
+    return []
+
+
+def check_digests(config: RunConfig, loaded: Loaded) -> None:
+    """A config.yaml names what it was written for; another model or other data is another run."""
+    found = {
+        "model_sha256": ("the model file", config.model_sha256, loaded.model_sha256),
+        "dataset_digest": ("the dataset", config.dataset_digest, loaded.dataset.get("digest")),
+    }
+    problems = [
+        f"{what} has changed: its digest is {str(have)[:12]}…, this configuration was written for "
+        f"{wanted[:12]}…: restore it, or remove {key} from the configuration"
+        for key, (what, wanted, have) in found.items()
+        if wanted is not None and wanted != have
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def check_unchanged(before: Loaded | None, now: Loaded) -> None:
+    """The accuracy run must be of the files that the performance run was made with.
+
+    before: what the performance run loaded; None where there was none.
+    """
+    if before is None:
+        return
+    digests = {
+        "the model file": (before.model_sha256, now.model_sha256),
+        "the dataset": (before.dataset.get("digest"), now.dataset.get("digest")),
+    }
+    problems = [
+        f"{what} has changed since the performance run: its digest is {str(have)[:12]}…, it was "
+        f"{str(was)[:12]}…: run again"
+        for what, (was, have) in digests.items()
+        if was != have
+    ]
+    if problems:
+        raise ConfigError("\n".join(problems))

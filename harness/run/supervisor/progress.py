@@ -1,0 +1,91 @@
+"""One line on stderr while the run goes on; nothing when stderr is not a terminal."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from harness.core.clock import monotonic_ns
+from harness.core.units import show_ns, show_rate
+from harness.loadgen.plan import LoadPlan
+from harness.run.supervisor.watchdog import Now
+
+
+def show_loading(done: int, total: int) -> None:
+    """How far a dataset is that loads its samples."""
+    _show(loading_line(done, total))
+
+
+def show_measured(done: int, total: int) -> None:
+    """How far a report is that measures one change after another."""
+    _show(f"measured {done:,} of {total:,} changes")
+
+
+def _show(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{line}\x1b[K")
+        sys.stderr.flush()
+
+
+def end_loading() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+
+
+def loading_line(done: int, total: int) -> str:
+    return f"loading {done:,} of {total:,} samples"
+
+
+class Progress:
+    """Elapsed, queries, rate, running p99 and queue depth. A context manager."""
+
+    def __init__(self, plan: LoadPlan, *, quiet: bool) -> None:
+        self._on = sys.stderr.isatty() and not quiet
+        self._plan = plan
+        self._label = "accuracy" if plan.accuracy else "performance"
+        self._start_ns = monotonic_ns()
+        self._before = (self._start_ns, 0)
+
+    def __enter__(self) -> Self:
+        if self._on:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(
+                console=Console(stderr=True, highlight=False), transient=True, auto_refresh=False
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._on:
+            self._live.stop()
+
+    def show(self, now: Now) -> None:
+        if self._on:
+            self._live.update(self.line(now), refresh=True)
+
+    def show_loading(self, done: int, total: int) -> None:
+        if self._on:
+            self._live.update(loading_line(done, total), refresh=True)
+
+    def line(self, now: Now) -> str:
+        at_ns = monotonic_ns()
+        then_ns, count = self._before
+        rate = (now.completed - count) * 1e9 / max(at_ns - then_ns, 1)
+        self._before = (at_ns, now.completed)
+        total = self._plan.query_count * self._plan.samples_per_query
+        parts = [
+            f"{self._label} {(at_ns - self._start_ns) / 1e9:5.1f} s",
+            f"{now.completed:,} of {total:,} samples",
+            f"{show_rate(rate)}/s",
+            f"p99 {show_ns(now.p99_ns)}" if now.p99_ns is not None else "p99 …",
+            f"waiting {now.waiting:,}",
+        ]
+        if now.failed:
+            parts.append(f"FAILED {now.failed:,}")
+        return "  ".join(parts)

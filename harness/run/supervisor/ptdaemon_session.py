@@ -1,0 +1,218 @@
+"""A run under MLPerf Power, `--meter ptdaemon=...`: power-dev's client and server do all of the measuring.
+
+client.py, on this machine, runs workload.sh twice, while server.py, on the director, has PTDaemon find
+the analyser's ranges (`ranging`) and then measure (`testing`). Nothing of theirs is done here: the run
+is one command for them, and what both leave is put into one result folder.
+"""
+
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.console import say
+from harness.core.signals import Stopped, stoppable
+from harness.core.units import write_duration
+from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.machine.power.meters.ptdaemon import NAME, PtdaemonMeter
+from harness.machine.power.ptdaemon_client import WORKLOAD, PowerClient
+from harness.machine.power.ptdaemon_log import CLIENT_JSON, SPL, PtdaemonLog
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.loading import default_dataset, default_metric
+from harness.results import recheck, run_folder
+from harness.run.supervisor import preflight
+from harness.run.supervisor.keeper import RunKeeper
+
+CLIENT_LOG = "power-client.log"
+CHECK_LOG = "power-check.log"
+WORKLOAD_CONFIG = "workload.yaml"
+
+_LEFT = tuple(
+    f"{folder}/{name}"
+    for folder, names in {
+        "power": (CLIENT_JSON, "client.log", "server.json", "server.log", "ptd_logs.txt"),
+        "ranging": (SPL, "mlperf_log_detail.txt", "mlperf_log_summary.txt"),
+        "run_1": (SPL, "mlperf_log_detail.txt", "mlperf_log_summary.txt"),
+    }.items()
+    for name in names
+)
+"""What a session leaves, by power-dev's README. The client ends with status 0 when NTP fails."""
+
+_SCRIPT = """\
+#!/bin/sh
+# What MLPerf Power's client runs: first in ranging mode, then the same load in testing mode, with the
+# counts and rates that were found in the first.
+cd {here} || exit 2
+runs={runs}
+if [ -d "$runs/ranging" ]; then
+    config=$runs/ranging/config.yaml out=$runs/testing
+else
+    config={config} out=$runs/ranging
+fi
+{command} --config "$config" --out "$out"
+status=$?
+# 4: the run is INVALID. It is measured to its end all the same, and its verdict says so.
+[ $status -eq 4 ] && exit 0
+exit $status
+"""
+
+
+def asked(config: RunConfig) -> bool:
+    return any(name == NAME for name, _ in config.meter)
+
+
+def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) -> int:
+    """The run as configured, measured by PTDaemon; prints the table and returns the exit status."""
+    with stoppable() as stopping:
+        session = _Session(config, quiet=quiet)
+        try:
+            with stopping.allowed():
+                session.measure()
+            return session.conclude(as_json=as_json)
+        except Stopped as e:
+            say(f"stopped by {signal.Signals(e.signum).name} before the end of the session")
+            session.give_up(keep=False)
+            return e.exit_status
+        except HarnessError as e:
+            session.give_up(keep=not isinstance(e, ConfigError))
+            raise
+        except OSError as e:
+            folder = session.folder.path
+            raise RunInvalid(f"{folder} cannot be written: {e}: pass --out elsewhere") from e
+
+
+class _Session:
+    """folder: the result folder. In it, `runs` has the two runs and `session` what the client leaves."""
+
+    def __init__(self, config: RunConfig, *, quiet: bool) -> None:
+        """A ConfigError with all that is wrong; nothing has been made then."""
+        self._config, self._quiet = config, quiet
+        others = tuple((name, argument) for name, argument in config.meter if name != NAME)
+        self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
+        self._plain = replace(config, meter=others, out=None)
+        _check(config, self._plain, self._meter)
+        model = load_model(config.model)
+        self.folder = run_folder.new_folder(config.out, config.scenario, config.backend, model.name)
+        path = self.folder.path.absolute()
+        self._path, self._runs, self._session = path, path / "runs", path / "session"
+        self._client = PowerClient(path / CLIENT_LOG, quiet=quiet)
+
+    def _script(self) -> str:
+        config = self._config
+        words = [sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "harness"]
+        words += ["--quiet"] if self._quiet else []
+        words += ["--no-metrics"] if config.no_metrics else []
+        words += ["--metrics", str(config.metrics)] if config.metrics else []
+        linger_ns = config.metrics_linger_ns
+        words += ["--metrics-linger", write_duration(linger_ns)] if linger_ns else []
+        return _SCRIPT.format(
+            here=shlex.quote(str(Path.cwd())),
+            runs=shlex.quote(str(self._runs)),
+            config=shlex.quote(str(self._path / WORKLOAD_CONFIG)),
+            command=shlex.join(words),
+        )
+
+    def measure(self) -> None:
+        """Both phases. Raises what the user is to be told where one of them did not end well."""
+        meter, model = self._meter, load_model(self._config.model)
+        preflight.obtain_model(self._plain, model)
+        self._runs.mkdir()
+        run_folder.write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
+        (self._path / WORKLOAD).write_text(self._script(), encoding="utf-8")
+        label = re.sub(r"[^\w-]", "_", f"{self._config.scenario}_{model.name}", flags=re.ASCII)
+        if not self._quiet:
+            where = f"{meter.host}:{meter.port}"
+            say(f"MLPerf Power by {where}: the run is made twice, with pauses of 10 s around each")
+        status = self._client.run(
+            [
+                *(sys.executable, str(meter.client), f"--addr={meter.host}"),
+                *(f"--port={meter.port}", f"--ntp={meter.ntp}", f"--label={label}"),
+                f"--run-workload=sh {shlex.quote(str(self._path / WORKLOAD))}",
+                *(f"--loadgen-logs={self._runs}", f"--output={self._session}"),
+                "--no-timestamp-path",
+            ]
+        )
+        if status or not all((self._session / name).is_file() for name in _LEFT):
+            raise self._client.failure(status, has_run=self._has_run)
+
+    @property
+    def _has_run(self) -> bool:
+        """Whether there is a run that must not be thrown away."""
+        return (self._path / run_folder.RESULT).exists() or any(self._runs.glob("*/"))
+
+    def give_up(self, *, keep: bool) -> None:
+        """Nothing that was measured is lost, and a mistake of the user's leaves nothing."""
+        if keep or self._has_run:
+            say(f"what there is until then is in {self.folder.path}")
+        else:
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+
+    def conclude(self, *, as_json: bool) -> int:
+        """Both runs and the session as one result folder: the testing run's, with power in it."""
+        testing = self._runs / "testing"
+        if not testing.is_dir():  # its folder could not be written to the end
+            raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
+        refused = self._refused()
+        self._merge(testing)
+        path = self._path
+        config = recheck.configuration(path)
+        config = replace(config, meter=((NAME, self._meter.argument), *config.meter))
+        run_folder.write_yaml(path / run_folder.CONFIG, to_plain(config))
+        found = recheck.findings(path, config)
+        found.environment = run_folder.read_json(path / run_folder.RESULT)["environment"]
+        found.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
+        finished = RunKeeper(self.folder, found, None).conclude(0)
+        finished.show(as_json=as_json)
+        return finished.status
+
+    def _refused(self) -> list[str]:
+        """The checks of power-dev's own checker that the session does not pass."""
+        done = subprocess.run(
+            [sys.executable, str(self._meter.checker), str(self._session)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # Ctrl-C would make it refuse
+            check=False,
+        )
+        (self._path / CHECK_LOG).write_text(done.stdout, encoding="utf-8")
+        if not done.returncode:
+            return []
+        failed = re.findall(r"^ERROR:\w+:\[ \] (.+)$", done.stdout, re.MULTILINE)
+        return failed or [f"it ended with status {done.returncode}"]
+
+    def _merge(self, testing: Path) -> None:
+        for entry in testing.iterdir():
+            entry.rename(self._path / entry.name)
+        (self._runs / "ranging").rename(self._path / "ranging")
+        performance = self._path / "performance"
+        for name in ("power", "ranging"):
+            (self._session / name).rename(performance / name)
+        for entry in (self._session / "run_1").iterdir():  # LoadGen's logs: copies of the same
+            entry.replace(performance / "run_1" / entry.name)
+        for folder in (self._runs, self._session):
+            shutil.rmtree(folder)
+
+
+def _check(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> None:
+    """All problems at once, before the director hears of anything."""
+    problems = list(meter.problems())
+    if config.mode != "performance":
+        problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")
+    if [name for name, _ in config.meter].count(NAME) > 1:
+        problems.append(f"--meter {NAME} is given twice: keep one")
+    try:
+        model = load_model(config.model)
+        metric = config.metric or default_metric(model)
+        preflight.check(plain, model, config.dataset or default_dataset(model), metric)
+    except ConfigError as e:
+        problems.append(str(e))
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -1,0 +1,1 @@
+"""The verb `sweep` over settings: batch, precision, threads, frameworks."""

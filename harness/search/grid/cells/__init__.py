@@ -1,0 +1,1 @@
+"""The cells of a grid: options, axes, folder."""

@@ -1,0 +1,58 @@
+"""From the command line's lists to the axes of a grid, with what is not said decided."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import RunConfig
+from harness.core.registry import check_name
+from harness.errors import ConfigError
+from harness.machine import cores
+from harness.models.made import operators
+from harness.models.manifest.manifest import is_path, load_model
+from harness.models.opened.loading import default_dataset
+from harness.models.precision.ways import BASELINE
+from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridOptions
+
+
+def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
+    """lists: as grid_options.take_lists found them. A ConfigError with all that cannot be."""
+    models = lists.get("model", (config.model,))
+    problems = list(_unknown(models, lists.get("backend", ())))
+    if options.ops and "model" in lists:
+        problems.append("--ops is instead of --model: drop one")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
+    if options.ops:
+        models = tuple(str(path) for path in operators.make(options.ops))
+    real = all(_has_data(config, model) for model in models)
+    if options.data is not None and "real" in options.data and not real:
+        raise ConfigError("--data real: not every model here has data of its own: name --dataset")
+    own_shape = tuple(f"{n}={'x'.join(map(str, shape))}" for n, shape in config.input_shape)
+    return Axes(
+        model=models,
+        backend=lists.get("backend", (config.backend,)),
+        precision=options.precision or (BASELINE,),
+        batch=options.batch or DEFAULT_BATCHES,
+        threads=lists.get("threads", (config.threads or cores.available().planned,)),
+        shape=lists.get("shape") or (own_shape,),
+        data=options.data or (DATA[:1] if real else DATA[1:]),
+    )
+
+
+def _unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
+    for name in backends:
+        try:
+            check_name("backend", name)
+        except ConfigError as e:
+            yield str(e)
+    for name in models:
+        try:
+            load_model(name)
+        except ConfigError as e:
+            yield str(e)
+
+
+def _has_data(config: RunConfig, model: str) -> bool:
+    return (config.dataset or default_dataset(load_model(model))) != "synthetic"

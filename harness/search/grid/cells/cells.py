@@ -1,0 +1,246 @@
+"""A cell of a grid: the run that it is, and what its folder says. Everything here is read from files."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.core.config.parse import parse_input_shape
+from harness.core.config.run_config import RunConfig
+from harness.core.stats import percentile_ns
+from harness.models.manifest.manifest import is_path
+from harness.models.precision.ways import Way
+from harness.results.compare.run_files import RunFiles, fitting, read_files
+from harness.results.evidence.stages import Completions
+from harness.search.grid.cells.options import Axes
+from harness.types import Array
+
+BLOCKS = 20
+"""In time, whose means tell how far a throughput may be off: neighbouring batches are alike."""
+
+JITTER = 1.4826
+"""Times the median absolute deviation is the standard deviation of a normal distribution."""
+
+
+class Cell(NamedTuple):
+    """batch: samples. threads: of the one instance. shape: --input-shape's. data: real or synthetic."""
+
+    model: str
+    backend: str
+    precision: str
+    batch: int
+    threads: int
+    shape: tuple[str, ...]
+    data: str
+
+    @property
+    def key(self) -> str:
+        """The name of its folder."""
+        words = [_short(self.model), _short(self.backend), self.precision, self.data]
+        words += [re.sub(r"[^A-Za-z0-9.]+", "_", text) for text in self.shape]
+        return "-".join([*words, f"t{self.threads}", f"b{self.batch}"])
+
+    @property
+    def variant(self) -> "Cell":
+        """The same model, framework, precision and input, whatever the batch and the threads."""
+        return self._replace(batch=1, threads=1)
+
+    def __str__(self) -> str:
+        words = [Path(self.model).stem, self.backend, self.precision, self.data, *self.shape]
+        return f"{' '.join(words)} threads {self.threads} batch {self.batch}"
+
+
+def _short(name: str) -> str:
+    """Plug-ins and models by path end alike: their paths are told apart."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
+    if not is_path(name) and ":" not in name:
+        return plain
+    return f"{plain}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def cells(axes: Axes) -> Iterator[Cell]:
+    """Those that will be compared, precisions above all, are measured close together in time."""
+    order = product(
+        *(axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision)
+    )
+    for model, shape, data, threads, batch, backend, precision in order:
+        yield Cell(model, backend, precision, batch, threads, shape, data)
+
+
+def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
+    """file: made for the cell's precision. One instance, unless the user has others: then a batch
+    has the machine for itself.
+    """
+    options = dict(common.backend_option) | dict(way.options)
+    synthetic = cell.data == "synthetic"
+    return replace(
+        common,
+        model=cell.model,
+        backend=cell.backend,
+        backend_option=tuple(options.items()),
+        dataset="synthetic" if synthetic else common.dataset,
+        data_dir=None if synthetic else common.data_dir,
+        input_shape=tuple(parse_input_shape(text) for text in cell.shape),
+        instances=None if common.scenario.endswith("stream") else common.instances or 1,
+        threads=cell.threads,
+        max_batch=cell.batch,
+        samples_per_query=cell.batch if common.scenario == "multi-stream" else None,
+        model_file=file,
+    )
+
+
+class Row(NamedTuple):
+    """What one cell measured; None where it did not. uncertainty, jitter: of the throughput, as
+    shares (see `spread`). batch_*: from taking a batch to having answered it; forward: in the framework
+    alone. accuracy: in the metric's unit. rss_bytes: the measured process at its largest.
+    cpu_over_wall: cores' worth of time it used. folder: below the grid's. absent: why it was not run.
+    """
+
+    model: str
+    backend: str
+    precision: str
+    batch: int
+    threads: int
+    shape: tuple[str, ...]
+    data: str
+    verdict: str = ""
+    reasons: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    throughput_per_s: float | None = None
+    uncertainty: float | None = None
+    jitter: float | None = None
+    batch_p50_ns: float | None = None
+    batch_p99_ns: float | None = None
+    forward_p50_ns: float | None = None
+    forward_least_ns: float | None = None
+    accuracy: float | None = None
+    metric: str | None = None
+    target: float | None = None
+    lower_is_better: bool = False
+    no_accuracy: str = ""
+    joules_per_sample: float | None = None
+    energy_source: str = ""
+    no_energy: str = ""
+    rss_bytes: int | None = None
+    cpu_over_wall: float | None = None
+    fixed_batch: int | None = None
+    cores: int | None = None
+    folder: str = ""
+    absent: str = ""
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(
+            model=self.model,
+            backend=self.backend,
+            precision=self.precision,
+            batch=self.batch,
+            threads=self.threads,
+            shape=self.shape,
+            data=self.data,
+        )
+
+
+def empty_row(cell: Cell, absent: str) -> Row:
+    return Row(*cell, absent=absent)
+
+
+def row_of(cell: Cell, folder: Path, below: Path) -> Row:
+    """A ConfigError where the folder's files are not a run's."""
+    files = read_files(folder)
+    with fitting(folder):
+        return empty_row(cell, "")._replace(
+            verdict=files.result["verdict"],
+            reasons=tuple(r["code"] for r in files.result["reasons"]),
+            doubts=tuple(d["code"] for d in files.result["doubts"]),
+            throughput_per_s=(files.result["throughput_per_s"] or {}).get("completed"),
+            **_batches(cell, files),
+            **_accuracy(files.result),
+            **_costs(files),
+            folder=str(folder.relative_to(below)),
+        )
+
+
+def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
+    """fixed_batch: what the run had instead, where the model's file allows no other."""
+    run = files.performance
+    planned = (files.result["plan"] or {}).get("max_batch")
+    fixed = {"fixed_batch": planned if planned not in (None, cell.batch) else None}
+    if run is None or run.done is None or not len(run.done):
+        return fixed
+    took_ns, forward_ns, end_ns = times_ns(run.done, cell.batch)
+    if not len(took_ns):
+        return fixed
+    uncertainty, jitter = spread(took_ns[np.argsort(end_ns)])
+    in_order = np.sort(took_ns)
+    return {
+        **fixed,
+        "uncertainty": uncertainty,
+        "jitter": jitter,
+        "batch_p50_ns": percentile_ns(in_order, 0.50),
+        "batch_p99_ns": percentile_ns(in_order, 0.99),
+        "forward_p50_ns": percentile_ns(np.sort(forward_ns), 0.50),
+        "forward_least_ns": int(forward_ns.min()),
+    }
+
+
+def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
+    """(n,) of each batch of `size` samples: how long it took, that in the framework, and its end."""
+    _, first = np.unique(done.columns["batch"], return_index=True)
+    first = first[done.columns["batch_size"][first] == size]
+    at = {name: done.columns[f"{name}_ns"][first] for name in ("taken", "gathered", "inferred")}
+    end_ns = done.columns["completed_ns"][first]
+    return end_ns - at["taken"], at["inferred"] - at["gathered"], end_ns
+
+
+def spread(took_ns: Array) -> tuple[float | None, float | None]:
+    """took_ns: (n,) of batches, in order of time. -> uncertainty and jitter of the throughput, as
+    shares: the standard error over the mean of blocks of neighbours, stalls included; and 1.4826 times
+    the median absolute deviation over the median of single batches. Both are 0 where every batch is
+    as fast. None of one batch.
+
+    Source: tf_cnn_benchmarks' columns of these names, there both over single steps.
+    """
+    if len(took_ns) < 2:
+        return None, None
+    blocks = np.array_split(took_ns, min(BLOCKS, len(took_ns)))
+    rates = np.array([len(block) / float(block.sum()) for block in blocks])
+    error = rates.std(ddof=1) / len(rates) ** 0.5
+    speeds = 1.0 / took_ns
+    median = np.median(speeds)
+    jitter = JITTER * np.median(np.abs(speeds - median)) / median
+    return float(error / rates.mean()), float(jitter)
+
+
+def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
+    found = result["accuracy"] or {}
+    if found.get("value") is None:
+        return {"no_accuracy": found.get("reason") or "not measured"}
+    return {
+        "accuracy": found["value"],
+        "metric": found["metric"],
+        "target": found["target"],
+        "lower_is_better": bool(found.get("lower_is_better")),
+    }
+
+
+def _costs(files: RunFiles) -> dict[str, Any]:
+    """Of several meters' sources the first."""
+    readings = (files.result.get("power") or {}).get("readings") or ()
+    used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
+    process = files.result.get("measured_process") or {}
+    return {
+        "joules_per_sample": readings[0]["joules_per_sample"] if readings else None,
+        "energy_source": f"{readings[0]['source']}, {readings[0]['provenance']}"
+        if readings
+        else "",
+        "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
+        "rss_bytes": used.get("rss_peak_bytes"),
+        "cpu_over_wall": process.get("cpu_over_wall"),
+        "cores": (files.environment.get("machine") or {}).get("cores_usable"),
+    }

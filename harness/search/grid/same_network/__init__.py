@@ -1,0 +1,1 @@
+"""Whether the variants of a grid hold the same network."""

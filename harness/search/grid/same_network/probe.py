@@ -1,0 +1,113 @@
+"""What a model answers in one framework and precision, and which network its file holds.
+
+Runs in a process of its own (harness/core/child.py), untimed. The raw outputs are kept, so that any two
+ways to run a model can be compared from files alone.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.config.run_config import from_plain
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.instances import Instances
+from harness.models.opened.loading import (
+    batch_in_file,
+    default_dataset,
+    inputs_of,
+    model_file,
+    open_backends,
+    open_dataset,
+    plugin,
+)
+from harness.search.grid.same_network.network import Structure, of_shapes
+from harness.search.grid.same_network.network_files import of_onnx, of_openvino, onnx_macs
+from harness.search.grid.same_network.network_tflite import of_tflite
+from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
+
+SAMPLES = 64
+"""At most, evenly spread over the dataset."""
+
+_BATCH = 8
+
+
+def probe(request: Mapping[str, Any]) -> dict[str, Any]:
+    """request: `config` of a run, and `out`, the .npz file for the outputs.
+
+    -> `structure` of the model's file or why it is `unknown`, the number of `samples`, and what the
+    backend says of itself (`backend`).
+    """
+    config = from_plain(request["config"])
+    model = load_model(config.model)
+    path = model_file(config, model)
+    with ExitStack() as stack:
+        spec = Instances(1, config.threads or 1, _BATCH)
+        (backend,) = open_backends(config, model, path, spec, stack)
+        inputs = inputs_of(model, backend)
+        dataset = open_dataset(config, model, config.dataset or default_dataset(model), inputs)
+        size = batch_in_file(backend, inputs) or _BATCH
+        output = model.output.name if model.output else None
+        rows = []
+        total = len(dataset)
+        chosen = sorted({i * total // SAMPLES for i in range(SAMPLES)})
+        first = [chosen[i % len(chosen)] for i in range(batch_in_file(backend, inputs) or 1)]
+        structure, unknown = _structure(path, backend, _loaded(dataset, first))
+        for at in range(0, len(chosen), size):
+            batch = _loaded(dataset, chosen[at : at + size])
+            with plugin(f"backend {config.backend!r}: infer"):
+                rows += _rows(backend.infer(batch), output)
+        about = {key: str(value) for key, value in backend.describe().items()}
+    alike = len({row.shape for row in rows}) == 1 and rows[0].dtype.kind in "fiu"
+    np.savez(request["out"], outputs=np.stack(rows) if alike else np.zeros(0, np.float32))
+    return {
+        "structure": structure._asdict() if structure else None,
+        "unknown": unknown,
+        "samples": len(rows),
+        "backend": about,
+    }
+
+
+def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
+    with plugin("the dataset"):
+        dataset.load(indices)
+        batch = dataset.batch(indices)
+        kept = Batch(indices, {name: np.array(rows) for name, rows in batch.inputs.items()})
+        dataset.unload(indices)
+    return kept
+
+
+def _rows(outputs: Outputs, name: str | None) -> list[Array]:
+    """Each sample's first output, or that of `name`."""
+    if isinstance(outputs, Mapping):
+        outputs = outputs.get(name or "", next(iter(outputs.values())))
+    return [np.asarray(row) for row in outputs]
+
+
+def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Structure | None, str]:
+    """batch: the smallest that the file takes. -> the network, or '' and why it is not known."""
+    if path is None:
+        return None, "it has no file"
+    try:
+        found = _read(path, backend, batch)
+    except ConfigError as e:
+        return None, str(e)
+    return found, "" if found else f"the weights of {path.name} are not read here"
+
+
+def _read(path: Path, backend: object, batch: Batch) -> Structure | None:
+    if isinstance(backend, HasNetwork):
+        with plugin("the backend: network"):
+            weights, strides, macs = backend.network(batch)
+        return of_shapes(weights, strides, macs // len(batch.indices) if macs else None)
+    if path.suffix == ".tflite":
+        return of_tflite(path)
+    if path.suffix == ".onnx":
+        shapes = {name: rows.shape for name, rows in batch.inputs.items()}
+        macs = onnx_macs(path, shapes)
+        return of_onnx(path)._replace(macs=macs // len(batch.indices) if macs else None)
+    ir = [path] if path.suffix == ".xml" else sorted(path.glob("*.xml"))
+    return of_openvino(ir[0]) if len(ir) == 1 else None

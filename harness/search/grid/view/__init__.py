@@ -1,0 +1,1 @@
+"""A grid as tables, text and a page."""

@@ -1,0 +1,289 @@
+"""A grid's tables as text. Everything in them is in grid.csv and heatmaps.json, too."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import show_bytes, show_ns, show_rate, show_si
+from harness.models.precision.ways import BASELINE
+from harness.search.grid.cells.cells import Row
+from harness.search.grid.same_network.network import Structure
+from harness.search.grid.view import tables
+from harness.search.grid.view.tables import Context, Line
+from harness.search.grid.view.view import View
+
+_HEADS = (
+    "samples/s",
+    "+-",
+    "jitter",
+    "batch p50",
+    "batch p99",
+    "score",
+    "same",
+    "energy",
+    "memory",
+)
+_WORST_WALL = 1.2
+"""Wall time over CPU time of one thread from which on the machine was not this run's."""
+
+
+def lines(view: View, folder: Path) -> Iterator[str]:
+    config = view.content["config"]
+    yield f"GRID  {config['scenario']}  {config['duration']} a cell"
+    yield from _made(view)
+    yield ""
+    yield from _cells(view)
+    yield from _notes(view)
+    for title, made in (
+        (f"throughput by precision, times {BASELINE}", tables.precision_gain(view.ranked)),
+        (
+            f"median batch by precision, times the speed of {BASELINE}",
+            tables.median_gain(view.ranked),
+        ),
+        ("throughput by threads, times the fewest", tables.thread_gain(view.ranked)),
+        ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
+        ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
+    ):
+        yield from _ratios(title, made, view.rows)
+    yield from _optimal(view)
+    yield from _divergences(view)
+    yield from _fastest(view)
+    yield from _front(view)
+    yield ""
+    yield f"{'results':<12}{folder}"
+
+
+def _made(view: View) -> Iterator[str]:
+    for name, about in view.content["precisions"].items():
+        model, _, precision = name.rpartition(" ")
+        yield f"  {precision:<6}{Path(model).stem}: {about['about']}"
+    for about in view.content["ops"].values():
+        yield f"  op    {about['about']}"
+
+
+def _varying(rows: Sequence[Row]) -> list[str]:
+    """The axes on which these cells differ; the others need no column."""
+    return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
+
+
+def _value(axis: str, value: Any) -> str:
+    if axis == "model":
+        return Path(value).stem
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _word(axis: str, value: Any) -> str:
+    """A value that stands in no column of its own."""
+    plain = _value(axis, value)
+    return f"{axis} {plain}" if axis in ("threads", "batch") else plain
+
+
+def _columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """The first `left` columns to the left, the others to the right; the last one as it is."""
+    if not rows:
+        return
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            f"{text:<{width}}" if i < left or i == len(row) - 1 else f"{text:>{width}}"
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _cells(view: View) -> Iterator[str]:
+    axes = _varying(view.rows) or ["precision", "batch"]
+    has_ops = bool(view.content["ops"])
+    heads = [*axes, *_HEADS, *(["GFLOP/s"] if has_ops else []), "verdict"]
+    body = [heads]
+    for row in view.rows:
+        told = [_value(axis, getattr(row, axis)) for axis in axes]
+        speed = [_rate(view.gflop_per_s(row))] if has_ops else []
+        body.append([*told, *_numbers(view, row), *speed, _verdict(view, row)])
+    yield from _columns(body, len(axes))
+
+
+def _numbers(view: View, row: Row) -> list[str]:
+    same = view.same_answers.get(row.cell)
+    return [
+        _rate(row.throughput_per_s),
+        _share(row.uncertainty),
+        _share(row.jitter),
+        _time(row.batch_p50_ns),
+        _time(row.batch_p99_ns),
+        "-" if row.accuracy is None else f"{row.accuracy:.2f}",
+        "-" if same is None else f"{same:.1%}",
+        "-" if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
+        "-" if row.rss_bytes is None else show_bytes(row.rss_bytes),
+    ]
+
+
+def _verdict(view: View, row: Row) -> str:
+    if row.absent:
+        return "absent"
+    marks = [row.verdict, *row.reasons]
+    if row.cell in view.why_not and row.verdict == "VALID":
+        marks.append("(not ranked)")
+    return " ".join(marks)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else show_rate(value)
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _time(ns: float | None) -> str:
+    return "-" if ns is None else show_ns(ns)
+
+
+def _notes(view: View) -> Iterator[str]:
+    """Each reason once, with the cells that it is true of."""
+    notes = [f"network: {told}" for told in _each(_networks(view))]
+    notes += _left_out(view)
+    notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
+    notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
+    notes += [f"no energy: {why}" for why in _each(r.no_energy for r in view.rows)]
+    doubts = [code for row in view.rows for code in row.doubts]
+    run = sum(not row.absent for row in view.rows)
+    notes += [f"doubt: {code} in {doubts.count(code)} of {run} cells" for code in _each(doubts)]
+    crowded = sum(
+        row.threads == 1 and (row.cpu_over_wall or 1.0) < 1 / _WORST_WALL for row in view.rows
+    )
+    if crowded:
+        notes.append(
+            f"doubt: {crowded} cells of one thread had a core for less than 1/{_WORST_WALL:g} of the "
+            "time: the machine was shared"
+        )
+    wide = [row for row in view.rows if row.cores is not None and row.threads > row.cores]
+    if wide:
+        notes.append(f"doubt: {len(wide)} cells have more threads than the {wide[0].cores} cores")
+    yield from (["", *(f"  {note}" for note in notes)] if notes else [])
+
+
+def _networks(view: View) -> Iterator[str]:
+    """What every file that is ranked holds, once for each size of its input."""
+    for variant, found in view.structures.items():
+        is_first = variant.precision == BASELINE and variant not in view.strangers
+        if is_first and isinstance(found, Structure):
+            words = [Path(variant.model).stem, *variant.shape]
+            yield f"{' '.join(words)}: {found}"
+
+
+def _left_out(view: View) -> Iterator[str]:
+    """Every reason with the ways to run the model, or the cells, that it is true of."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for row in view.rows:
+        if row.absent:
+            words = [Path(row.model).stem, row.backend, row.precision]
+            whose.setdefault(("absent", row.absent), []).append(" ".join(words))
+        elif row.cell in view.why_not:
+            words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+            reason = ("not ranked", view.why_not[row.cell])
+            whose.setdefault(reason, []).append(" ".join(words))
+    for (kind, why), told in whose.items():
+        yield f"{kind}: {', '.join(dict.fromkeys(told))}: {why}"
+
+
+def _each(texts: Iterable[str]) -> Iterator[str]:
+    return (text for text in dict.fromkeys(texts) if text)
+
+
+def _about(context: Context, rows: Sequence[Row]) -> list[str]:
+    """What of a context is not the same everywhere."""
+    return [_word(axis, value) for axis, value in context if axis in _varying(rows)]
+
+
+def _ratios(title: str, found: Sequence[Line], rows: Sequence[Row]) -> Iterator[str]:
+    if not found:
+        return
+    batches = sorted({batch for line in found for batch in line.values})
+    yield ""
+    yield title
+    first = [" ".join([*_about(line.context, rows), line.of]) for line in found]
+    body = [["", *(f"batch {batch}" for batch in batches), ""]]
+    for name, line in zip(first, found, strict=True):
+        body.append([name, *(_times(line, batch) for batch in batches), ""])
+    yield from _columns(body, 1)
+
+
+def _times(line: Line, batch: int) -> str:
+    if batch not in line.values:
+        return "-"
+    return f"{'~' if batch in line.unsure else ''}{line.values[batch]:.2f}"
+
+
+def _optimal(view: View) -> Iterator[str]:
+    found = tables.optimal_batches(view.ranked)
+    if not found:
+        return
+    yield ""
+    yield f"optimal batch: doubling it gives {tables.GAIN:.0%} or less"
+    body = [
+        [
+            " ".join(_about(best.context, view.rows)) or "all",
+            f"more than {best.largest}" if best.optimal is None else str(best.optimal),
+            f"{show_rate(best.throughput_per_s)} samples/s",
+            "",
+        ]
+        for best in found
+    ]
+    yield from _columns(body, 1)
+
+
+def _divergences(view: View) -> Iterator[str]:
+    if not view.divergences:
+        return
+    yield ""
+    yield "raw outputs against fp32 of the same framework (fp32: of the first framework)"
+    body = [["", "samples", "relative L2", "largest", "JS, bits", "same label", ""]]
+    for variant, found in view.divergences.items():
+        words = [Path(variant.model).stem, variant.backend, variant.precision, variant.data]
+        body.append(
+            [
+                " ".join([*words, *variant.shape]),
+                str(found.samples),
+                f"{found.relative_l2:.3g}",
+                f"{found.largest:.3g}",
+                "-" if found.js_bits is None else f"{found.js_bits:.3g}",
+                "-" if found.top1 is None else f"{found.top1:.1%}",
+                "",
+            ]
+        )
+    yield from _columns(body, 1)
+
+
+def _fastest(view: View) -> Iterator[str]:
+    """Source of the idea: DAWNBench, latency of one sample subject to an accuracy floor, with cost."""
+    floor, price = view.options.accuracy_floor, view.options.price
+    found = tables.fast_enough(view.ranked, floor)
+    if not found:
+        return
+    wanted = found[0].target if floor is None else floor
+    yield ""
+    sign = "<=" if found[0].lower_is_better else ">="
+    yield f"fastest with {found[0].metric} {sign} {wanted:g}, batches of {found[0].batch}"
+    for row in found:
+        cost = ""
+        if price is not None and row.throughput_per_s:
+            cost = f"  {price / 3600 / row.throughput_per_s * 1e6:.3g} for a million samples"
+        words = " ".join([row.backend, row.precision, row.data, f"threads {row.threads}"])
+        yield (
+            f"  {_time(row.batch_p50_ns):>9} p50  {_time(row.batch_p99_ns):>9} p99  "
+            f"{row.accuracy:.2f}  {Path(row.model).stem} {words}{cost}"
+        )
+
+
+def _front(view: View) -> Iterator[str]:
+    beaten = tables.front(view.ranked)
+    best = [row for row in view.ranked if beaten[row.cell] is None]
+    if len(best) == len(beaten):
+        return
+    yield ""
+    kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
+    yield f"on the front of {', '.join(kinds)}: no other cell beats these in everything"
+    for row in best:
+        words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+        yield f"  {' '.join(words)}"

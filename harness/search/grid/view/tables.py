@@ -1,0 +1,235 @@
+"""What the cells of a grid say together. Pure: rows in, tables out.
+
+Only what is comparable is compared: VALID cells of the same network that differ in the one thing a
+table is about.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import hypot
+from typing import Any, NamedTuple
+
+from harness.models.precision.ways import BASELINE
+from harness.results.pages.history import Told
+from harness.results.pages.pareto import beats
+from harness.search.grid.cells.cells import Row
+
+GAIN = 0.05
+"""A doubled batch that gives no more than this is not worth it (XSP's rule for the optimal batch)."""
+
+UNCERTAINTIES = 2
+"""Of a ratio, within which of 1 it says nothing."""
+
+Context = tuple[tuple[str, Any], ...]
+"""What the cells of one line have in common: (axis, value) each."""
+
+AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
+
+
+class Line(NamedTuple):
+    """One line of a table: a number for each batch. unsure: those that may be 1 by the noise."""
+
+    context: Context
+    of: str
+    values: Mapping[int, float]
+    unsure: frozenset[int] = frozenset()
+
+
+class Best(NamedTuple):
+    """optimal: the batch beyond which the next one gives 5 % or less; None where it was not
+    reached: every larger batch gave more.
+    """
+
+    context: Context
+    optimal: int | None
+    largest: int
+    throughput_per_s: float
+
+
+def ranked(rows: Sequence[Row], why_not: Mapping[Any, str]) -> list[Row]:
+    """why_not: cell -> why it is not compared."""
+    return [row for row in rows if row.cell not in why_not]
+
+
+def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
+    """cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the
+    real data have labels, so that a precision without its accuracy is no result.
+    """
+    found = {}
+    for row in rows:
+        if row.absent:
+            why = row.absent
+        elif row.verdict != "VALID":
+            why = f"INVALID: {' '.join(row.reasons)}"
+        elif row.fixed_batch is not None:
+            why = f"the model's file fixes the batch at {row.fixed_batch}"
+        elif row.throughput_per_s is None:
+            why = "no throughput was measured"
+        elif row.cell.variant in strangers:
+            why = strangers[row.cell.variant]
+        elif scored and row.precision != BASELINE and row.data == "real" and row.accuracy is None:
+            why = (
+                f"{row.precision} changes answers, and its accuracy is not known: {row.no_accuracy}"
+            )
+        else:
+            continue
+        found[row.cell] = why
+    return found
+
+
+def _grouped(rows: Sequence[Row], *axes: str) -> dict[Context, list[Row]]:
+    """By everything but `axes`."""
+    groups: dict[Context, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple((a, getattr(row, a)) for a in AXES if a not in axes)].append(row)
+    return groups
+
+
+def _ratios(
+    rows: Sequence[Row],
+    axis: str,
+    base: Callable[[Sequence[Row]], Any],
+    speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
+) -> Iterator[Line]:
+    """How many times the speed of the base value of `axis` each of its other values has, by batch."""
+    for context, members in _grouped(rows, axis, "batch").items():
+        values: dict[Any, dict[int, Row]] = defaultdict(dict)
+        for row in members:
+            values[getattr(row, axis)][row.batch] = row
+        first = base(members)
+        under = values.get(first, {})
+        for value, found in values.items():
+            pairs = {b: (speed(row), speed(under[b])) for b, row in found.items() if b in under}
+            times = {
+                b: ours / theirs for b, (ours, theirs) in sorted(pairs.items()) if ours and theirs
+            }
+            unsure = {b for b, ratio in times.items() if _is_noise(ratio, found[b], under[b])}
+            if value != first and times:
+                yield Line(context, f"{value} / {first}", times, frozenset(unsure))
+
+
+def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
+    error = hypot(ours.uncertainty or 0.0, theirs.uncertainty or 0.0)
+    return abs(ratio - 1) <= UNCERTAINTIES * error * max(ratio, 1.0)
+
+
+def precision_gain(rows: Sequence[Row]) -> list[Line]:
+    """For each batch how many times the throughput of fp32: the effect of a precision depends on it."""
+    return list(_ratios(rows, "precision", lambda _members: BASELINE))
+
+
+def median_gain(rows: Sequence[Row]) -> list[Line]:
+    """The same of the median batch, which tells of the kernels where others' work holds some up."""
+    lines = _ratios(
+        *(rows, "precision", lambda _members: BASELINE),
+        lambda row: 1 / row.batch_p50_ns if row.batch_p50_ns else None,
+    )
+    return [line._replace(unsure=frozenset()) for line in lines]
+
+
+def thread_gain(rows: Sequence[Row]) -> list[Line]:
+    """Against the fewest threads."""
+    return list(_ratios(rows, "threads", lambda rows: min(row.threads for row in rows)))
+
+
+def framework_gain(rows: Sequence[Row]) -> list[Line]:
+    """Against the first framework, at the same precision."""
+    return list(_ratios(rows, "backend", lambda rows: rows[0].backend))
+
+
+def data_gain(rows: Sequence[Row]) -> list[Line]:
+    """Synthetic against real data: 1 where the values do not matter to the speed."""
+    return list(_ratios(rows, "data", lambda _members: "real"))
+
+
+def optimal_batches(rows: Sequence[Row]) -> list[Best]:
+    """Source: XSP (IPDPS 2020) III-D: doubled until the throughput grows by 5 % or less."""
+    return [
+        _best(context, {row.batch: row.throughput_per_s or 0.0 for row in members})
+        for context, members in _grouped(rows, "batch").items()
+        if len(members) > 1
+    ]
+
+
+def _best(context: Context, speeds: Mapping[int, float]) -> Best:
+    largest = max(speeds)
+    for batch in sorted(speeds):
+        twice = min((b for b in speeds if b >= 2 * batch), default=None)
+        if twice is None:
+            continue
+        if speeds[twice] <= speeds[batch] * (1 + GAIN):
+            return Best(context, batch, largest, speeds[batch])
+    return Best(context, None, largest, speeds[largest])
+
+
+def numbers(row: Row) -> dict[str, Told]:
+    """Those in which one cell can beat another."""
+    per_ms = 1e-6
+    found: dict[str, tuple[float | None, float, str, bool]] = {
+        "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
+        "batch latency": (row.batch_p50_ns, per_ms, "ms", False),
+        "accuracy": (row.accuracy, 1.0, row.metric or "", not row.lower_is_better),
+        "energy": (row.joules_per_sample, 1.0, "J/sample", False),
+        "memory": (row.rss_bytes, 1e-6, "MB", False),
+    }
+    return {
+        name: Told(value * factor, unit, better)
+        for name, (value, factor, unit, better) in found.items()
+        if value is not None
+    }
+
+
+def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
+    """cell -> the first cell that beats it in everything, None where none does. Cells of different
+    models, shapes or data are not rivals.
+    """
+    beaten: dict[Any, Row | None] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[(row.model, row.shape, row.data)].append(row)
+    for members in groups.values():
+        told = {row.cell: numbers(row) for row in members}
+        for row in members:
+            beaten[row.cell] = next(
+                (o for o in members if o is not row and beats(told[o.cell], told[row.cell])), None
+            )
+    return beaten
+
+
+def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
+    """Of those that score at least `floor` (errors: at most), or their model's target, the ones of
+    the smallest batch, the fastest first. None of models without a score.
+    """
+    good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
+    least = min((row.batch for row in good), default=0)
+    return sorted(
+        (row for row in good if row.batch == least and row.batch_p50_ns is not None),
+        key=lambda row: row.batch_p50_ns or 0.0,
+    )
+
+
+def _passes(row: Row, floor: float | None) -> bool:
+    wanted = row.target if floor is None else floor
+    if wanted is None or row.accuracy is None:
+        return False
+    return row.accuracy <= wanted if row.lower_is_better else row.accuracy >= wanted
+
+
+def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Precision against batch, a map for each other setting and number; null where nothing is ranked."""
+    measured: dict[str, Callable[[Row], float | None]] = {
+        "throughput, samples/s": lambda row: row.throughput_per_s,
+        "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,
+        "accuracy": lambda row: row.accuracy,
+    }
+    maps = []
+    for context, members in _grouped(rows, "precision", "batch").items():
+        batches = sorted({row.batch for row in members})
+        precisions = list(dict.fromkeys(row.precision for row in members))
+        at = {(row.precision, row.batch): row for row in members}
+        for name, number in measured.items():
+            z = [[number(at[p, b]) if (p, b) in at else None for b in batches] for p in precisions]
+            if any(value is not None for line in z for value in line):
+                about = {"number": name, "batch": batches, "precision": precisions, "z": z}
+                maps.append({**dict(context), **about})
+    return maps

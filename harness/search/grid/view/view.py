@@ -1,0 +1,203 @@
+"""A grid as its folder holds it: every cell's row, and what is said of them together."""
+
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import ConfigError, one_line
+from harness.models.precision.ways import BASELINE
+from harness.results import run_folder
+from harness.results.compare.agreement import agreement
+from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, row_of
+from harness.search.grid.cells.folder import GRID, PROBES, folder_of
+from harness.search.grid.cells.options import Axes, GridOptions
+from harness.search.grid.same_network.divergence import Divergence, divergence
+from harness.search.grid.same_network.network import Structure, difference
+from harness.search.grid.view import tables
+
+_WANTED = {"config": dict, "axes": dict, "precisions": dict, "absent": dict, "ops": dict}
+_WEIGHTS = {"fp32": ("float32", "float64")}
+
+
+def content_of(folder: Path) -> Mapping[str, Any]:
+    """Of grid.json; a ConfigError where it is not what a grid writes."""
+    if not (folder / GRID).is_file():
+        raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
+    said = run_folder.read_json(folder / GRID)
+    wrong = [name for name, kind in _WANTED.items() if not isinstance(said.get(name), kind)]
+    if wrong:
+        raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
+    try:
+        Axes.from_json(said["axes"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise ConfigError(f"{folder / GRID}: its axes cannot be read: {one_line(e)}") from None
+    return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """content: of grid.json. rows: of every cell that was run, or that cannot be. structures: variant
+    -> its network, or why that is not known. same_answers: cell -> share of its answers that are
+    fp32's. divergences: variant -> how far its outputs are from the baseline's.
+    """
+
+    content: Mapping[str, Any]
+    options: GridOptions
+    rows: Sequence[Row]
+    structures: Mapping[Cell, Structure | str]
+    same_answers: Mapping[Cell, float]
+    divergences: Mapping[Cell, Divergence]
+
+    @cached_property
+    def strangers(self) -> Mapping[Cell, str]:
+        return dict(strangers(self.structures))
+
+    @cached_property
+    def why_not(self) -> Mapping[Cell, str]:
+        scored = any(row.accuracy is not None for row in self.rows)
+        return tables.reasons(self.rows, self.strangers, scored=scored)
+
+    @cached_property
+    def ranked(self) -> Sequence[Row]:
+        return tables.ranked(self.rows, self.why_not)
+
+    def gflop_per_s(self, row: Row) -> float | None:
+        """Of an operator, whose work is known: in its fastest batch, as DeepBench reports."""
+        about = self.content["ops"].get(row.model)
+        if about is None or not row.forward_least_ns:
+            return None
+        return float(about["flop_per_sample"]) * row.batch / row.forward_least_ns
+
+    def heat_maps(self) -> list[dict[str, Any]]:
+        return tables.heat_maps(self.ranked)
+
+    columns = (
+        *(*Row._fields, "not_ranked", "same_answers", "relative_l2", "js_bits", "gflop_per_s"),
+        *("weights", "macs"),
+    )
+
+    def csv_rows(self) -> Iterator[list[Any]]:
+        for row in self.rows:
+            found = self.divergences.get(row.cell.variant)
+            network = self.structures.get(row.cell.variant)
+            yield [
+                *(" ".join(value) if isinstance(value, tuple) else value for value in row),
+                self.why_not.get(row.cell, ""),
+                self.same_answers.get(row.cell),
+                found.relative_l2 if found else None,
+                found.js_bits if found else None,
+                self.gflop_per_s(row),
+                sum(network.weights) if isinstance(network, Structure) else None,
+                network.macs if isinstance(network, Structure) else None,
+            ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.content,
+            "cells": [dict(zip(self.columns, line, strict=True)) for line in self.csv_rows()],
+            "heat_maps": self.heat_maps(),
+        }
+
+
+def stored_view(folder: Path, options: GridOptions) -> View:
+    """From the files in `folder`, and from nothing else."""
+    content = content_of(folder)
+    known = list(cells(Axes.from_json(content["axes"])))
+    rows = []
+    for cell in known:
+        there = folder_of(folder, cell)
+        if there is not None:
+            rows.append(row_of(cell, there, folder))
+        elif cell.key in content["absent"]:
+            rows.append(empty_row(cell, str(content["absent"][cell.key])))
+    variants = dict.fromkeys(row.cell.variant for row in rows)
+    return View(
+        content=content,
+        options=options,
+        rows=rows,
+        structures=dict(_structures(folder, variants)),
+        same_answers=dict(_same_answers(folder, rows)),
+        divergences=dict(_divergences(folder, variants)),
+    )
+
+
+def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
+    """Variants that are another network than the first of the same model, or that nobody can tell."""
+    for model in dict.fromkeys(variant.model for variant in structures):
+        own = {v: s for v, s in structures.items() if v.model == model}
+        first = next(iter(own))
+        known = next((s for s in own.values() if isinstance(s, Structure)), None)
+        for variant, found in own.items():
+            if isinstance(found, str) or known is None:
+                if variant.backend != first.backend:
+                    yield variant, f"whether it is the same network is not known: {found}"
+            elif why := difference(known._replace(macs=_macs_of(own, variant)), found):
+                yield variant, f"another network of the same name: {why}"
+            elif why := _other_precision(variant, found):
+                yield variant, why
+
+
+def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
+    """What the first of those with the same input takes: it depends on the input's size."""
+    alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
+    return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
+
+
+def _other_precision(variant: Cell, found: Structure) -> str:
+    wanted = _WEIGHTS.get(variant.precision)
+    if wanted is None or not found.types or set(found.types) & set(wanted):
+        return ""
+    return f"its weights are {' '.join(found.types)}, not {variant.precision}"
+
+
+def _structures(
+    folder: Path, variants: Mapping[Cell, None]
+) -> Iterator[tuple[Cell, Structure | str]]:
+    for variant in variants:
+        path = folder / PROBES / f"{variant.key}.json"
+        if not path.is_file():
+            continue
+        said = run_folder.read_json(path)
+        try:
+            given = said["structure"]
+            yield variant, Structure.from_json(given) if given is not None else str(said["unknown"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
+
+
+def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
+    """Of whole accuracy runs, against fp32 with the same batch, threads, framework and data."""
+    for row in rows:
+        base = folder_of(folder, row.cell._replace(precision=BASELINE))
+        if row.precision != BASELINE and row.folder and base is not None:
+            found = agreement(base, folder / row.folder)
+            if found is not None:
+                yield row.cell, found.top1
+
+
+def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
+    """Of raw outputs, against fp32 in the same framework; of fp32 itself, in the first framework."""
+    first = {variant.model: variant.backend for variant in reversed(list(variants))}
+    for variant in variants:
+        base = variant._replace(precision=BASELINE)
+        if variant == base:
+            base = base._replace(backend=first[variant.model])
+        paths = [folder / PROBES / f"{one.key}.npz" for one in (base, variant)]
+        if variant == base or not all(path.is_file() for path in paths):
+            continue
+        found = divergence(*map(_outputs, paths))
+        if found is not None:
+            yield variant, found
+
+
+def _outputs(path: Path) -> Any:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return file["outputs"]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
+        raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None

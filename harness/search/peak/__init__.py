@@ -1,0 +1,1 @@
+"""The verb `peak`: the highest VALID rate."""

@@ -1,0 +1,154 @@
+"""One run of a search: how many late queries it may have, and what it said."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, NamedTuple
+
+from harness.core.config.parse import MIN_QPS, Slo
+from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
+from harness.core.stats import late_allowed, queries_needed
+from harness.core.units import NS_PER_S
+from harness.loadgen.plan import Calibration
+from harness.loadgen.scenario import Scenario
+from harness.results import records
+from harness.results.evidence.stages import query_latency_ns
+from harness.run.supervisor.keeper import Finished
+from harness.types import Reason
+
+_OF_THE_LOAD = frozenset(("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"))
+"""Reasons that say the load was too high, or a short probe too short."""
+
+INTERRUPTED = "interrupted"
+"""The reason of a run that was stopped by a signal."""
+
+PROBE_LATE = 2
+"""With fewer queries a probe at a low rate says too little: it sees no burst."""
+
+
+class Axis(NamedTuple):
+    """What is searched for: a field of RunConfig, and the limits of its values."""
+
+    field: str
+    unit: str
+    least: float
+    most: float
+    whole: bool = False
+
+
+AXES: Mapping[str, Axis] = {
+    "server": Axis("target_qps", "queries/s", MIN_QPS, 1e9),
+    "multi-stream": Axis("samples_per_query", "samples/query", 1, 4096, whole=True),
+}
+IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
+
+
+def axis_of(config: RunConfig) -> Axis:
+    """Of Server with a fixed number in flight that number, else the scenario's."""
+    return AXES[config.scenario] if config.concurrency is None else IN_FLIGHT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """kind: calibration, probe or full. load: None of a calibration that did not come to one. passed:
+    None where the run says nothing about its load: a calibration, or one that ended the search.
+    ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
+    answered. scheduled_per_s: what the seed made of a rate, in queries/s, None where no rate is offered.
+    folder: below the search's.
+    """
+
+    kind: str
+    load: float | None
+    passed: bool | None
+    ended: str | None
+    queries: int
+    late: int | None
+    latency_ns: Mapping[str, Any] | None
+    scheduled_per_s: float | None
+    completed_per_s: float | None
+    mean_batch: float | None
+    verdict: str
+    reasons: tuple[str, ...]
+    doubts: tuple[str, ...]
+    seconds: float
+    folder: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Judge:
+    """Pure: from a load to the queries it takes, and from a finished run to whether it passed."""
+
+    def __init__(self, scenario: Scenario, slo: Slo) -> None:
+        self._scenario = scenario
+        self._slo = slo
+
+    def full_queries(self, config: RunConfig) -> int:
+        """Of a full-length run; streams and fixed concurrency: as if every query took as long as it
+        may, so that so many in flight make the least rate that passes (Little's law).
+        """
+        slowest = Calibration(
+            slowest_batch_ns=0,
+            latency_ns=self._slo.bound_ns,
+            rate_per_s=self._least_rate(config),
+        )
+        return self._scenario.load(config, self._slo, slowest).query_count
+
+    def _least_rate(self, config: RunConfig) -> float:
+        """queries/s, where each of those in flight takes as long as it may."""
+        return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
+
+    def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
+        """Of a short one: at least so many as pass early stopping with PROBE_LATE late ones."""
+        per_s = config.target_qps or self._least_rate(config)
+        wanted = max(
+            ceil(probe_ns / NS_PER_S * per_s), queries_needed(PROBE_LATE, self._slo.percentile)
+        )
+        return min(wanted, self.full_queries(config))
+
+    def allowed(self, config: RunConfig, queries: int) -> int:
+        """Late ones of `queries`: the share with which a full-length run is VALID. LoadGen's
+        estimate for streams leaves out one less than its early stopping does for Server.
+        """
+        full = self.full_queries(config)
+        late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
+        return late * queries // full
+
+    def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
+        """A full-length run where it is VALID; a probe, too short for that, by its late queries."""
+        codes = {reason["code"] for reason in finished.result["reasons"]}
+        few = kind == "probe" and late is not None and late <= allowed
+        return not codes or (few and "hopeless" not in codes)
+
+    def late(self, finished: Finished, allowed: int | None) -> int | None:
+        """Queries above the bound, by LoadGen where it counts them, else by the journal. A run that
+        was ended early had more than `allowed` for certain: some of them, which were never answered,
+        are in no row.
+        """
+        late = self._counted(finished)
+        codes = [reason["code"] for reason in finished.result["reasons"]]
+        if allowed is not None and "hopeless" in codes:
+            return max(late or 0, allowed + 1)
+        return late
+
+    def _counted(self, finished: Finished) -> int | None:
+        counted = (finished.result["queries"] or {}).get("late")
+        if counted is not None:
+            return int(counted)
+        run = records.read(finished.folder / "performance" / "run_1", "")
+        if run is None or run.done is None:
+            return None
+        latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
+        return int((latency_ns > self._slo.bound_ns).sum())
+
+
+def answered(queries: Mapping[str, Any]) -> int:
+    """So many. queries: of result.json, empty where the run did not come to them."""
+    return int(queries.get("samples_answered", 0)) // int(queries.get("samples_per_query", 1))
+
+
+def other_reason(result: Mapping[str, Any]) -> Reason | None:
+    """The first reason that says nothing about the load: the run failed for another."""
+    others = (Reason(**r) for r in result["reasons"] if r["code"] not in _OF_THE_LOAD)
+    return next(others, None)

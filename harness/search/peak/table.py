@@ -1,0 +1,117 @@
+"""What a search says: a line as each run ends, a table at its end. All of it is in peak.json."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import parse_slo
+from harness.core.units import NS_PER_S, show_ns, show_rate
+from harness.results.evidence.stages import PERCENTILES
+from harness.search.peak.probe import INTERRUPTED, Probe
+
+SHORTFALL = 0.02
+"""Of the offered queries/s: where those completed fall further behind, a queue was left at the end.
+The search itself comes no nearer than that.
+"""
+
+
+def warnings(content: Mapping[str, Any]) -> Iterator[str]:
+    """Why a rate that was found is above what is sustained. content: of peak.json.
+
+    A queue that grows is VALID while it stays within the bound: a run of D seconds passes at up to
+    1 + bound / D times the capacity, and completes what it is behind by after its last arrival.
+    """
+    if content["peak"] is None:
+        return
+    runs = (p for p in content["probes"] if p["kind"] == "full" and p["passed"])
+    run = next(p for p in runs if p["load"] == content["peak"])
+    offered, completed = run["scheduled_per_s"], run["completed_per_s"]
+    if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
+        return
+    bound_ns = parse_slo(content["slo"]).bound_ns
+    short = run["queries"] / offered * NS_PER_S < bound_ns / SHORTFALL
+    wanted = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
+    yield (
+        f"{show_rate(completed)} of {show_rate(offered)} queries/s offered were completed: a queue was "
+        f"left at the end, so this is more than is sustained: lengthen --duration{wanted}"
+    )
+
+
+def progress(number: int, probe: Probe, unit: str) -> str:
+    """One line: what a run of the search found."""
+    said = _said(probe.passed, probe.ended) or probe.kind
+    what = "full-length run" if probe.kind == "full" else "run"
+    at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
+    late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
+    return f"{what} {number}{at}: {said}{late}, {probe.seconds:.1f} s"
+
+
+def _said(passed: bool | None, ended: str | None) -> str:
+    """In a word; '' of a calibration that went well."""
+    if ended is not None:
+        return "stopped" if ended == INTERRUPTED else ended
+    return {None: "", True: "passed", False: "failed"}[passed]
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """The table. content: of peak.json."""
+    unit, slo = content["unit"], content["slo"]
+    head = (
+        ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
+    )
+    yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
+    yield ""
+    percentile = reported_percentile(parse_slo(slo).percentile)
+    yield (
+        f"{'run':>4}  {'':<12}{unit:>14}{'queries':>10}{'late':>8}{'p50':>11}{percentile:>11}"
+        f"{'batch':>8}{'took':>9}"
+    )
+    for number, probe in enumerate(content["probes"], 1):
+        yield _row(number, probe, percentile).rstrip()
+    yield ""
+    yield from _found(content)
+    yield f"{'results':<12}{folder}"
+
+
+def reported_percentile(wanted: float) -> str:
+    """The one that results tell which is `wanted`, in (0, 1), or the next above it."""
+    return next((n for n, fraction in PERCENTILES.items() if fraction >= wanted - 1e-9), "p99.9")
+
+
+def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
+    latency = probe["latency_ns"] or {}
+    p50, tail = (
+        show_ns(latency[name]) if latency.get(name) is not None else "-"
+        for name in ("p50", percentile)
+    )
+    late = f"{probe['late']:,}" if probe["late"] is not None else "-"
+    batch = f"{probe['mean_batch']:.1f}" if probe["mean_batch"] is not None else "-"
+    said = _said(probe["passed"], probe["ended"])
+    load = "-" if probe["load"] is None else show_rate(probe["load"])
+    doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
+    return (
+        f"{number:>4}  {probe['kind']:<12}{load:>14}{probe['queries']:>10,}"
+        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {said:<6}{doubts}"
+    )
+
+
+def _found(content: Mapping[str, Any]) -> Iterator[str]:
+    unit, above = content["unit"], content["failed_above"]
+    if content["peak"] is None:
+        least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
+        if content["finished"] and least is not None:
+            yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
+        return
+    peak = f"{show_rate(content['peak'])} {unit}"
+    short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
+    if above is None:
+        yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
+    else:
+        yield (
+            f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
+            f"{show_rate(above)}{short}"
+        )
+    if content["ended_early"] is not None:
+        yield f"{'ended early':<12}{content['ended_early']}"
+    for text in content["warnings"]:
+        yield f"{'warning':<12}{text}"

@@ -1,0 +1,1 @@
+"""The verb `sweep` over rates: latency against load."""

@@ -1,0 +1,161 @@
+"""sweep.html: a sweep as plots, for a person."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import parse_slo
+from harness.core.units import NS_PER_MS, show_ns, show_rate
+from harness.results.pages import page
+from harness.results.pages.figures import bound_line
+from harness.results.pages.page import Article, Figure, table
+
+PAGE = "sweep.html"
+
+_MARKS = {"knee": "#9a6700", "peak": "#1a7f37"}
+"""name in sweep.json -> colour of its line. Without a peak the highest VALID rate stands for it, under
+its own name.
+"""
+
+_CROSSED = "circle-x-open"
+
+
+def write(content: Mapping[str, Any], folder: Path) -> Path:
+    """The page's path. content: of sweep.json. A PluginUnavailable names the extra that is missing."""
+    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """Latency, then achieved rate and batch size, against the offered rate; none without points."""
+    points = content["points"]
+    if not points:
+        return
+    offered = [point["rate_per_s"] for point in points]
+    valid = [point["verdict"] == "VALID" for point in points]
+    shapes, notes = _marks(content)
+    bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
+    yield Figure(
+        "Latency against offered load",
+        f"Percentiles of each run; dashed: the SLO's bound.{_told(valid)}",
+        [
+            {
+                "x": offered,
+                "y": [_ms(point[f"{name}_ns"]) for point in points],
+                "name": name,
+                "mode": "lines+markers",
+                "marker": _markers(valid),
+            }
+            for name in ("p50", "p90", "p99")
+        ]
+        + _key(valid),
+        {
+            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
+            "yaxis": {"title": "latency, ms", "type": "log"},
+            "shapes": [*shapes, *bound_line(bound_ms, "y")],
+            "annotations": notes,
+        },
+    )
+    ends = [0, max(offered)]
+    yield Figure(
+        "Achieved rate and batch size",
+        f"Dotted: as much achieved as offered.{_told(valid)}",
+        [
+            {"x": ends, "y": ends, "name": "offered", "mode": "lines", "line": {"dash": "dot"}},
+            {
+                "x": offered,
+                "y": [point["completed_per_s"] for point in points],
+                "name": "achieved",
+                "mode": "lines+markers",
+                "marker": _markers(valid),
+            },
+            {
+                "x": offered,
+                "y": [point["mean_batch"] for point in points],
+                "name": "batch",
+                "yaxis": "y2",
+                "mode": "lines+markers",
+                "marker": _markers(valid),
+            },
+            *_key(valid),
+        ],
+        {
+            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero", "anchor": "y2"},
+            "yaxis": {"title": "queries/s", "rangemode": "tozero", "domain": [0.38, 1]},
+            "yaxis2": {"title": "samples a batch", "rangemode": "tozero", "domain": [0, 0.3]},
+            "shapes": shapes,
+            "annotations": notes,
+        },
+    )
+
+
+def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
+    """What is INVALID looks so: hollow and crossed."""
+    return {
+        "symbol": ["circle" if one else _CROSSED for one in valid],
+        "size": [6 if one else 10 for one in valid],
+    }
+
+
+def _key(valid: Sequence[bool]) -> list[Mapping[str, Any]]:
+    """A name for the crossed ones in the legend, where there are any."""
+    marker = {"symbol": _CROSSED, "size": 10, "color": "#57606a"}
+    one = {"x": [None], "y": [None], "name": "INVALID", "mode": "markers", "marker": marker}
+    return [] if all(valid) else [one]
+
+
+def _told(valid: Sequence[bool]) -> str:
+    return "" if all(valid) else " Crossed: INVALID, left out of the knee."
+
+
+def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Upright lines at the knee and at the peak, else at the highest VALID rate; their names above."""
+    lines: list[Mapping[str, Any]] = []
+    names: list[Mapping[str, Any]] = []
+    for name, colour in _MARKS.items():
+        at, called = content[name], name
+        if at is None and name == "peak":
+            at, called = content["highest_valid"], "highest VALID"
+        if at is None:
+            continue
+        upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
+        lines.append({**upright, "line": {"color": colour, "width": 1}})
+        text = {"text": called, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
+        names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
+    return lines, names
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else float(f"{ns / NS_PER_MS:.6g}")
+
+
+def _head(content: Mapping[str, Any]) -> Iterator[str]:
+    config = content["config"]
+    words = [config["scenario"], config["backend"], config["model"], content["slo"] or ""]
+    yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
+    for name, about in (
+        ("peak", "what 100 % is"),
+        ("highest_valid", "the highest offered rate that was VALID"),
+        ("knee", "the knee: most throughput for its mean latency, of the VALID ones"),
+    ):
+        if content[name] is not None:
+            yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"
+
+
+def _tail(content: Mapping[str, Any]) -> Iterator[str]:
+    yield "<h2>Points</h2>"
+    heads = ("offered/s", "achieved/s", "p50", "p90", "p99", "batch", "verdict", "doubts")
+    yield table(heads, [_cells(point) for point in content["points"]])
+
+
+def _cells(point: Mapping[str, Any]) -> list[str]:
+    achieved, batch = point["completed_per_s"], point["mean_batch"]
+    return [
+        show_rate(point["rate_per_s"]),
+        "-" if achieved is None else show_rate(achieved),
+        *("-" if point[n] is None else show_ns(point[n]) for n in ("p50_ns", "p90_ns", "p99_ns")),
+        "-" if batch is None else f"{batch:.1f}",
+        " ".join([point["verdict"], *point["reasons"]]),
+        " ".join(point["doubts"]),
+    ]

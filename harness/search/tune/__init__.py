@@ -1,0 +1,1 @@
+"""The verb `tune`: the placement that suits model and machine."""

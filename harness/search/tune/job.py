@@ -1,0 +1,239 @@
+"""`tune`: instances, threads, largest batch and the backend's own options for a scenario and SLO.
+
+Bare loops over the whole grid cut it down (harness/search/tune/screening.py), by what they predict of a
+dispatcher that costs nothing (harness/search/tune/candidates.py); LoadGen judges the few that are left
+(harness/search/tune/rounds.py, harness/search/tune/decision.py). The folder has the winner as tuned.yaml, all that was
+measured in tune.json, and a page.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from harness.core import registry
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
+from harness.core.console import say
+from harness.core.signals import Stopped, stoppable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
+from harness.loadgen.scenario import Scenario
+from harness.machine import cores
+from harness.models.manifest.manifest import load_model
+from harness.models.opened import instances
+from harness.models.opened.loading import default_dataset
+from harness.results import resolved, run_folder
+from harness.results.evidence.stages import PERCENTILES
+from harness.run.jobs import conclude, kept
+from harness.run.measured.bare_loops import Bare, time_layout
+from harness.run.supervisor import preflight
+from harness.run.supervisor.keeper import Measure
+from harness.run.supervisor.load_plan import slo_of
+from harness.search.options import TuneOptions
+from harness.search.tune import table
+from harness.search.tune.candidates import Forecast, Layout, Plan, batch_sizes, candidates, layouts
+from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
+from harness.search.tune.rounds import Ended, Rounds
+from harness.search.tune.screening import Cut
+
+TUNE = "tune.json"
+TUNED = "tuned.yaml"
+_OF_ONE_RUN = ("mode", "duration", "queries")
+
+
+def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
+    """All that stands against tuning with these options."""
+    if config.mlperf:
+        yield "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
+    if config.mode == "accuracy":
+        yield "tune needs performance runs: drop --mode accuracy"
+    if config.audit is not None:
+        yield "--audit is one run, tune makes many: drop it"
+    if config.metrics_linger_ns:
+        yield "--metrics-linger waits after one run, tune makes many: drop it"
+    if config.meter:
+        yield "--meter reads one run, tune makes many: drop it"
+
+
+def tune(
+    config: RunConfig,
+    options: TuneOptions,
+    measure: Measure,
+    *,
+    as_json: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Tunes, prints the table (or tune.json) and returns the exit status."""
+    job = TuneJob(config, options, measure, quiet=quiet)
+    return conclude(job, table.lines, as_json=as_json)
+
+
+class TuneJob:
+    """One search. folder: where it lies by now."""
+
+    def __init__(
+        self, config: RunConfig, options: TuneOptions, measure: Measure, *, quiet: bool
+    ) -> None:
+        self._config = config = replace(config, mode="performance")
+        self._options = options
+        self._quiet = quiet
+        self._scenario: Scenario = registry.load("scenario", config.scenario)
+        self._model = load_model(config.model)
+        self._dataset = config.dataset or default_dataset(self._model)
+        preflight.check(config, self._model, self._dataset, None)
+        self._cores = cores.available()
+        self._default = instances.plan(config, self._scenario, self._model, self._cores)
+        self._slo = slo_of(self._scenario, config, self._model)
+        _check_percentile(self._scenario, self._slo)
+        samples = self._scenario.samples_per_query(config)
+        self._forecast = Forecast(self._scenario, samples, self._slo, config.target_qps)
+        words = (f"tune-{config.scenario}", config.backend, self._model.name)
+        self._results = run_folder.new_folder(config.out, *words)
+        self.folder = self._results.path
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._loops = 0
+        given = self._default.max_batch if config.max_batch is not None else None
+        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._tell)
+        self._rounds = Rounds(
+            *(config, self._scenario, self._slo, measure, self.folder, self._tell, self._save)
+        )
+        self._finalists: list[Finalist] = []
+        self._decision: Decision | None = None
+
+    def run(self) -> int:
+        """Returns the exit status: 4 where no plan could be judged, 128 + signal where it was stopped."""
+        with kept(lambda: self.folder, lambda: self._cut.has_measured):
+            try:
+                with stoppable() as stopping, stopping.allowed():
+                    preflight.obtain_model(self._config, self._model)
+                    self._cut_down()
+                    self._rounds.judge(self._finalists, self._options.rounds)
+                    with stopping.allowed(False):
+                        return self._publish()
+            except Stopped as e:
+                self._save()
+                return e.exit_status
+            except Ended as e:
+                self._save()
+                return e.status
+            except HarnessError:
+                self._save()
+                raise
+
+    def _tell(self, text: str) -> None:
+        if not self._quiet:
+            say(text)
+
+    def _cut_down(self) -> None:
+        """Leaves the finalists: the plan without tuning, and the best of the others."""
+        config = self._config
+        grid = layouts(config, self._scenario, self._cores, self._default)
+        self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
+        ranked = [one for one in self._cut.ranked() if not self._cut.brings_nothing(one)]
+        plain = self._cut.measured[grid[0]]
+        if plain.values:
+            (size,) = candidates(self._default.max_batch, plain.service, self._cut.fixed_batch)
+            value = self._forecast.of(plain.service, plain.layout.instances, size)
+            self._finalists.append(Finalist(Plan(grid[0], size), value, is_default=True))
+        known = {one.plan for one in self._finalists}
+        for one in ranked:
+            if len(self._finalists) < self._options.finalists and one.plan not in known:
+                self._finalists.append(Finalist(one.plan, one.predicted, is_default=False))
+        aim = self._forecast.aim
+        self._finalists.sort(key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
+        self._save()
+
+    def _time(self, chosen: Layout, sizes: Sequence[int]) -> Bare:
+        config = Plan(chosen, max(sizes)).applied(self._config)
+        spec = instances.plan(config, self._scenario, self._model, self._cores)
+        folder = self.folder / "bare"
+        folder.mkdir(exist_ok=True)
+        self._loops += 1
+        most_ns = self._slo.bound_ns if self._slo and not self._scenario.streams else None
+        output = folder / f"{self._loops:02}.log"
+        return time_layout(config, self._dataset, spec, sizes, most_ns, output)
+
+    def _publish(self) -> int:
+        """tuned.yaml, and the folder whole; `.partial` where no plan could be judged."""
+        aim = self._rounds.aim
+        bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
+        self._decision = decide(aim, self._finalists, bound_ns)
+        self._save()
+        if self._decision is None:
+            return RunInvalid.exit_status
+        plan = self._decision.taken.plan
+        config = replace(self._config, **resolved.absolute(self._config), slo=self._slo)
+        plain = to_plain(plan.applied(config))
+        for key in _OF_ONE_RUN:
+            plain.pop(key, None)
+        run_folder.write_yaml(self.folder / TUNED, plain)
+        with suppress(OSError):
+            (self.folder / "bare").rmdir()  # no process had anything to say
+        self.folder = self._results.finish(newest=False)
+        if not self._config.no_report:
+            self._write_page()
+        return 0
+
+    def _write_page(self) -> None:
+        from harness.search.tune.page import write
+
+        try:
+            write(self.content(), self.folder)
+        except PluginUnavailable as e:
+            say(f"no page was made: {e}")
+
+    def _save(self) -> None:
+        run_folder.write_json(self.folder / TUNE, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """Of tune.json. taken: None while plans are judged, and where none could be."""
+        aim, decision = self._rounds.aim, self._decision
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "started": self._started,
+            "scenario": self._config.scenario,
+            "backend": self._config.backend,
+            "model": self._config.model,
+            "slo": str(self._slo) if self._slo else None,
+            "predicted": self._forecast.aim._asdict(),
+            "judged": aim._asdict(),
+            "rate_per_s": self._rounds.rate_per_s,
+            "layouts": [one.to_json() for one in self._cut.measured.values()],
+            "finalists": [self._told(one) for one in self._finalists],
+            "best": str(decision.best.plan) if decision else None,
+            "second": str(decision.second.plan) if decision and decision.second else None,
+            "best_over_second": _gain(decision.gain) if decision else None,
+            "second_is_beaten": decision.second_is_beaten if decision else None,
+            "taken": str(decision.taken.plan) if decision else None,
+            "runs": self._rounds.runs,
+        }
+
+    def _told(self, one: Finalist) -> dict[str, Any]:
+        best = self._decision.best if self._decision else None
+        over = gain(self._rounds.aim, one, best) if best and best is not one else None
+        return {
+            "plan": str(one.plan),
+            "is_default": one.is_default,
+            "predicted": one.predicted,
+            "values": {str(number): value for number, value in one.values.items()},
+            "mean": one.mean,
+            "over_best": _gain(over),
+            "dropped": one.dropped,
+            "failed": one.failed or None,
+        }
+
+
+def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
+    """A ConfigError where plans would be judged by a percentile below the SLO's."""
+    name, most = max(PERCENTILES.items(), key=lambda item: item[1])
+    if slo is not None and scenario.dispatch != "sliced" and slo.percentile > most + 1e-9:
+        raise ConfigError(
+            f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
+            f"{slo}: pass --slo with {name} or a lower one"
+        )
+
+
+def _gain(found: Gain | None) -> dict[str, float] | None:
+    return found._asdict() if found else None

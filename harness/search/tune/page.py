@@ -1,0 +1,109 @@
+"""tune.html: what tuning tried, as a heat map, and how LoadGen judged the plans that were left."""
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from harness.core.units import NS_PER_MS
+from harness.results.pages import page
+from harness.results.pages.page import Article, Figure, table
+from harness.search.tune import table as tune_report
+from harness.search.tune.candidates import Aim
+
+PAGE = "tune.html"
+_ROW_REM = 1.6
+_AXES_REM = 8.0
+_WIDE_REM = Figure._field_defaults["height_rem"] + 1
+"""What is higher than the others has the page's whole width: room for a number in each cell."""
+
+
+def write(content: Mapping[str, Any], folder: Path) -> Path:
+    """The page's path. content: of tune.json. A PluginUnavailable names the extra that is missing."""
+    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
+
+
+def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
+    """The predictions as a heat map; LoadGen's runs, round by round."""
+    yield _heat_map(content)
+    aim = Aim(**content["judged"])
+    scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
+    yield Figure(
+        "Judged by LoadGen",
+        "A run of each plan a round, all of a round with the same seeds.",
+        [
+            {
+                "x": [int(number) + 1 for number in one["values"]],
+                "y": [float(f"{value / scale:.6g}") for value in one["values"].values()],
+                "name": one["plan"],
+                "mode": "lines+markers",
+            }
+            for one in content["finalists"]
+        ],
+        {"xaxis": {"title": "round", "dtick": 1}, "yaxis": {"title": f"{aim.what}, {unit}"}},
+    )
+
+
+def _heat_map(content: Mapping[str, Any]) -> Figure:
+    aim = Aim(**content["predicted"])
+    known = [one for one in content["layouts"] if one["predicted"]]
+    sizes = sorted({int(size) for one in known for size in one["predicted"]})
+    rows = [[one["predicted"].get(str(size)) for size in sizes] for one in known]
+    unit = "" if aim.unit == "ns" else f" {aim.unit}"  # once, in the title: cells are narrow
+    texts = [["" if v is None else aim.show(v).removesuffix(unit) for v in row] for row in rows]
+    return Figure(
+        f"{aim.what[:1].upper()}{aim.what[1:]}{unit and ','}{unit}, predicted from bare loops",
+        "Instances x threads against the largest batch; empty where it was not worth measuring.",
+        [
+            {
+                "type": "heatmap",
+                "x": [str(size) for size in sizes],
+                "y": [tune_report.name_of(one) for one in known],
+                "z": [[None if v is None else float(f"{v:.6g}") for v in row] for row in rows],
+                "text": texts,
+                "texttemplate": "%{text}",
+                "hoverinfo": "x+y+text",
+                "colorscale": "Viridis",
+                "reversescale": not aim.more_is_better,
+                "showscale": False,
+            }
+        ],
+        {
+            "xaxis": {"title": "largest batch, samples", "type": "category"},
+            "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
+        },
+        max(_WIDE_REM, _AXES_REM + _ROW_REM * len(known)),
+    )
+
+
+def _head(content: Mapping[str, Any]) -> Iterator[str]:
+    words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
+    yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
+    yield f"<p><b>{escape(str(content['taken']))}</b></p>"
+    for line in tune_report.said(content):
+        yield f"<p>{escape(line)}</p>"
+
+
+def _tail(content: Mapping[str, Any]) -> Iterator[str]:
+    aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
+    yield "<h2>Plans judged</h2>"
+    heads = ("plan", f"{predicted.what}, predicted", aim.what, "rounds", "against the best", "")
+    yield table(
+        heads,
+        [
+            [
+                one["plan"],
+                predicted.show(one["predicted"]),
+                "-" if one["mean"] is None else aim.show(one["mean"]),
+                str(len(one["values"])),
+                tune_report.against(one["over_best"]),
+                one["failed"] or ("not tuned" if one["is_default"] else ""),
+            ]
+            for one in content["finalists"]
+        ],
+    )
+    failed = [one for one in content["layouts"] if one["failed"]]
+    if failed:
+        yield "<h2>Left out</h2>"
+        yield table(("layout", "why"), [[tune_report.name_of(o), o["failed"]] for o in failed])

@@ -1,0 +1,157 @@
+"""The table of `tune`. Everything in it is in tune.json."""
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import parse_slo
+from harness.search.tune.candidates import Aim
+
+
+def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """content: of tune.json."""
+    head = "TUNED" if content["taken"] else "NOT TUNED"
+    words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
+    yield f"{head}  {'  '.join(words)}".rstrip()
+    yield ""
+    yield from _layouts(content)
+    yield ""
+    yield from _finalists(content)
+    yield ""
+    yield from said(content)
+    if content["taken"]:
+        yield f"{'tuned':<12}{folder / 'tuned.yaml'}: a run with it: --config {folder / 'tuned.yaml'}"
+    yield f"{'results':<12}{folder}"
+
+
+def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
+    """One line a layout: its best largest batch."""
+    aim = Aim(**content["predicted"])
+    yield f"{'bare loops: instances x threads':<40}{'batch':>7}{aim.what + ', predicted':>44}"
+    known = [one for one in content["layouts"] if one["best_batch"]]
+    best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
+    for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
+        value = aim.show(best[name_of(one)])
+        more = f"  no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
+        yield f"{name_of(one):<40}{one['best_batch']:>7}{value:>44}{more}"
+    for one in content["layouts"]:
+        if one["failed"]:
+            yield f"{name_of(one):<40}{'-':>7}  failed: {one['failed']}"
+
+
+def name_of(one: Mapping[str, Any]) -> str:
+    """Of a layout in tune.json."""
+    options = [f"{name}={value}" for name, value in one["options"].items()]
+    return " ".join([f"{one['instances']} x {one['threads']}", *options])
+
+
+def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
+    aim = Aim(**content["judged"])
+    heads = f"{aim.what:>32}{'rounds':>8}{'against the best':>28}"
+    yield f"{'LoadGen: plan':<40}{heads}"
+    for one in content["finalists"]:
+        mean = aim.show(one["mean"]) if one["mean"] is not None else "-"
+        marks = "  not tuned" if one["is_default"] else ""
+        marks += "  <- taken" if one["plan"] == content["taken"] else ""
+        marks += f"  failed: {one['failed']}" if one["failed"] else ""
+        told = against(one["over_best"]) if one["plan"] != content["best"] else "best"
+        yield f"{one['plan']:<40}{mean:>32}{len(one['values']):>8}{told:>28}{marks}"
+
+
+def against(gain: Mapping[str, float] | None) -> str:
+    """How many times as good, with its interval."""
+    if gain is None:
+        return "-"
+    return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
+
+
+def said(content: Mapping[str, Any]) -> Iterator[str]:
+    """How sure it is, and what speaks against it."""
+    yield _sure(content)
+    yield from _warnings(content)
+    yield from _doubts(content)
+
+
+def _sure(content: Mapping[str, Any]) -> str:
+    taken, best, second = content["taken"], content["best"], content["second"]
+    gain = content["best_over_second"]
+    if taken is None:
+        return _why_none(content)
+    if gain is None:
+        return f"{'sure':<12}{taken}: there was no other plan to compare it with"
+    if taken != best:
+        why = _why_taken(content, taken, best)
+        return f"{'sure':<12}no difference seen between {best} and {taken}: the {why} is taken"
+    if gain["low"] > 1:
+        return (
+            f"{'sure':<12}{best} is {gain['ratio']:.3f} times as good as the next, {second}: "
+            f"95 % interval {gain['low']:.3f} to {gain['high']:.3f}, {gain['rounds']} rounds"
+        )
+    why = _why_taken(content, best, second)
+    if content.get("second_is_beaten"):
+        why = "one that no other is surely better than"
+    return (
+        f"{'sure':<12}no difference seen between {best} and {second} "
+        f"(95 % interval {gain['low']:.3f} to {gain['high']:.3f}): {best} is the {why}"
+    )
+
+
+def _why_none(content: Mapping[str, Any]) -> str:
+    finalists = content["finalists"]
+    if finalists and all(one["failed"] for one in finalists):
+        first = finalists[0]
+        return f"nothing is taken: every plan failed; {first['plan']}: {first['failed']}"
+    return "nothing is taken: it was stopped, or no plan was judged twice"
+
+
+def _why_taken(content: Mapping[str, Any], plan: str, other: str) -> str:
+    """Of two plans that no difference is seen between."""
+    means, bound_ns = _means(content), _bound_ns(content)
+    if means[plan] <= bound_ns < means[other]:
+        return f"one that meets {content['slo']}"
+    is_default = any(one["is_default"] and one["plan"] == plan for one in content["finalists"])
+    return "one without tuning" if is_default else "simpler one"
+
+
+def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
+    slo, taken, aim = content["slo"], content["taken"], Aim(**content["judged"])
+    means, bound_ns = _means(content), _bound_ns(content)
+    if means and min(means.values()) > bound_ns:
+        rate = " at the rate they were judged at" if content["rate_per_s"] else ""
+        yield f"{'warning':<12}{slo} was met by no plan{rate}"
+    elif taken is not None and means[taken] > bound_ns:
+        yield f"{'warning':<12}{taken} misses {slo}: its {aim.what} is {aim.show(means[taken])}"
+    runs = [run["reasons"] for run in _judged(content) if run["plan"] == taken]
+    missed = sum("slo-missed" in reasons for reasons in runs)
+    if missed and bound_ns == math.inf:
+        yield (
+            f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
+            "latency grows with the samples asked for, which --queries sets"
+        )
+
+
+def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
+    """In how many of the runs that judged each of them was."""
+    runs = [run["doubts"] for run in _judged(content)]
+    for code in sorted({code for doubts in runs for code in doubts}):
+        count = sum(code in doubts for doubts in runs)
+        yield f"{'doubt':<12}{code} in {count} of {len(runs)} runs"
+
+
+def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The runs of the rounds, without those that looked for the rate."""
+    return [run for run in content["runs"] if run["round"] is not None]
+
+
+def _means(content: Mapping[str, Any]) -> dict[str, float]:
+    """Of the plans that were judged."""
+    known = [one for one in content["finalists"] if one["mean"] is not None]
+    return {one["plan"]: one["mean"] for one in known}
+
+
+def _bound_ns(content: Mapping[str, Any]) -> float:
+    """Of the SLO, where plans are judged by its percentile; else none is too much."""
+    if content["slo"] and content["judged"]["unit"] == "ns":
+        return parse_slo(content["slo"]).bound_ns
+    return math.inf

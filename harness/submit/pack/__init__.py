@@ -1,0 +1,1 @@
+"""Finished runs packed into a submission tree."""

@@ -1,0 +1,161 @@
+"""A finished run as packing sees it: its files, what they say, and what forbids submitting it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import RunConfig, from_plain
+from harness.errors import ConfigError, HarnessError
+from harness.loadgen.logs import ACCURACY, read_answers
+from harness.models.manifest.manifest import Model, load_model, load_yaml
+from harness.models.opened.loading import default_metric, model_file, open_dataset
+from harness.results.records import RUN, read_findings
+from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, read_json
+from harness.results.verdict.score import of_some
+from harness.run.supervisor.load_plan import Loaded
+from harness.submit.pack.describe import Run
+from harness.submit.rules.tree.rounds import Benchmark
+from harness.types import Answer, Score
+
+LEAST_BUSY = 0.25
+"""Of one thread. A model that sleeps 1 ms uses less than a tenth; one that computes uses all of it."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """folder: a result folder of the harness. scenario and kind: as in the plan."""
+
+    scenario: str
+    kind: str
+    folder: Path
+
+    @property
+    def logs(self) -> Path:
+        """LoadGen's."""
+        accuracy = self.kind == "accuracy"
+        return self.folder / ("accuracy" if accuracy else "performance/run_1")
+
+    @property
+    def accuracy_log(self) -> Path:
+        return self.logs / ACCURACY
+
+    @cached_property
+    def result(self) -> Mapping[str, Any]:
+        return read_json(self.folder / RESULT)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        path = self.folder / CONFIG
+        plain = load_yaml(path)
+        if not isinstance(plain, dict):
+            raise ConfigError(f"{path} is not what a run writes")
+        return from_plain(plain, str(path))
+
+    @cached_property
+    def model(self) -> Model:
+        return load_model(self.config.model)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        values, _ = read_findings(self.folder)
+        loaded = values["loaded"]
+        if not isinstance(loaded, Loaded):
+            raise ConfigError(f"{self.folder} loaded nothing: run it again")
+        return loaded
+
+    @property
+    def answer_dtype(self) -> str:
+        ended = read_json(self.logs / RUN).get("ended")
+        dtype = ended.get("answer_dtype") if isinstance(ended, dict) else None
+        if not isinstance(dtype, str):
+            raise ConfigError(f"{self.logs / RUN} does not say what answers are: run it again")
+        return dtype
+
+    @property
+    def score_text(self) -> str:
+        """accuracy.txt, '' where nothing was scored."""
+        path = self.folder / "accuracy" / ACCURACY_TEXT
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+    @property
+    def weights_file(self) -> str | None:
+        try:
+            path = model_file(self.config, self.model)
+        except HarnessError:  # it was there when the run was made
+            return None
+        return path.name if path is not None else None
+
+    def about(self) -> Run:
+        return Run(
+            environment=self.result["environment"],
+            backend=self.result.get("backend_description") or {},
+            device=self.config.device,
+            weights=self.weights_file,
+            input_types=tuple(spec.dtype for spec in self.loaded.inputs),
+        )
+
+    def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
+        """Why this run cannot be submitted although it is VALID. accelerated: something else than
+        the processor may have computed.
+        """
+        name = f"{self.scenario}-{self.kind}"
+        yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
+        if (self.result.get("backend_description") or {}).get("framework") == "none":
+            yield f"{name}: its backend says that it has no framework: no model answers"
+        busy = self.busy_share
+        if (
+            not accelerated
+            and self.config.device == "cpu"
+            and busy is not None
+            and busy < LEAST_BUSY
+        ):
+            yield (
+                f"{name}: its backend waited and did not compute: {busy:.1%} of its time was CPU time "
+                "(where an accelerator computes, describe it: accelerators_per_node; a server must be "
+                "started by the backend; a machine that others keep busy must be quiet)"
+            )
+        wanted = benchmark.samples_in(self.scenario)
+        if self.loaded.total_count != wanted:
+            yield f"{name}: {self.loaded.total_count:,} samples instead of the round's {wanted:,}"
+        if self.kind == "accuracy" and not self.score_text:
+            yield f"{name}: there is no score: {self._no_score()}"
+
+    @property
+    def busy_share(self) -> float | None:
+        """CPU time for a batch over the time a batch takes in the backend, about: 1 a busy thread,
+        less where the machine held it up. None where the journal or the process tells neither.
+        """
+        used, stages, queries = (
+            self.result.get(k) or {} for k in ("measured_process", "stages_ns", "queries")
+        )
+        if not (used and stages and queries and queries["mean_batch"]):
+            return None
+        sample_s = used["cpu_s_per_query"] / queries["samples_per_query"]
+        batch_s = stages["infer"]["p50"] / 1e9
+        return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
+
+    def _no_score(self) -> str:
+        accuracy = self.result.get("accuracy")
+        return str(accuracy.get("reason")) if isinstance(accuracy, dict) else "not measured"
+
+    def scored(self, audit: "Made") -> tuple[Score, Score] | None:
+        """Of the samples that the audit answered: as here, in the accuracy run, and as there.
+
+        None where answers have no right or wrong, or no metric is named.
+        """
+        metric = self.config.metric or default_metric(self.model)
+        if not self.score_text or metric is None:
+            return None
+        there = list(read_answers(audit.accuracy_log))
+        samples = {answer.sample for answer in there}
+        here = [a for a in read_answers(self.accuracy_log) if a.sample in samples]
+        dataset = open_dataset(
+            self.config, self.model, str(self.result["dataset"]), self.loaded.inputs
+        )
+        labels = {sample: dataset.label(sample) for sample in samples}
+        return self._score(here, metric, labels), self._score(there, metric, labels)
+
+    def _score(self, answers: list[Answer], metric: str, labels: dict[int, object]) -> Score:
+        return of_some(answers, metric, self.answer_dtype, labels)

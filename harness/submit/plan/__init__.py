@@ -1,0 +1,1 @@
+"""The runs that a submission needs, and their making."""

@@ -1,0 +1,256 @@
+"""The matrix of runs a submission needs: what each takes, what is there, what is missing or stale."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.stats import queries_needed
+from harness.errors import ConfigError
+from harness.machine.power.meters.ptdaemon import PtdaemonMeter
+from harness.models.manifest.manifest import load_yaml
+from harness.models.opened.loading import missing_data, unknown_names
+from harness.results.power import OFFICIAL
+from harness.results.run_folder import CONFIG, RESULT, read_json
+from harness.submit.plan import rate
+from harness.submit.plan.attempts import asked_file, attempts
+from harness.submit.plan.request import Request
+
+PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
+DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
+START_S = 5.0
+"""Load, noise floor and calibration of a small model; a large one takes longer."""
+
+OFFLINE_FACTOR = 1.1 * 1.3
+"""LoadGen's margin and ours: by how much an Offline run is longer than the least."""
+
+SESSION_PAUSES_S = 40.0
+"""Of power-dev's client, around the two runs of a session."""
+
+MOST_RUNS, PROBE_S = 12, 3.0
+"""Of a search (harness/search/peak/job.py); most end earlier."""
+
+_SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
+"""What all runs of a result must share."""
+
+
+class PlannedRun(NamedTuple):
+    """kind: performance, accuracy, TEST01, TEST04 or peak. folder: of its newest attempt, where done.
+
+    why: it is stale or failed. expected_s and queries: None where no calibration tells.
+    """
+
+    scenario: str
+    kind: str
+    config: RunConfig
+    state: str
+    why: str = ""
+    folder: Path | None = None
+    expected_s: float | None = None
+    queries: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario}-{self.kind}"
+
+
+def plan(request: Request, work: Path) -> list[PlannedRun]:
+    """In the order they are to be made: an audit needs its performance run."""
+    rows: list[PlannedRun] = []
+    found_rate = _searched_rate(request, work)
+    for scenario in request.wanted_scenarios:
+        main: Mapping[str, Any] | None = None
+        for kind in (PERFORMANCE, ACCURACY, *request.audits):
+            audit = audit_file(work, kind) if kind in request.audits else None
+            mode = ACCURACY if kind == ACCURACY else PERFORMANCE
+            config = request.run_config(scenario, mode, audit, found_rate)
+            row = PlannedRun(scenario, kind, config, MISSING)
+            row, found = _judged(row, work, main, rehearsal=request.rehearsal)
+            main = found if kind == PERFORMANCE else main
+            rows.append(_timed(row, request, _calibration(rows, row, found)))
+    return rows
+
+
+def search(request: Request, work: Path) -> PlannedRun | None:
+    """`peak` for Server's rate; None where nobody asks for it."""
+    if not request.searches:
+        return None
+    config = request.search_config()
+    state = MISSING if rate.searched(work, config) is None else DONE
+    half = MOST_RUNS / 2  # probes, and runs that confirm
+    expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
+    return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
+
+
+def _searched_rate(request: Request, work: Path) -> float | None:
+    return rate.searched(work, request.search_config()) if request.searches else None
+
+
+def audit_file(work: Path, audit: str) -> Path:
+    return (work / f"{audit}.config").absolute()
+
+
+def write_audits(request: Request, work: Path) -> None:
+    """LoadGen's audit.config for each audit, as compliance/ of mlcommons/inference has it."""
+    for name in request.audits:
+        lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
+        if name == "TEST01":
+            lines.append(f"*.*.accuracy_log_sampling_target = {request.of_round.test01_answers}")
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            audit_file(work, name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        except OSError as e:
+            raise ConfigError(f"{audit_file(work, name)} cannot be written: {e.strerror}") from e
+
+
+def _judged(
+    row: PlannedRun, work: Path, main: Mapping[str, Any] | None, *, rehearsal: bool
+) -> tuple[PlannedRun, Mapping[str, Any] | None]:
+    """The row with its state, and the result of its newest attempt, where there is one."""
+    made = attempts(work, row.name)
+    if not made:
+        return row, None
+    folder = made[-1]
+    try:
+        result = read_json(folder / RESULT)
+        asked = load_yaml(asked_file(folder))
+        settings = load_yaml(folder / CONFIG)
+    except ConfigError as e:
+        return row._replace(state=FAILED, why=str(e)), None
+    if folder.name.endswith(".partial") or result.get("verdict") != "VALID":
+        return row._replace(state=FAILED, why=_first_reason(result), folder=folder), None
+    powerless = _powerless(row.config, result, rehearsal=rehearsal)
+    if powerless:
+        return row._replace(state=FAILED, why=powerless, folder=folder), None
+    result = {**result, "settings": settings if isinstance(settings, dict) else {}}
+    why = _stale(row, asked, result, main)
+    row = row._replace(state=STALE if why else DONE, why=why, folder=folder)
+    return row, result
+
+
+def _first_reason(result: Mapping[str, Any]) -> str:
+    reasons = result.get("reasons")
+    if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
+        return str(reasons[0].get("text", "no reason given"))
+    return "it did not finish"
+
+
+def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
+    """Why a run under PTDaemon has no power that could be submitted, '' where it has.
+
+    rehearsal: a reading is enough, whatever power-dev's checker says of it.
+    """
+    if not config.meter:
+        return ""
+    power = result.get("power")
+    if not isinstance(power, dict):
+        return f"no power: {result.get('power_reason')}"
+    note = str(power.get("note"))
+    return "" if rehearsal or note.startswith(OFFICIAL) else note
+
+
+def _stale(
+    row: PlannedRun,
+    asked: object,
+    result: Mapping[str, Any],
+    main: Mapping[str, Any] | None,
+) -> str:
+    """Why a valid run does not count any more."""
+    if asked != to_plain(row.config):
+        return "it was made with other options"
+    if row.kind == PERFORMANCE:
+        return ""
+    if main is None:
+        return "there is no performance run it belongs to"
+    for key in _SAME:
+        if result["settings"].get(key) != main["settings"].get(key):
+            return f"its {key} is not the performance run's"
+    if row.kind != ACCURACY and str(result.get("started")) < str(main.get("started")):
+        return "the performance run is newer"
+    return ""
+
+
+def _calibration(
+    rows: Sequence[PlannedRun], row: PlannedRun, found: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """Of this run, else of another of its scenario; {} where none tells."""
+    candidates = [found] if found else []
+    for other in rows:
+        if other.scenario == row.scenario and other.folder is not None:
+            try:
+                candidates.append(read_json(other.folder / RESULT))
+            except ConfigError:
+                continue
+    for result in candidates:
+        calibration = result.get("calibration")
+        if isinstance(calibration, dict) and (
+            calibration.get("rate_per_s") or calibration.get("latency_ns")
+        ):
+            return calibration
+    return {}
+
+
+def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> PlannedRun:
+    rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
+    per_s = 1e9 / latency_ns if latency_ns else rate
+    if row.kind == ACCURACY:
+        if request.is_short:  # as many samples as the data set happens to have
+            return row
+        samples = request.of_round.samples
+        seconds = START_S + samples / per_s if per_s else None
+        return row._replace(queries=samples, expected_s=seconds)
+    if request.is_short:
+        return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))
+    least_s = request.rules.min_duration_ms / 1e3
+    if row.scenario == "Server":
+        per_s = row.config.target_qps or request.conf_rate
+        if per_s:
+            least_s = max(least_s, queries_needed(0, 0.99) / per_s)
+    elif row.scenario == "Offline":
+        least_s *= OFFLINE_FACTOR
+    queries = int(least_s * per_s) if per_s else None
+    return row._replace(expected_s=_length_s(row, least_s), queries=queries)
+
+
+def _length_s(row: PlannedRun, measured_s: float) -> float:
+    """A PTDaemon session makes the run twice."""
+    once_s = START_S + measured_s
+    return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
+
+
+def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
+    """What stands in the way of running what is missing."""
+    server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
+    if server and not request.rehearsal and not request.is_rate_given and not request.searches:
+        yield (
+            "Server needs the rate to prove: --target-qps, --peak FOLDER of a `peak`, its --user-conf, "
+            "or --slo, e.g. p99=15ms, under which it is searched for first"
+        )
+    if any(r.state != DONE for r in rows):
+        config = rows[0].config
+        named = ("backend", "dataset", "metric", "model", "hook")
+        yield from unknown_names({name: getattr(config, name) for name in named})
+        yield from missing_data(config.data_dir)
+    if any(r.config.meter and r.state != DONE for r in rows):
+        for _, argument in request.meters:
+            yield from PtdaemonMeter(argument).problems()
+
+
+def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
+    """For the terminal: a row a run, and the time that is left."""
+    yield f"{'run':<28}{'state':<9}{'time':>9}{'queries':>12}  why"
+    for row in rows:
+        took = show_s(row.expected_s) if row.expected_s is not None else "?"
+        count = f"{row.queries:,}" if row.queries else "?"
+        yield f"{row.name:<28}{row.state:<9}{took:>9}{count:>12}  {row.why}".rstrip()
+    left = [r for r in rows if r.state != DONE]
+    seconds = sum(r.expected_s or 0.0 for r in left)
+    unknown = sum(r.expected_s is None for r in left)
+    more = f" and {unknown} of unknown length" if unknown else ""
+    yield f"{len(left)} of {len(rows)} runs to make, about {show_s(seconds)}{more}"
+
+
+def show_s(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

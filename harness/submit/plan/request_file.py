@@ -1,0 +1,126 @@
+"""A request from the command line, and as it is kept in WORK/request.yaml."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.options import user_path
+from harness.core.config.parse import Slo, parse_meter
+from harness.core.config.run_config import config_from
+from harness.errors import ConfigError
+from harness.machine.power.meters import ptdaemon
+from harness.models.manifest.manifest import load_yaml
+from harness.results.run_folder import write_yaml
+from harness.submit.plan import rate
+from harness.submit.plan.request import FILE, Request
+
+
+def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
+    """values: of the command line, None where not given; `peak` is the folder of a search.
+
+    options: of the runs, as text.
+    """
+    problems: list[str] = []
+    config_from(options, "command line", problems)
+    slo: Slo | None = None
+    if values.get("peak") is not None:
+        if "target_qps" in options:
+            problems.append("--target-qps and --peak both say Server's rate: keep one")
+        found, slo = rate.of_peak(user_path(values["peak"]), options)
+        options = {**options, "target_qps": f"{found:.10g}"}
+    if problems:
+        raise ConfigError("\n".join(problems))
+    known = {f.name: "" for f in fields(Request)}
+    scenarios = values.get("scenarios")
+    made = {name: values[name] for name in known if values.get(name) is not None}
+    if isinstance(scenarios, str):
+        made["scenarios"] = tuple(s.strip() for s in scenarios.split(",") if s.strip())
+    for name in ("division", "submitter", "system", "category", "benchmark"):
+        made.setdefault(name, "")
+    request = Request(**made, options=_absolute(options))
+    _raise_if_wrong(request, slo)
+    return request
+
+
+def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
+    """Before anything is written: what contradicts in some run. slo: of the search given."""
+    problems: list[str] = []
+    if slo is not None and not request.is_short:
+        problems += request.looser(slo, "--peak: it was searched under", request.rules)
+    for scenario in request.wanted_scenarios:
+        try:
+            request.run_config(scenario, "performance", None)
+            _ = request.conf_rate
+        except ConfigError as e:
+            problems += str(e).splitlines()
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Files as absolute paths: runs may be started from another folder later."""
+    made = dict(options)
+    for key in ("data_dir", "hook", "user_conf"):
+        if key in made and not str(made[key]).startswith("hf:"):
+            made[key] = str(user_path(str(made[key])).absolute())
+    if "meter" in made:
+        made["meter"] = [_absolute_meter(str(text)) for text in made["meter"]]
+    for key in ("model", "backend", "dataset", "metric"):
+        file, colon, attribute = str(made.get(key, "")).rpartition(":")
+        path = user_path(file if colon else attribute)
+        if key in made and path.suffix and path.exists():
+            made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
+    return made
+
+
+def _absolute_meter(text: str) -> str:
+    """With power-dev's folder as an absolute path; what is no such meter is told by the request."""
+    try:
+        name, argument = parse_meter(text)
+        if name == ptdaemon.NAME:
+            return f"{name}={ptdaemon.PtdaemonMeter(argument).argument}"
+    except (ValueError, ConfigError):
+        pass
+    return text
+
+
+def write_request(work: Path, request: Request) -> None:
+    """A ConfigError where another request is kept there: its runs would be taken for this one's."""
+    path = work / FILE
+    if path.exists():
+        if read_request(work) != request:
+            raise ConfigError(
+                f"{path} asks for something else: pass another --work, or change that file"
+            )
+        return
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        content = asdict(request) | {"scenarios": list(request.scenarios)}
+        write_yaml(path, content)
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
+
+
+def read_request(work: Path) -> Request:
+    path = work / FILE
+    content = load_yaml(path)
+    if not isinstance(content, dict) or not isinstance(content.get("options", {}), dict):
+        raise ConfigError(f"{path} is not a request: `submit plan` writes one")
+    known = {f.name for f in fields(Request)}
+    unknown = [str(key) for key in content if key not in known]
+    if unknown:
+        raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}")
+    scenarios = content.get("scenarios") or ()
+    texts = [f.name for f in fields(Request)[:5]]
+    texts += [name for name in ("folder", "round") if name in content]
+    wrong = [f"{name} must be text" for name in texts if not isinstance(content.get(name), str)]
+    if not isinstance(scenarios, list | tuple):
+        wrong.append("scenarios must be a list")
+    if not isinstance(content.get("rehearsal", False), bool):
+        wrong.append("rehearsal must be true or false")
+    if not all(isinstance(key, str) for key in content.get("options", {})):
+        wrong.append("options must be named by text")
+    if wrong:
+        raise ConfigError(f"{path}: {'; '.join(wrong)}")
+    return Request(**{**content, "scenarios": tuple(map(str, scenarios))})

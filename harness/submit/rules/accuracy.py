@@ -1,0 +1,172 @@
+"""The accuracy run: its log, its score, and the truncated log with its hash."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.submit.rules.findings import Finding
+from harness.submit.rules.run import ACCURACY_MODE, any_run
+from harness.submit.rules.tree.rounds import Benchmark, Bound
+from harness.submit.rules.tree.submission import ACCURACY, Result, RunLog
+from harness.submit.rules.tree.tree import Tree, join, shown
+
+ACCURACY_LOG, ACCURACY_TEXT = "mlperf_log_accuracy.json", "accuracy.txt"
+CUT = b"\n\n...\n\n"
+"""Between both ends of a truncated accuracy log."""
+
+_HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
+_SCORE_SLACK = 0.001
+"""Of accuracy=...%, which is written with three digits."""
+
+
+def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[Finding]:
+    """raw: a folder with the untruncated logs at the same paths, where they can be looked at."""
+    benchmark = result.benchmark
+    if run is not None:
+        yield from any_run(result, run, ACCURACY_MODE)
+        if benchmark is not None and result.scenario is not None:
+            yield from _counts(run, benchmark.samples_in(result.scenario))
+    if benchmark is None or result.scenario is None:
+        return
+    yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
+    samples = _samples_answered(result.tree, result.inside(ACCURACY, ACCURACY_LOG))
+    wanted = benchmark.samples_in(result.scenario)
+    if samples is not None and samples != wanted:
+        found = f"{samples:,} different samples answered"
+        file = shown(result.inside(ACCURACY, ACCURACY_LOG))
+        yield Finding("dataset-size", file, found, f"{wanted:,}")
+    yield from truncated(result, result.inside(ACCURACY), raw)
+    yield from _videos(result, benchmark)
+
+
+def _counts(run: RunLog, wanted: int) -> Iterator[Finding]:
+    """Both the count LoadGen went by and the one the data set really has."""
+    file = shown(run.file)
+    keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
+    answered, total = (run.number(key) for key in keys)
+    for key, count in zip(keys, (answered, total), strict=True):
+        if count != wanted and not (count is None and key == keys[0]):
+            yield Finding("dataset-size", file, f"{key}: {run.text(key)}", f"{wanted}")
+    if answered is not None and total is not None and answered > total:
+        found = f"{answered:,.0f} samples asked of {total:,.0f} there are"
+        yield Finding("sample-override", file, found, "samples that exist")
+
+
+def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -> Iterator[Finding]:
+    path = result.inside(ACCURACY, ACCURACY_TEXT)
+    if not result.tree.has(path):
+        return  # told by the layout
+    file, text = shown(path), result.tree.text(path)
+    found = result.round.scores(text, {**targets, **benchmark.limits})
+    for metric, target in targets.items():
+        values = found.get(metric, [])
+        if not values or not all(math.isfinite(value) for value in values):
+            wanted = f"a line that {result.round.patterns[metric]} matches"
+            yield Finding("accuracy-text", file, f"no {metric}", wanted)
+        elif not result.submitter.is_open and min(values) < target.value:
+            wanted = f"{metric} of at least {target.value:.10g}"
+            yield Finding("accuracy-target", file, f"{min(values):.10g}", wanted)
+    if not result.submitter.is_open:
+        for metric, limit in benchmark.limits.items():
+            most = max(found.get(metric, [-math.inf]))
+            if most > limit.value:
+                wanted = f"{metric} of at most {limit.value:.10g}"
+                yield Finding("accuracy-target", file, f"{most:.10g}", wanted)
+    yield from _consistent(file, text, benchmark.samples_in(str(result.scenario)))
+
+
+def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
+    """accuracy=76.46%, good=38230, total=50000: the numbers must be of all samples, and agree."""
+    match = _COUNTS.search(text)
+    if match is None:
+        return
+    good, total = int(match[2][:18]), int(match[3][:18])
+    if total != samples:
+        yield Finding("dataset-size", file, f"total={total}", f"total={samples}")
+    percent = 100.0 * good / total if total else math.nan
+    said = match[1]
+    if said.count(".") <= 1 and not abs(float(said.strip(".") or "nan") - percent) <= _SCORE_SLACK:
+        yield Finding("accuracy-text", file, f"accuracy={said}%", f"{percent:.3f}% of {total}")
+
+
+def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
+    """The log in `folder` is short enough, is what LoadGen writes, and its hash stands beside it."""
+    tree, path = result.tree, join(folder, ACCURACY_LOG)
+    text_path = join(folder, ACCURACY_TEXT)
+    if not tree.has(path):
+        return
+    limit = result.round.largest_accuracy_log_bytes
+    if tree.size_bytes(path) > limit:
+        found = f"{tree.size_bytes(path):,} bytes"
+        yield Finding("accuracy-log", shown(path), found, f"at most {limit:,}: truncated")
+        return
+    content = tree.content(path) or b""
+    problem = _log_problem(content)
+    if problem:
+        yield Finding("accuracy-log", shown(path), problem, "answers, as LoadGen writes them")
+    if not tree.has(text_path):
+        return
+    match = _HASH.search(tree.text(text_path))
+    said = match[1] if match else ""
+    if not _SHA256.fullmatch(said):
+        found = f"hash={said}" if said else "no line hash=..."
+        yield Finding("accuracy-hash", shown(text_path), found[:200], "the raw log's SHA-256")
+        return
+    whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
+    if raw is not None:
+        try:
+            whole = _sha256(raw / path)
+        except OSError as e:
+            found = f"no raw log in --raw: {e.strerror}"
+            yield Finding("accuracy-hash", shown(path), found, "the log of this hash")
+    if whole is not None and whole != said:
+        yield Finding("accuracy-hash", shown(text_path), f"hash={said}", f"hash={whole}")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def _log_problem(content: bytes) -> str:
+    """'' where it is an accuracy log with rows, whole or truncated."""
+    if CUT not in content:
+        rows = _rows(content)
+        return "" if rows else "no answer" if rows == [] else "not a list of answers"
+    head, _, tail = content.partition(CUT)
+    if not re.match(rb'\[\s*\{\s*"seq_id"', head) or not tail.rstrip().endswith(b"]"):
+        return "both ends are not of a list of answers"
+    return "" if b'"qsl_idx"' in head else "no answer"
+
+
+def _rows(content: bytes) -> list[dict[str, Any]] | None:
+    try:
+        rows = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(rows, list) or not all(
+        isinstance(r, dict) and isinstance(r.get("qsl_idx"), int) for r in rows
+    ):
+        return None
+    return rows
+
+
+def _samples_answered(tree: Tree, path: str) -> int | None:
+    """How many different ones; None where the log is not there whole."""
+    rows = _rows(tree.content(path) or b"")
+    return len({row["qsl_idx"] for row in rows}) if rows else None
+
+
+def _videos(result: Result, benchmark: Benchmark) -> Iterator[Finding]:
+    """Some benchmarks show some of their answers."""
+    have = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
+    for number in benchmark.accuracy_videos:
+        if str(number) not in have:
+            path = shown(result.inside(ACCURACY, "videos", f"{number}.mp4"))
+            yield Finding("missing-file", path, "nothing", "this file")

@@ -1,0 +1,128 @@
+"""Audits: what they left is there, is of an audit's run, says PASS, is of the logs beside it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.submit.rules import run as rules_run
+from harness.submit.rules.accuracy import ACCURACY_LOG, ACCURACY_TEXT, truncated
+from harness.submit.rules.findings import Finding
+from harness.submit.rules.layout import exactly, must_have
+from harness.submit.rules.tree.submission import PERFORMANCE, Result
+from harness.submit.rules.tree.tree import join, shown
+from harness.submit.rules.tree.verify import TEST01, Scores, compare, performance_scores
+
+SCORES = "verify_performance.txt"
+BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
+_SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
+_SAME = 1e-3
+"""Relative: summaries have fewer digits than detail logs."""
+
+
+def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
+    """raw: as for accuracy."""
+    for name in result.wanted_audits:
+        folder = result.inside(name)
+        if result.tree.kind(folder) != "folder":
+            yield Finding("audit-missing", shown(folder), "nothing", f"{name} of {result.name}")
+            continue
+        yield from _outputs(result, name, folder)
+        if result.round.audits[name].runs:
+            yield from _run(result, name, folder)
+        if name == TEST01:
+            yield from _accuracy(result, folder, raw)
+
+
+def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
+    """What the verification wrote says that the audit passed."""
+    for file, patterns in result.round.audits[name].outputs.items():
+        path = join(folder, file)
+        yield from must_have(result.tree, path)
+        text = result.tree.text(path)
+        rule = "audit-score" if file == SCORES else "audit-failed"
+        for pattern in patterns:
+            if text and not re.search(rf"^\s*{pattern}\s*$", text, re.MULTILINE):
+                yield Finding(rule, shown(path), _last_line(text), pattern)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:200] if lines else "nothing"
+
+
+def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
+    """The audit's own logs: a performance run under the audit's settings."""
+    rules = result.round
+    yield from exactly(result.tree, join(folder, PERFORMANCE), rules.performance_files, rules)
+    run = result.audits.get(name)
+    if run is None:
+        return
+    yield from rules_run.performance(result, run)
+    file = shown(run.file)
+    for key, wanted in rules.audits[name].logged.items():
+        if run.detail.get(key) != wanted:
+            yield Finding("audit-not-one", file, f"{key}: {run.text(key)}", f"{wanted}")
+    if name == TEST01 and not run.number("effective_accuracy_log_sampling_target"):
+        found = (
+            f"accuracy_log_sampling_target: {run.text('effective_accuracy_log_sampling_target')}"
+        )
+        yield Finding("audit-not-one", file, found, "the benchmark's number of answers")
+    if result.performance is not None:
+        yield from _verified(result, name, folder)
+
+
+def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
+    """verify_performance.txt is of these two runs, and what it says follows from them."""
+    performance, run = result.performance, result.audits[name]
+    assert performance is not None
+    path = join(folder, SCORES)
+    scores = performance_scores(name, performance.detail, run.detail)
+    if scores is None:
+        return  # a log without its result: told above
+    problem = compare(name, performance.detail, run.detail)
+    if problem:
+        yield Finding("audit-score", shown(run.file), problem, "the audit's bound")
+    said = {m[1].lower(): m[2] for m in _SCORE.finditer(result.tree.text(path))}
+    yield from _stale(path, said, scores)
+
+
+def _stale(path: str, said: dict[str, str], scores: Scores) -> Iterator[Finding]:
+    for which, score in (("reference", scores.reference), ("test", scores.test)):
+        if which not in said:
+            continue
+        try:
+            value = float(said[which])
+        except ValueError:
+            value = float("nan")
+        if not abs(value - score) <= _SAME * abs(score):
+            found = f"{which} score = {said[which]}"
+            yield Finding("audit-stale", shown(path), found, f"{score:.10g}, as its log says")
+
+
+def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
+    """TEST01's answers; where they differ from the accuracy run's, both scores beside them."""
+    tree, inside = result.tree, join(folder, "accuracy")
+    text = tree.text(join(folder, "verify_accuracy.txt"))
+    passed = any(line.strip() == "TEST PASS" for line in text.splitlines())
+    wanted = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
+    yield from exactly(tree, inside, wanted, result.round)
+    yield from truncated(result, inside, raw)
+    if text and not passed:
+        yield from _delta(result, inside)
+
+
+def _delta(result: Result, inside: str) -> Iterator[Finding]:
+    benchmark = result.benchmark
+    if benchmark is None:
+        return
+    targets = benchmark.targets_in(str(result.scenario))
+    texts = [result.tree.text(join(inside, name)) for name in (BASELINE, COMPLIANCE)]
+    before, after = (result.round.scores(text, targets) for text in texts)
+    for metric in targets:
+        most = benchmark.delta_percent(metric)
+        pair = before.get(metric, [0.0])[-1], after.get(metric, [0.0])[-1]
+        delta = abs(1 - pair[0] / pair[1]) * 100 if pair[1] and pair[0] else float("nan")
+        if not delta <= most:
+            found = f"{metric}: {pair[0]:.10g} in the accuracy run, {pair[1]:.10g} in the audit"
+            wanted = f"within {most:g} %"
+            yield Finding("audit-failed", shown(join(inside, COMPLIANCE)), found, wanted)

@@ -1,0 +1,191 @@
+"""MLCommons' own checkers, run from the user's checkout, and how far they agree with ours.
+
+Nothing of theirs is part of this package.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import ConfigError, one_line
+from harness.submit.rules.tree.tree import is_folder
+from harness.submit.rules.tree.verify import PASS, TEST01, Verified
+from harness.submit.rules.validate import Checked
+
+LIMIT_S = 900.0
+_TOOLS = Path("tools/submission")
+CHECKERS: Mapping[str, tuple[str, ...]] = {
+    "new": ("-m", "submission_checker.main"),
+    "legacy": ("submission_checker_old.py",),
+}
+_PREFIX = r"(?:(?:\w+):main:|\[[^\]]*\] )"
+"""Of a line of their logs; which one depends on the checker."""
+
+_RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[^/]+/results/\S+)")
+_ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
+_TOLD = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
+_DTYPES = ("float32", "int32", "int64")
+"""Of answers, as their script knows them."""
+
+_LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
+
+
+class Outcome(NamedTuple):
+    """One checker's. results: path -> whether it passed. crash: its last line, '' where it ended.
+
+    summary: its own last word. errors: what it complained of.
+    """
+
+    checker: str
+    results: Mapping[str, bool]
+    passed: bool
+    summary: str
+    crash: str
+    errors: tuple[str, ...]
+
+
+def tools_of(checkout: Path) -> Path:
+    """The checkers' folder; a ConfigError where there is none."""
+    folder = checkout / _TOOLS
+    if not is_folder(folder / "submission_checker"):
+        raise ConfigError(
+            f"--official {checkout}: no {_TOOLS}/submission_checker there: name a checkout of "
+            "mlcommons/inference"
+        )
+    return folder
+
+
+def run_checkers(
+    checkout: Path, tree: Path, version: str, only: str | None = None
+) -> list[Outcome]:
+    """Both checkers over the tree; a ConfigError where the checkout has none."""
+    folder = tools_of(checkout)
+    there = {
+        name: words
+        for name, words in CHECKERS.items()
+        if words[0] == "-m" or (folder / words[0]).is_file()
+    }
+    return [_run(name, words, folder, tree, version, only) for name, words in there.items()]
+
+
+def _run(
+    name: str, words: tuple[str, ...], folder: Path, tree: Path, version: str, only: str | None
+) -> Outcome:
+    """In a process of its own, with the checker's folder as the working directory."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, *words, "--input", str(tree.absolute()), "--version", version]
+        command += ["--csv", str(Path(scratch) / "summary.csv")]
+        command += ["--submitter", only] if only else []
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(name, {}, False, "", f"it took longer than {LIMIT_S:.0f} s", ())
+        except OSError as e:
+            return Outcome(name, {}, False, "", f"it did not start: {e.strerror}", ())
+    output = done.stdout.decode("utf-8", "replace").replace(f"{tree.absolute()}/", "")
+    return read_outcome(name, done.returncode, output)
+
+
+def read_outcome(name: str, status: int, output: str) -> Outcome:
+    lines = output.splitlines()
+    found: dict[str, bool] = {}
+    for line in lines:
+        if match := _RESULT.search(line):
+            path = match[2].removesuffix(_LOG_FILE)
+            found[path] = match[1] == "Results" and found.get(path, True)
+    errors = tuple(dict.fromkeys(m[1] for line in lines if (m := _ERROR.match(line))))
+    told = [m[1] for line in lines if (m := _TOLD.match(line))]
+    ended = any("SUMMARY:" in text for text in told)
+    crash = "" if ended else one_line(lines[-1]) if lines else "it said nothing"
+    passed = not crash and status == 0 and bool(found) and all(found.values())
+    return Outcome(name, found, passed, "; ".join(told), crash, errors)
+
+
+def verify_audit(
+    checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
+) -> Verified:
+    """By compliance/<audit>/run_verification.py, in a folder of its own: it leaves files where it runs.
+
+    performance, accuracy, test: folders with the untruncated logs. A ConfigError where it fails.
+    """
+    script = checkout.absolute() / "compliance" / audit / "run_verification.py"
+    if not script.is_file():
+        raise ConfigError(f"--official {checkout}: no compliance/{audit} there")
+    with tempfile.TemporaryDirectory() as scratch:
+        here, results = Path(scratch), Path(scratch) / "results"
+        (results / "performance").mkdir(parents=True)
+        (results / "performance" / "run_1").symlink_to(performance.absolute())
+        (results / "accuracy").symlink_to(accuracy.absolute())
+        (here / "test").symlink_to(test.absolute())
+        command = [sys.executable, str(script), "-r", "results", "-c", "test", "-o", "out"]
+        if audit == TEST01:
+            command += ["--dtype", dtype if dtype in _DTYPES else "byte"]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=here,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise ConfigError(f"{script} did not run: {one_line(e)}") from e
+        texts = {p.name: p.read_text() for p in sorted((here / "out" / audit).glob("verify_*.txt"))}
+    if not texts:
+        raise ConfigError(f"{script} wrote nothing: {one_line(done.stdout + done.stderr)}")
+    return Verified(all(PASS in text for text in texts.values()), texts)
+
+
+class Agreement(NamedTuple):
+    """word: agree, stricter (we find what it lets pass) or weaker (the reverse)."""
+
+    word: str
+    result: str
+    why: str
+
+
+def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
+    """One for each result; a checker that crashed has forbidden all of them."""
+    for path in ours.results:
+        rules = sorted({f.rule for f in ours.of_result(path)} - {"rehearsal"})
+        official = theirs.results.get(path, False)
+        if official == (not rules):
+            yield Agreement("agree", path, ", ".join(rules))
+        elif official:
+            yield Agreement("stricter", path, ", ".join(rules))
+        else:
+            why = theirs.crash or next((e for e in theirs.errors if path in e), "")
+            yield Agreement(
+                "weaker", path, why or "; ".join(theirs.errors[:1]) or "no reason given"
+            )
+    listed = set(ours.results)
+    for path, passed in theirs.results.items():
+        if not passed and path not in listed and not ours.findings:
+            yield Agreement("weaker", path, "; ".join(theirs.errors[:1]))
+
+
+def lines(ours: Checked, theirs: Outcome) -> Iterator[str]:
+    """For the terminal."""
+    verdict = "passed" if theirs.passed else "crashed" if theirs.crash else "failed"
+    yield f"official ({theirs.checker}): {verdict}: {theirs.crash or theirs.summary}"
+    for word, path, why in agreement(ours, theirs):
+        if word != "agree":
+            yield f"    we are {word}: {path}: {why}"
+    if not theirs.passed:
+        yield from (f"    it says: {error[:300]}" for error in theirs.errors[:20])

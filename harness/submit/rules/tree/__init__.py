@@ -1,0 +1,1 @@
+"""A submission tree read: rounds, systems, results."""

@@ -1,0 +1,225 @@
+"""An MLPerf round as data: rounds/<name>.yaml, read and checked once. A new round is a new file."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import load_yaml
+
+FOLDER = Path(__file__).parent / "rounds"
+DEFAULT = "v6.1"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Bound(_Strict):
+    """What a score is compared with: `reference` times `share`, as the rules write it."""
+
+    reference: float
+    share: float
+
+    @property
+    def value(self) -> float:
+        return self.reference * self.share
+
+
+class Seeds(_Strict):
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+class TokenLimit(_Strict):
+    """p99 of the time to the first token and of the time per further token, ns."""
+
+    ttft: int
+    tpot: int
+
+
+class Interactive(_Strict):
+    """What differs in that scenario."""
+
+    samples: int
+    targets: dict[str, Bound]
+
+
+class Benchmark(_Strict):
+    """One row of the round. Counts in samples, times in ns.
+
+    loadgen: its key in LoadGen's built-in mlperf.conf. both: of a system of both categories.
+    token_limits_ns: None where the benchmark has no tokens. timed: False where a run is one pass.
+    """
+
+    loadgen: str
+    edge: tuple[str, ...] = ()
+    datacenter: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    samples: int
+    performance_samples: int
+    offline_samples: int = 0
+    targets: dict[str, Bound]
+    limits: dict[str, Bound] = {}
+    accuracy_delta_percent: dict[str, float] = {}
+    latency_limit_ns: dict[str, int] = {}
+    token_limits_ns: dict[str, TokenLimit] | None = None
+    results: dict[str, str] = {}
+    audits: tuple[str, ...] = ()
+    test01_answers: int | None = None
+    interactive: Interactive | None = None
+    accuracy_videos: tuple[int, ...] = ()
+    timed: bool = True
+
+    def scenarios(self, category: str) -> tuple[str, ...]:
+        """Required of a closed submission; () where the benchmark is not in the category."""
+        return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
+
+    def samples_in(self, scenario: str) -> int:
+        special = self.interactive if scenario == "Interactive" else None
+        return special.samples if special else self.samples
+
+    def targets_in(self, scenario: str) -> Mapping[str, Bound]:
+        special = self.interactive if scenario == "Interactive" else None
+        return special.targets if special else self.targets
+
+    def delta_percent(self, metric: str) -> float:
+        """By how much the accuracy of an audit may differ from the accuracy run's."""
+        return self.accuracy_delta_percent.get(
+            metric, self.accuracy_delta_percent.get("default", 1.0)
+        )
+
+
+class Audit(_Strict):
+    """outputs: file -> patterns that must each match one of its lines.
+
+    config: LoadGen's audit.config. logged: what it makes LoadGen write into the detail log.
+    runs: the audit is a performance run, whose logs are part of the submission.
+    """
+
+    outputs: dict[str, tuple[str, ...]]
+    config: dict[str, int] = {}
+    logged: dict[str, int | bool] = {}
+    runs: bool = False
+
+
+class Power(_Strict):
+    """What a PTDaemon session must be; sources: of power-dev, file -> SHA-1."""
+
+    fields: tuple[str, ...]
+    versions: tuple[str, ...]
+    meters: dict[str, int]
+    two_channels: tuple[int, ...]
+    clock_tolerance_ms: int
+    least_share: float
+    harmless: tuple[str, ...]
+    uncertain: str
+    hashed: tuple[str, ...]
+    sources: tuple[dict[str, str], ...]
+
+
+class SystemKeys(_Strict):
+    meaningful: tuple[str, ...]
+    present: tuple[str, ...]
+    numbers: tuple[str, ...]
+    network: tuple[str, ...]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return self.meaningful + self.present
+
+
+class Round(_Strict):
+    """The whole file; the names of the fields are explained there."""
+
+    name: str
+    loadgen: tuple[str, ...]
+    seeds: Seeds
+    min_duration_ms: int
+    multi_stream_samples: int
+    percentiles: dict[str, float]
+    results: dict[str, str]
+    inferred: tuple[tuple[str, str], ...]
+    served_as: tuple[tuple[str, str], ...]
+    divisions: tuple[str, ...]
+    beside_divisions: tuple[str, ...]
+    root_suffixes: tuple[str, ...]
+    statuses: tuple[str, ...]
+    categories: tuple[str, ...]
+    largest_file_bytes: Annotated[int, Field(ge=1)]
+    largest_accuracy_log_bytes: Annotated[int, Field(ge=1)]
+    shown_accuracy_log_bytes: Annotated[int, Field(ge=1)]
+    system_keys: SystemKeys
+    network_sut: str
+    measurement_keys: tuple[str, ...]
+    performance_files: tuple[str, ...]
+    accuracy_files: tuple[str, ...]
+    scenario_files: tuple[str, ...]
+    tolerated_files: tuple[str, ...]
+    power_files: tuple[str, ...]
+    power_log: str
+    power: Power
+    audits: dict[str, Audit]
+    patterns: dict[str, str]
+    aliases: dict[str, str]
+    guesses: dict[str, str]
+    benchmarks: dict[str, Benchmark]
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        return tuple(self.results)
+
+    def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
+        """The official name for a benchmark's folder, in the order in which the official checker
+        looks: name, alias, model_mapping.json (open), part of the name.
+        """
+        if folder in self.benchmarks:
+            return folder
+        known = self.aliases.get(folder) or mapping.get(folder)
+        if known is None:
+            known = next((to for part, to in self.guesses.items() if part in folder), None)
+        return known if known in self.benchmarks else None
+
+    def scenario_of(self, folder: str) -> str | None:
+        """The scenario of a folder, whatever its case."""
+        return next((s for s in self.scenarios if s.lower() == folder.lower()), None)
+
+    def scores(self, text: str, metrics: Mapping[str, Bound]) -> dict[str, list[float]]:
+        """What accuracy.txt says of each metric, line by line; NaN where it is no number."""
+        found: dict[str, list[float]] = {}
+        for line in text.splitlines():
+            for metric in metrics:
+                match = re.match(self.patterns[metric], line)
+                if match:
+                    found.setdefault(metric, []).append(_number(match[1]))
+        return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # 1.2.3
+        return float("nan")
+
+
+def known_rounds() -> list[str]:
+    return sorted(p.stem.replace("_", ".") for p in FOLDER.glob("*.yaml"))
+
+
+@lru_cache(maxsize=4)
+def load_round(name: str = DEFAULT) -> Round:
+    if name not in known_rounds():
+        raise ConfigError(f"no round named {name!r}: choose from {', '.join(known_rounds())}")
+    path = FOLDER / f"{name.replace('.', '_')}.yaml"
+    try:
+        return Round.model_validate(load_yaml(path))
+    except ValidationError as e:
+        first = e.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from None

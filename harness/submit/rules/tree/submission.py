@@ -1,0 +1,192 @@
+"""What the rules look at: the results of a tree, each with its logs, its system and its benchmark."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.loadgen.logs import DETAIL, SUMMARY, DetailLog, read_detail
+from harness.submit.rules.tree.rounds import Benchmark, Round
+from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, join
+
+PERFORMANCE = "performance/run_1"
+ACCURACY = "accuracy"
+MAPPING = "model_mapping.json"
+_SUMMARY_LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """The logs of one LoadGen run. folder: relative to the tree's root."""
+
+    folder: str
+    detail: DetailLog
+    summary: Mapping[str, str]
+
+    @property
+    def file(self) -> str:
+        return join(self.folder, DETAIL)
+
+    def number(self, key: str) -> float | None:
+        """None where the log has no such number."""
+        value = self.detail.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        try:
+            return value if math.isfinite(value) else None
+        except OverflowError:  # an integer beyond all floats
+            return None
+
+    def text(self, key: str) -> str:
+        value = self.detail.get(key)
+        return "nothing" if value is None else f"{value}"[:200]
+
+
+def read_run(tree: Tree, folder: str) -> RunLog | None:
+    """None where there is no detail log that can be read."""
+    path = join(folder, DETAIL)
+    if not tree.has(path) or tree.size_bytes(path) > LOG_LIMIT_BYTES:
+        return None
+    summary: dict[str, str] = {}
+    for line in tree.text(join(folder, SUMMARY)).splitlines():
+        if match := _SUMMARY_LINE.match(line):
+            summary.setdefault(match[1], match[2])
+    return RunLog(folder, read_detail(tree.root / path), summary)
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """One submitter in one division. path: division/submitter."""
+
+    tree: Tree
+    round: Round
+    division: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return join(self.division, self.name)
+
+    @property
+    def is_open(self) -> bool:
+        return self.division == "open"
+
+    @cached_property
+    def mapping(self) -> dict[str, str]:
+        """Of the open division: folder -> benchmark; what is not one is left out."""
+        found = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
+        if not isinstance(found, dict):
+            return {}
+        return {k: v for k, v in found.items() if isinstance(v, str)}
+
+    def systems(self) -> list[str]:
+        return self.tree.folders(join(self.path, "results"))
+
+    def system_file(self, system: str) -> str:
+        return join(self.path, "systems", f"{system}.json")
+
+    def system(self, system: str) -> dict[str, Any]:
+        """The description; {} where there is none that is a JSON object."""
+        found = self.tree.json(self.system_file(system))
+        return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scenario of one benchmark on one system: one number that is published.
+
+    name and scenario: of the round; None where the folder is called otherwise.
+    """
+
+    submitter: Submitter
+    system: str
+    folder: str
+    scenario_folder: str
+
+    @property
+    def tree(self) -> Tree:
+        return self.submitter.tree
+
+    @property
+    def round(self) -> Round:
+        return self.submitter.round
+
+    @property
+    def path(self) -> str:
+        return join(self.submitter.path, "results", self.system, self.folder, self.scenario_folder)
+
+    def inside(self, *parts: str) -> str:
+        return join(self.path, *parts)
+
+    @cached_property
+    def name(self) -> str | None:
+        return self.round.benchmark_of(self.folder, self.submitter.mapping)
+
+    @property
+    def benchmark(self) -> Benchmark | None:
+        return self.round.benchmarks[self.name] if self.name else None
+
+    @cached_property
+    def scenario(self) -> str | None:
+        return self.round.scenario_of(self.scenario_folder)
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        return self.submitter.system(self.system)
+
+    @property
+    def category(self) -> str:
+        return str(self.description.get("system_type"))
+
+    @cached_property
+    def performance(self) -> RunLog | None:
+        return read_run(self.tree, self.inside(PERFORMANCE))
+
+    @cached_property
+    def accuracy(self) -> RunLog | None:
+        return read_run(self.tree, self.inside(ACCURACY))
+
+    @cached_property
+    def audits(self) -> dict[str, RunLog]:
+        """Of the audits that are runs, where the division and the benchmark ask for them."""
+        found = {}
+        for name in self.wanted_audits:
+            run = read_run(self.tree, self.inside(name, PERFORMANCE))
+            if self.round.audits[name].runs and run is not None:
+                found[name] = run
+        return found
+
+    @property
+    def wanted_audits(self) -> tuple[str, ...]:
+        return () if self.submitter.is_open or self.benchmark is None else self.benchmark.audits
+
+    @property
+    def measured_scenario(self) -> str | None:
+        """Of the performance log, where it may stand for this folder's; else the folder's.
+
+        The rules let an edge system's result be inferred from another scenario's.
+        """
+        if self.performance is None or self.scenario is None:
+            return self.scenario
+        found = str(self.performance.detail.get("effective_scenario"))
+        served = (found, self.scenario) in self.round.served_as
+        inferred = (found, self.scenario) in self.round.inferred and "edge" in self.category
+        return found if served or inferred else self.scenario
+
+
+def submitters(tree: Tree, found: Round, only: str | None = None) -> Iterator[Submitter]:
+    for division in tree.folders(""):
+        if division in found.divisions:
+            for name in tree.folders(division):
+                if only is None or name == only:
+                    yield Submitter(tree, found, division, name)
+
+
+def results(submitter: Submitter) -> Iterator[Result]:
+    tree, top = submitter.tree, join(submitter.path, "results")
+    for system in submitter.systems():
+        for folder in tree.folders(join(top, system)):
+            for scenario in tree.folders(join(top, system, folder)):
+                yield Result(submitter, system, folder, scenario)

@@ -1,0 +1,128 @@
+"""Our own validator over any tree: every rule, all findings at once, never an exception."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import ConfigError
+from harness.submit.rules import accuracy, audit, layout
+from harness.submit.rules import run as rules_run
+from harness.submit.rules import system as rules_system
+from harness.submit.rules.findings import RULES, Finding
+from harness.submit.rules.power import rules
+from harness.submit.rules.tree.rounds import Round
+from harness.submit.rules.tree.submission import Result, RunLog, Submitter, results, submitters
+from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, is_folder, shown
+
+
+class Checked(NamedTuple):
+    """findings: the mark of a rehearsal first. results: the paths of all results there are."""
+
+    findings: list[Finding]
+    results: list[str]
+
+    @property
+    def is_rehearsal(self) -> bool:
+        return any(f.rule == "rehearsal" for f in self.findings)
+
+    def of_result(self, path: str) -> list[Finding]:
+        """What forbids this one: found in it, in its system, or above both."""
+        return [f for f in self.findings if _concerns(f.file, path)]
+
+    def counted(self, *, shortened: bool) -> list[Finding]:
+        """What counts against the tree; shortened: as a rehearsal, which may be short and marked."""
+        if not shortened:
+            return self.findings
+        return [f for f in self.findings if f.rule != "rehearsal" and not RULES[f.rule].shortened]
+
+
+def _concerns(file: str, path: str) -> bool:
+    """Whether a fault of `file` is one of the result at `path`."""
+    if file == path or file.startswith(f"{path}/") or path.startswith(f"{file}/"):
+        return True
+    division, submitter, _, system, *_ = path.split("/")
+    parts = file.split("/")
+    if len(parts) < 3:
+        return len(parts) == 1 or parts[0] == division
+    if parts[:2] != [division, submitter] or parts[2] == "results":
+        return False
+    return parts[2] != "systems" or parts[3].startswith(f"{system}.")
+
+
+def validate(root: Path, found: Round, only: str | None = None, raw: Path | None = None) -> Checked:
+    """only: this submitter alone. raw: a folder with the untruncated accuracy logs, where there is one.
+
+    A ConfigError when there is no such folder; whatever is in it, is a finding.
+    """
+    if not is_folder(root):
+        raise ConfigError(f"{root} is not a folder: name the root of a submission tree")
+    tree = Tree(root)
+    findings = [*layout.mark(tree), *layout.whole_tree(tree, found)]
+    every: list[Result] = []
+    for who in submitters(tree, found, only):
+        mine = list(results(who))
+        findings += _submitter(who, mine, raw)
+        every += mine
+    if not every:
+        wanted = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
+        findings.append(Finding("no-results", only or ".", "no result at all", wanted))
+    findings += layout.unreadable(tree)
+    return Checked(list(dict.fromkeys(findings)), [shown(r.path) for r in every])
+
+
+def _submitter(who: Submitter, mine: list[Result], raw: Path | None) -> Iterator[Finding]:
+    yield from layout.submitter_folder(who)
+    for system in who.systems():
+        yield from rules_system.system_description(who, system)
+    yield from layout.benchmark_folders(who, mine)
+    for result in mine:
+        yield from _result(result, raw)
+    yield from _copies(mine)
+
+
+def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
+    yield from layout.scenario_folder(result)
+    if result.scenario is None:
+        return
+    yield from rules_system.measurements(result)
+    yield from rules_system.user_conf(result)
+    if result.performance is not None:
+        yield from rules_run.performance(result, result.performance)
+        yield from rules_run.main_run(result.performance)
+    yield from accuracy.accuracy(result, result.accuracy, raw)
+    yield from audit.audits(result, raw)
+    yield from rules.power(result)
+
+
+def _copies(mine: list[Result]) -> Iterator[Finding]:
+    """One run is one result; an inferred one is a copy by the rules, and so are two accuracy targets
+    of one benchmark.
+    """
+    seen: dict[bytes, tuple[str, Mapping[str, object]]] = {}
+    for result in mine:
+        if result.benchmark is None:
+            continue
+        for role, run in _runs(result):
+            content = result.tree.content(run.file, LOG_LIMIT_BYTES)
+            if content is None:
+                continue
+            digest = hashlib.sha256(content).digest()
+            about = {"system": result.system, "loadgen": result.benchmark.loadgen, "role": role}
+            first, known = seen.setdefault(digest, (run.file, about))
+            if first != run.file and known != about:
+                yield Finding(
+                    "log-copied",
+                    shown(run.file),
+                    f"the same as {shown(first)}"[:300],
+                    "a run of its own",
+                )
+
+
+def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
+    """role: what a log is used as; an inferred result's role is the scenario that was run."""
+    for name, run in (("performance", result.performance), ("accuracy", result.accuracy)):
+        if run is not None:
+            yield f"{name} {result.measured_scenario}", run
+    for name, run in result.audits.items():
+        yield f"{name} {result.measured_scenario}", run

@@ -1,0 +1,78 @@
+"""Single-stream and multi-stream: the next query comes when the last one is answered."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.stats import queries_needed
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.plan import Calibration
+from harness.loadgen.scenario import Load, Scenario
+from harness.types import Quantity
+
+OFFICIAL_LATENCY_SHARE = 0.4
+"""LoadGen generates 2 x 600 s / expected latency queries and stops with an error when they run
+out: expecting 0.4 x the calibrated latency leaves room for a run five times as fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """early_stopping_key: LoadGen's estimate of the target percentile, in ns."""
+
+    name: str
+    loadgen_name: str
+    percentile: float
+    default_samples_per_query: int
+    early_stopping_key: str
+    dispatch: str = "inline"
+    streams: bool = True
+    default_slo: Slo | None = None
+
+    def samples_per_query(self, config: RunConfig) -> int:
+        return config.samples_per_query or self.default_samples_per_query
+
+    def needs_calibration(self, config: RunConfig) -> bool:
+        return config.mlperf or config.queries is None
+
+    def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+        """At least as many queries as the early-stopping estimate needs with one outlier."""
+        latency_s = found.latency_ns / NS_PER_S if found and found.latency_ns else 0.0
+        count = config.queries
+        if count is None:
+            least = queries_needed(1, slo.percentile if slo else self.percentile)
+            count = max(least, ceil(config.duration_ns / NS_PER_S / max(latency_s, 1e-6)))
+        return Load(count, count * latency_s or None)
+
+    def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
+        assert found.latency_ns is not None
+        expected_ms = OFFICIAL_LATENCY_SHARE * found.latency_ns / NS_PER_MS
+        yield f"{self.loadgen_name}.target_latency", f"{expected_ms:.6f}"
+
+    def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
+        return iter(())
+
+    def headline(self, log: Mapping[str, Any]) -> Quantity | None:
+        if not self._estimate_ns(log):
+            return None
+        percent = log["effective_target_latency_percentile"] * 100
+        return Quantity(
+            f"p{percent:.10g} latency, early-stopping estimate",
+            log[self.early_stopping_key],
+            "ns",
+            f"LoadGen {self.early_stopping_key}",
+        )
+
+    def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
+        estimate_ns = self._estimate_ns(log)
+        return (estimate_ns, self.early_stopping_key) if estimate_ns else None
+
+    def _estimate_ns(self, log: Mapping[str, Any]) -> int:
+        """0 where LoadGen made none: too few queries, which it calls INVALID."""
+        return int(log.get(self.early_stopping_key) or 0)
+
+
+def _(stream: Stream) -> Scenario:
+    return stream  # mypy checks that it is one

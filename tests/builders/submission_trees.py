@@ -1,0 +1,269 @@
+"""A submission that keeps every rule, made from LoadGen's golden logs, and ways to break it.
+
+closed/LabOrg: resnet in four scenarios with both audits. open/LabOrg: a model of its own, mapped.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY
+from harness.submit.pack.truncate import truncate
+from harness.submit.rules.tree.rounds import load_round
+from harness.submit.rules.tree.verify import TEST01, TEST04, verify
+from tests.builders.support import GOLDEN
+
+ROUND = load_round()
+SYSTEM = "box"
+CLOSED = f"closed/LabOrg/results/{SYSTEM}/resnet"
+OPEN = f"open/LabOrg/results/{SYSTEM}/my-net"
+SCENARIOS = {
+    "SingleStream": "single-stream",
+    "MultiStream": "multi-stream",
+    "Server": "server",
+    "Offline": "offline",
+}
+SAMPLES = 50_000
+PERFORMANCE = {
+    "qsl_reported_total_count": SAMPLES,
+    "qsl_reported_performance_count": 1024,
+    "effective_performance_sample_count": 1024,
+    "effective_accuracy_sample_count": SAMPLES,
+    "effective_min_duration_ms": 600_000,
+    "requested_min_duration_ms": 600_000,
+}
+OF_SCENARIO: Mapping[str, Mapping[str, Any]] = {
+    "SingleStream": {},
+    "MultiStream": {},
+    "Server": {"effective_target_latency_ns": 15_000_000},
+    "Offline": {"effective_samples_per_query": 66_000, "result_max_latency_ns": 655_000_000_000},
+}
+ACCURACY_RUN = {"qsl_reported_total_count": SAMPLES, "effective_accuracy_sample_count": SAMPLES}
+AUDIT = {
+    TEST01: {
+        "effective_accuracy_log_rng_seed": 720381539243781796,
+        "effective_accuracy_log_sampling_target": 4096,
+        "test_datetime": "2026-11-21T05:00:00Z",
+    },
+    TEST04: {
+        "effective_performance_issue_same": True,
+        "effective_performance_issue_same_index": 3,
+        "test_datetime": "2026-11-21T06:00:00Z",
+    },
+}
+SYSTEM_JSON = {
+    **dict.fromkeys(ROUND.system_keys.required, "N/A"),
+    "division": "closed",
+    "submitter": "LabOrg",
+    "status": "available",
+    "system_name": "box",
+    "system_type": "edge",
+    "number_of_nodes": "1",
+    "host_processors_per_node": "2",
+    "accelerators_per_node": "0",
+}
+MEASUREMENTS = dict.fromkeys(ROUND.measurement_keys, "N/A")
+
+
+def log_line(line: str, changes: Mapping[str, Any]) -> str:
+    """A line of a detail log with another value, where its key is one of `changes`."""
+    match = re.match(r':::MLLOG \{"key": "([^"]+)", "value": ', line)
+    if match is None or match[1] not in changes:
+        return line
+    entry = json.loads(line.removeprefix(":::MLLOG "))
+    return ":::MLLOG " + json.dumps(entry | {"value": changes[match[1]]})
+
+
+def changed_log(text: str, changes: Mapping[str, Any]) -> str:
+    return "\n".join(log_line(line, changes) for line in text.splitlines()) + "\n"
+
+
+def _longer(text: str) -> dict[str, str]:
+    """The end of the run, so that it took 601 s."""
+    begin = re.search(r'"power_begin", "value": "([^"]+)"', text)
+    assert begin is not None
+    form = "%m-%d-%Y %H:%M:%S.%f"
+    end = datetime.strptime(begin[1], form) + timedelta(seconds=601)  # noqa: DTZ007 - only text
+    return {"power_end": end.strftime(form)[:-3]}
+
+
+def write_performance_logs(folder: Path, scenario: str, more: Mapping[str, Any]) -> None:
+    golden = GOLDEN / SCENARIOS[scenario] / "performance"
+    folder.mkdir(parents=True)
+    text = (golden / DETAIL).read_text()
+    changes = {**PERFORMANCE, **OF_SCENARIO[scenario], **_longer(text), **more}
+    (folder / DETAIL).write_text(changed_log(text, changes))
+    summary = (golden / SUMMARY).read_text()
+    if scenario == "Offline":
+        summary = re.sub(r"(Max latency \(ns\)\s*: )\d+", r"\g<1>655000000000", summary)
+    (folder / SUMMARY).write_text(summary)
+
+
+@cache
+def accuracy_log(count: int, answer: str = "0800000000000000") -> str:
+    rows = (f'{{ "seq_id" : {i}, "qsl_idx" : {i}, "data" : "{answer}" }}' for i in range(count))
+    return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
+def write_accuracy_logs(folder: Path, scenario: str) -> None:
+    golden = GOLDEN / SCENARIOS[scenario] / "accuracy"
+    folder.mkdir(parents=True)
+    (folder / DETAIL).write_text(changed_log((golden / DETAIL).read_text(), ACCURACY_RUN))
+    (folder / SUMMARY).write_text("\nNo warnings encountered during test.\n")
+
+
+def _accuracy(folder: Path, scenario: str, raw: Path) -> None:
+    write_accuracy_logs(folder, scenario)
+    digest = truncate(raw, folder / ACCURACY, ROUND)
+    score = "accuracy=76.700%, good=38350, total=50000"
+    (folder / "accuracy.txt").write_text(f"{score}\n\nhash={digest}\n")
+
+
+def _audit(scenario: Path, name: str, raw: Path, answers: Path) -> None:
+    folder = scenario / name
+    run = folder / "performance" / "run_1"
+    write_performance_logs(run, scenario.name, AUDIT[name])
+    (run / ACCURACY).write_text(answers.read_text())
+    found = verify(name, scenario / "performance" / "run_1", raw.parent, run, "int64")
+    assert found.passed, found.texts
+    for file, text in found.texts.items():
+        (folder / file).write_text(text)
+    if name == TEST01:
+        (folder / "accuracy").mkdir()
+        digest = truncate(answers, folder / "accuracy" / ACCURACY, ROUND)
+        text = f"accuracy=76.000%, good=152, total=200\n\nhash={digest}\n"
+        (folder / "accuracy" / "accuracy.txt").write_text(text)
+    (run / ACCURACY).unlink()
+
+
+def _scenario(folder: Path, raw: Path, answers: Path | None) -> None:
+    write_performance_logs(
+        folder / "performance" / "run_1", folder.name, {"test_datetime": str(folder)}
+    )
+    _accuracy(folder / "accuracy", folder.name, raw)
+    for name in (TEST01, TEST04) if answers is not None else ():
+        assert answers is not None
+        _audit(folder, name, raw, answers)
+    (folder / "measurements.json").write_text(json.dumps(MEASUREMENTS))
+    (folder / "user.conf").write_text("*.SingleStream.target_latency = 5\n")
+    (folder / "README.md").write_text("python -m harness\n")
+
+
+def build(root: Path, raw: Path) -> Path:
+    """The tree at `root`; raw: an empty folder for the untruncated accuracy logs."""
+    whole, some = raw / ACCURACY, raw / "some.json"
+    whole.write_text(accuracy_log(SAMPLES))
+    some.write_text(accuracy_log(200))
+    for division, model in (("closed", "resnet"), ("open", "my-net")):
+        top = root / division / "LabOrg"
+        for scenario in SCENARIOS if division == "closed" else ("SingleStream", "Offline"):
+            folder = top / "results" / SYSTEM / model / scenario
+            folder.mkdir(parents=True)
+            _scenario(folder, whole, some if division == "closed" else None)
+        for name in ("systems", "src"):
+            (top / name).mkdir()
+        both = "datacenter,edge" if division == "closed" else "edge"
+        described = SYSTEM_JSON | {"division": division, "system_type": both}
+        (top / "systems" / f"{SYSTEM}.json").write_text(json.dumps(described, indent=1))
+        (top / "src" / "README.md").write_text("mlperf-harness\n")
+    (root / "closed/LabOrg/calibration.md").write_text("No calibration: float32.\n")
+    (root / "open/LabOrg/model_mapping.json").write_text('{"my-net": "resnet"}\n')
+    return root
+
+
+def copy(golden: Path, to: Path) -> Path:
+    """A copy to break: files are links to the golden ones, so `write` replaces them."""
+    return shutil.copytree(golden, to, copy_function=os.link)
+
+
+def write(path: Path, content: str | bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+Mutation = Callable[[Path], None]
+
+
+def log(path: str, **changes: Any) -> Mutation:
+    """Other values in a detail log. Keys as LoadGen has them, the dots written as `__`."""
+
+    def mutate(root: Path) -> None:
+        file = root / path / DETAIL
+        named = {key.replace("__", "."): value for key, value in changes.items()}
+        before = file.read_text()
+        after = changed_log(before, named)
+        assert after != before, f"{path} has none of {list(named)}"
+        write(file, after)
+
+    return mutate
+
+
+def put(path: str, content: str | bytes) -> Mutation:
+    return lambda root: write(root / path, content)
+
+
+def sub(path: str, pattern: str, to: str) -> Mutation:
+    """Replace the first match in a text file."""
+
+    def mutate(root: Path) -> None:
+        before = (root / path).read_text()
+        after = re.sub(pattern, to, before, count=1, flags=re.MULTILINE)
+        assert after != before, f"{path}: nothing to replace"
+        write(root / path, after)
+
+    return mutate
+
+
+def drop(path: str) -> Mutation:
+    def mutate(root: Path) -> None:
+        if (root / path).is_dir():
+            shutil.rmtree(root / path)
+        else:
+            (root / path).unlink()
+
+    return mutate
+
+
+def value(path: str, **changes: Any) -> Mutation:
+    """Other values in a JSON object; None takes the key out."""
+
+    def mutate(root: Path) -> None:
+        named = {key.replace("__", "-"): change for key, change in changes.items()}
+        content = json.loads((root / path).read_text()) | named
+        write(root / path, json.dumps({k: v for k, v in content.items() if v is not None}))
+
+    return mutate
+
+
+def swap(first: str, second: str) -> Mutation:
+    def mutate(root: Path) -> None:
+        a, b, spare = root / first, root / second, root / "spare"
+        a.rename(spare)
+        b.rename(a)
+        spare.rename(b)
+
+    return mutate
+
+
+def copied(source: str, to: str) -> Mutation:
+    def mutate(root: Path) -> None:
+        if (root / to).is_dir():
+            shutil.rmtree(root / to)
+        shutil.copytree(root / source, root / to)
+
+    return mutate
+
+
+def all_of(*mutations: Mutation) -> Mutation:
+    def mutate(root: Path) -> None:
+        for mutation in mutations:
+            mutation(root)
+
+    return mutate

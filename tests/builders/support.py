@@ -1,0 +1,128 @@
+"""What several test files share: LoadGen's golden logs and the evidence they make."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.clock import ClockWatch
+from harness.core.units import NS_PER_MS
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.loadgen.logs import DETAIL, DetailLog, read_detail
+from harness.loadgen.plan import LoadPlan
+from harness.results.evidence.stages import Completions, read_completions
+from harness.results.verdict.reasons import Evidence
+from harness.run.journal import Journal
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SCENARIOS = {
+    "single-stream": "SingleStream",
+    "multi-stream": "MultiStream",
+    "server": "Server",
+    "offline": "Offline",
+}
+SAMPLES = 20
+"""Size of the golden runs' dataset (tests/golden/tiny.py)."""
+
+ENDED: Mapping[str, Any] = {
+    "used": {
+        "cpu_s": 1.0,
+        "wall_s": 2.0,
+        "wall_offset_ns": 0,
+        "voluntary_switches": 1,
+        "involuntary_switches": 1,
+        "rss_before_bytes": 10**8,
+        "rss_peak_bytes": 2 * 10**8,
+    },
+    "failed_samples": 0,
+    "first_failure": "",
+    "close_error": "",
+}
+
+
+def plan(scenario: str, **changed: Any) -> LoadPlan:
+    """The plan of the golden performance run of `scenario`, with some of it changed."""
+    queries = {"multi-stream": 662, "offline": 500}.get(scenario, 700)
+    samples = 8 if scenario == "multi-stream" else 1
+    server = scenario == "server"
+    made = LoadPlan(
+        scenario=scenario,
+        accuracy=False,
+        query_count=queries,
+        journal_samples=queries * samples,
+        total_count=SAMPLES,
+        performance_count=SAMPLES,
+        seeds=ROUNDS[PINNED_VERSION].seeds,
+        samples_per_query=samples,
+        target_qps=2000.0 if server else None,
+        percentile=0.99 if server else None,
+        latency_bound_ns=50 * NS_PER_MS if server else None,
+    )
+    return dataclasses.replace(made, **changed)
+
+
+def journal(capacity: int, workers: int) -> Journal:
+    """An empty journal that needs no closing."""
+    fd = Journal.create()
+    try:
+        Journal.resize(fd, capacity, workers)
+        return Journal(fd)
+    finally:
+        os.close(fd)
+
+
+def golden_log(scenario: str, run: str = "performance") -> DetailLog:
+    return read_detail(GOLDEN / scenario / run / DETAIL)
+
+
+def golden_columns(scenario: str) -> dict[str, Any]:
+    """completions.npz as the golden run left it."""
+    with np.load(GOLDEN / scenario / "performance/completions.npz") as file:
+        return dict(file)
+
+
+def golden_journal(scenario: str) -> Journal:
+    """The golden run's journal, written again batch by batch."""
+    columns = golden_columns(scenario)
+    count, workers = len(columns["order"]), int(columns["worker"].max()) + 1
+    made = journal(count, workers)
+    issuer = made.issuer()
+    for entry_ns in columns["entry_ns"].tolist():
+        issuer.issued(1, entry_ns)
+    writers = [made.writer(w) for w in range(workers)]
+    for batch in range(int(columns["batch"].max()) + 1):
+        (rows,) = np.nonzero(columns["batch"] == batch)
+        names = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
+        stamps = [int(columns[name][rows[0]]) for name in names]
+        indices = columns["index"][rows].tolist()
+        writers[columns["worker"][rows[0]]].batch(int(rows[0]), indices, 0, *stamps)
+    return made
+
+
+def golden_completions(scenario: str) -> Completions:
+    shortest_ns = golden_log(scenario).get("result_min_latency_ns")
+    return read_completions(golden_journal(scenario), plan(scenario), shortest_ns)
+
+
+def evidence(scenario: str, **changed: Any) -> Evidence:
+    """The golden performance run as the supervisor saw it, with some of it changed."""
+    made = Evidence(
+        plan=plan(scenario),
+        loadgen_scenario=SCENARIOS[scenario],
+        log=golden_log(scenario),
+        done=golden_completions(scenario),
+        ended=ENDED,
+        failure=None,
+        clock=ClockWatch(),
+    )
+    return dataclasses.replace(made, **changed)
+
+
+def early_stopping_table() -> list[dict[str, Any]]:
+    """What LoadGen said about runs of known length with known late queries."""
+    table: list[dict[str, Any]] = json.loads((GOLDEN / "early_stopping.json").read_text())
+    return table

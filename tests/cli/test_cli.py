@@ -1,0 +1,365 @@
+"""The command line: one clear line a mistake, status 2, and nothing left behind."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import __version__
+from harness.cli.main import main
+from harness.cli.run_options import run_parser
+from harness.core.config.parse import Slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.results import database
+
+SCENARIOS = "choose from single-stream, multi-stream, server, offline"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """What would have been run."""
+    configs: list[RunConfig] = []
+
+    def execute(config: RunConfig, **_: Any) -> int:
+        configs.append(config)
+        return 0
+
+    monkeypatch.setattr("harness.run.supervisor.job.execute", execute)
+    return configs
+
+
+def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of a refusal: status 2, nothing on stdout, nothing on disk."""
+    before = sorted(Path().iterdir())
+    assert main(arguments) == 2
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert sorted(Path().iterdir()) == before
+    lines = said.splitlines()
+    assert all(line.startswith("harness: ") for line in lines)
+    return [line.removeprefix("harness: ") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("", f"--scenario is missing: {SCENARIOS}"),
+        ("--scenario serve", f"--scenario: no scenario named 'serve': {SCENARIOS}"),
+        (
+            "--scenario serve --target-qps 5",
+            f"--scenario: no scenario named 'serve': {SCENARIOS}",
+        ),
+        (
+            "--scenario server --target-qps 0",
+            "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s",
+        ),
+        (
+            "--scenario server --duration 10",
+            "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        ),
+        ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
+        (
+            "--scenario server --model nosuch",
+            "no model named 'nosuch': see `python -m harness list`, or give a path to a file",
+        ),
+        (
+            "--scenario server --backend nosuch",
+            "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, null",
+        ),
+        ("--scenario server --backend nul", "no backend named 'nul': did you mean 'null'?"),
+        (
+            "--scenario server --dataset digit",
+            "no dataset named 'digit': did you mean 'digits'?",
+        ),
+        ("--scenario server --metric topp1", "no metric named 'topp1': did you mean 'top1'?"),
+        (
+            "--scenario server --data-dir nowhere",
+            "--data-dir nowhere: there is no such file or folder",
+        ),
+        (
+            "--scenario server --mode quick",
+            "--mode: 'quick' is not one of performance, accuracy, both",
+        ),
+        ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
+        ("--scenario server --xyzzy", "unknown option --xyzzy: see --help"),
+        ("--scenario server offline", "unexpected argument 'offline': see --help"),
+        ("--scenario server --queries", "argument --queries: expected one argument"),
+        ("--scenario server --count 10", "--count is --queries here: --queries N"),
+        ("--scenario server --count=10", "--count is --queries here: --queries N"),
+        ("--scenario server --accuracy", "--accuracy is a mode here: --mode accuracy"),
+        ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
+        ("runs --limit many", "argument --limit: invalid int value: 'many'"),
+        ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
+        ("list --all", "unrecognized arguments: --all"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(arguments.split(), capsys) == [line]
+
+
+def test_the_value_of_a_misspelt_option_is_not_a_second_mistake(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = problems(["--scenario", "server", "--target-qp", "5"], capsys)
+    assert found == ["unknown option --target-qp: did you mean --target-qps?"]
+
+
+def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--scenario offline --target-qps 5 --duration 10 --threads 0 --quite"
+    assert problems(arguments.split(), capsys) == [
+        "unknown option --quite: did you mean --quiet?",
+        "--duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        "--threads: 0 must lie between 1 and 1,024",
+        "--target-qps is the arrival rate of --scenario server: drop it for offline",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        ("--qps 100", "target_qps", 100.0),
+        ("--qps=100", "target_qps", 100.0),
+        ("--max-batchsize 32", "max_batch", 32),
+        ("--dataset-path data", "data_dir", Path("data")),
+        ("--output out", "out", Path("out")),
+        ("--time 60", "duration_ns", 60 * NS_PER_S),
+        ("--time=0.5", "duration_ns", 500 * NS_PER_MS),
+        ("--max-latency 0.015", "slo", Slo(0.99, 15 * NS_PER_MS)),
+        ("--max-latency=0.1", "slo", Slo(0.99, 100 * NS_PER_MS)),
+    ],
+)
+def test_the_reference_harness_spelling_is_understood(
+    arguments: str, field: str, value: object, executed: list[RunConfig]
+) -> None:
+    assert main(["--scenario", "Server", *arguments.split()]) == 0
+    (config,) = executed
+    assert getattr(config, field) == value
+
+
+def test_run_is_the_verb_when_none_is_given(executed: list[RunConfig]) -> None:
+    assert main(["--scenario", "server"]) == 0
+    assert main(["run", "--scenario", "server"]) == 0
+    assert executed == [RunConfig(scenario="server")] * 2
+
+
+def test_an_option_that_may_be_repeated_keeps_every_value(executed: list[RunConfig]) -> None:
+    main(["--scenario", "server", "--input-shape", "a=1x2", "--input-shape", "b=1x3"])
+    assert executed[0].input_shape == (("a", (1, 2)), ("b", (1, 3)))
+
+
+def test_the_command_line_has_at_most_fifty_options() -> None:
+    options = [a for a in run_parser()._actions if a.option_strings]
+    assert len(options) <= 50
+
+
+def test_every_option_has_a_sentence_of_help() -> None:
+    assert [a.option_strings for a in run_parser()._actions if not a.help] == []
+
+
+def write(text: str) -> str:
+    Path("my.yaml").write_text(text, encoding="utf-8")
+    return "my.yaml"
+
+
+def test_options_come_from_a_file_and_the_command_line_wins(executed: list[RunConfig]) -> None:
+    file = write("schema_version: 1\nscenario: server\nqueries: 700\ntarget_qps: 20\n")
+    assert main(["--config", file, "--queries", "800"]) == 0
+    assert executed == [RunConfig(scenario="server", queries=800, target_qps=20.0)]
+
+
+def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
+    """Bug: `backend: null` was read as no value, and ran ONNX Runtime in silence."""
+    main(["--config", write("scenario: server\nbackend: null\n")])
+    assert [c.backend for c in executed] in ([], ["null"])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("scenario: server\nquerys: 7\n", "my.yaml: unknown key 'querys': did you mean 'queries'?"),
+        (
+            "schema_version: 2\nscenario: server\n",
+            "my.yaml has schema_version 2, this harness reads up to 1: update the harness",
+        ),
+        (
+            "schema_version: '1'\nscenario: server\n",
+            "my.yaml has schema_version '1', this harness reads up to 1: update the harness",
+        ),
+        ("- server\n", "my.yaml is not a configuration: it must map option names to values"),
+        ("1: server\n", "my.yaml is not a configuration: it must map option names to values"),
+        ("", "my.yaml is not a configuration: it must map option names to values"),
+        ("scenario: server\nqueries: 0\n", "my.yaml: queries: 0 must lie between 1 and 2,147,483,647"),
+        ("a: &a [1, 1]\nb: [*a, *a]\n", "my.yaml is not YAML: aliases are not allowed here"),
+        ("x" * (1 << 20) + "x", "my.yaml is larger than 1 MiB: not a configuration or manifest"),
+    ],
+    ids=lambda x: x[:20],
+)  # fmt: skip
+def test_a_bad_configuration_file_is_one_line(
+    text: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(["--config", write(text)], capsys) == [line]
+
+
+@pytest.mark.parametrize(
+    "text", ["scenario: [server", "a: !!python/object:os.x {}", "\x00", "[" * 5000]
+)
+def test_a_file_that_is_not_yaml_is_one_line_that_names_it(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = problems(["--config", write(text)], capsys)
+    assert re.match(r"^my\.yaml is not YAML: \S", line)
+
+
+def test_a_missing_configuration_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = problems(["--config", "no.yaml"], capsys)
+    assert lines == ["no.yaml cannot be read: No such file or directory"]
+
+
+def test_list_names_every_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    words = capsys.readouterr().out.split()
+    assert {"server", "ort", "null", "digits", "synthetic", "top1"} <= set(words)
+
+
+def test_list_says_what_is_not_installed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.core.registry.Entry.installed", False)
+    main(["list"])
+    (line,) = [n for n in capsys.readouterr().out.splitlines() if n.startswith("  ort ")]
+    assert line.endswith("(not installed: extra 'ort')")
+
+
+def test_list_says_which_meters_work_here_and_why_the_others_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("harness.machine.power.meters.rapl.ROOT", tmp_path)
+    main(["list"])
+    printed = capsys.readouterr().out.splitlines()
+    lines = {line.split()[0]: line for line in printed if line.startswith("  ")}
+    assert f"(not here: {tmp_path} has no energy counters" in lines["rapl"]
+    assert lines["estimate"].endswith("estimated, never measured")
+    assert lines["command"].endswith("a program that prints watts or joules")
+
+
+def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--scenario", "server", "--meter", "rappl", "--meter", "nosuch.py:Meter"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: no meter named 'rappl': did you mean 'rapl'?",
+        "harness: meter 'nosuch.py:Meter': there is no file nosuch.py",
+    ]
+
+
+def test_runs_without_a_database_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs"]) == 0
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert said == "harness: no runs in results: make one, or pass --results DIR\n"
+
+
+def _result(started: str, **changed: Any) -> dict[str, Any]:
+    return {
+        "started": started,
+        "scenario": "server",
+        "backend": "ort",
+        "model": "digits",
+        "dataset": "digits",
+        "mode": "both",
+        "verdict": "VALID",
+        "reasons": [],
+        "headline": {"value": 2000.4, "unit": "queries/s"},
+        "latency_ns": {"p50": 10, "p99": 1_500_000},
+        "throughput_per_s": {"completed": 2000.4},
+        "accuracy": {"value": 99.2},
+        "environment": {},
+        **changed,
+    }
+
+
+def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    database.add(tmp_path, "first", _result("2026-01-01"))
+    nothing = {"headline": None, "latency_ns": None, "throughput_per_s": None, "accuracy": None}
+    reasons = [{"code": "hung", "text": "it hung"}, {"code": "clock-jumped", "text": "by 1 s"}]
+    failed = _result("2026-01-02", **nothing, verdict="INVALID", reasons=reasons)
+    database.add(tmp_path, "second.partial", failed)
+    for name in ("first", "second.partial"):
+        (tmp_path / name).mkdir()
+    assert main(["runs", "--results", str(tmp_path)]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["folder", "verdict", "headline", "p99", "accuracy", "reasons"],
+        ["second.partial", "INVALID", "-", "-", "-", "hung", "clock-jumped"],
+        ["first", "VALID", "2,000", "queries/s", "1.50", "ms", "99.20"],
+    ]
+    main(["runs", "--results", str(tmp_path), "--limit", "1"])
+    assert "first" not in capsys.readouterr().out
+
+
+def test_a_database_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: a corrupt runs.sqlite was a traceback."""
+    Path("runs.sqlite").write_text("not a database")
+    (line,) = problems(["runs", "--results", "."], capsys)
+    assert re.match(r"^(\./)?runs\.sqlite .*file is not a database", line)
+
+
+def _command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--scenario server --qpss=5", "unknown option --qpss: see --help"),
+        ("--scenario server --backend nosuch", "no backend named 'nosuch': choose from ort, tensorflow, openvino, litert, torch, null"),
+        ("--scenario server --target-qps 0", "--target-qps: 0 must be more than 0 and at most 1e9, in queries/s"),
+        ("--scenario server --model missing.onnx", "--model missing.onnx: there is no such file"),
+    ],
+)  # fmt: skip
+def test_the_real_command_refuses_without_a_traceback(arguments: str, line: str) -> None:
+    done = _command(*arguments.split())
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"harness: {line}\n")
+    assert list(Path().iterdir()) == []
+
+
+def test_the_version_is_the_packages() -> None:
+    done = _command("--version")
+    assert (done.returncode, done.stdout) == (0, f"mlperf-harness {__version__}\n")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    shell = f"{sys.executable} -m harness list | head -n 0; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_disk_behind_the_output_changes_no_exit_status(stream: str) -> None:
+    words = ["list"] if stream == "stdout" else ["check", "/nowhere"]
+    code = "import sys; from harness.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            stdout=full if stream == "stdout" else None,
+            stderr=full if stream == "stderr" else None,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+    assert done.returncode == (0 if stream == "stdout" else 2)

@@ -1,0 +1,389 @@
+"""RunConfig: each parser, the round trip through YAML, contradictions, all problems at once."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.config.parse import (
+    SCENARIOS,
+    Slo,
+    bounded,
+    parse_input_shape,
+    parse_key_value,
+    parse_meter,
+    parse_on_off,
+    parse_path,
+    parse_positive_duration_ns,
+    parse_rate,
+    parse_scenario,
+    parse_slo,
+)
+from harness.core.config.run_config import (
+    DISPATCHES,
+    MAX_BATCH,
+    MAX_SEED,
+    MODES,
+    RunConfig,
+    config_from,
+    from_plain,
+    make_config,
+    to_plain,
+)
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError
+
+Parser = Callable[[str], Any]
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_scenario, "server", "server"),
+        (parse_scenario, "Server", "server"),
+        (parse_scenario, "SingleStream", "single-stream"),
+        (parse_scenario, "MultiStream", "multi-stream"),
+        (parse_scenario, "OFFLINE", "offline"),
+        (parse_slo, "p99=15ms", Slo(0.99, 15 * NS_PER_MS)),
+        (parse_slo, " p99.9=1s ", Slo(0.999, 1000 * NS_PER_MS)),
+        (parse_slo, "p50=1ns", Slo(0.5, 1)),
+        (parse_slo, "p99.99=1h", Slo(0.9999, 3600 * 1000 * NS_PER_MS)),
+        (parse_rate, "1e9", 1e9),
+        (parse_rate, "0.5", 0.5),
+        (parse_rate, "12,345", 12345.0),
+        (parse_positive_duration_ns, "1ns", 1),
+        (bounded(0, MAX_SEED), "18446744073709551615", MAX_SEED),
+        (bounded(1, 1000), "1,000", 1000),
+        (parse_input_shape, "ids=1x128", ("ids", (1, 128))),
+        (parse_input_shape, "x=1", ("x", (1,))),
+        (parse_key_value, "a = b=c ", ("a", "b=c")),
+        (parse_key_value, "a=", ("a", "")),
+        (parse_meter, "rapl", ("rapl", "")),
+        (parse_meter, "rapl=/host/sys", ("rapl", "/host/sys")),
+        (parse_meter, "command=pdu --id=3", ("command", "pdu --id=3")),
+        (parse_on_off, "on", True),
+        (parse_on_off, "off", False),
+    ],
+)
+def test_a_value_is_accepted(parse: Parser, text: str, value: object) -> None:
+    assert parse(text) == value
+
+
+RATE = "must be more than 0 and at most 1e9, in queries/s"
+SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (
+            parse_scenario,
+            "serve",
+            "no scenario named 'serve': choose from single-stream, multi-stream, server, offline",
+        ),
+        (
+            parse_slo,
+            "15ms",
+            "'15ms' is not an SLO: write percentile=bound, e.g. p99=15ms",
+        ),
+        (parse_slo, "p49.9=1ms", "percentile p49.9 must lie between p50 and p99.99"),
+        (parse_slo, "p100=1ms", "percentile p100 must lie between p50 and p99.99"),
+        (parse_slo, "p99=0ms", "bound 0ms must be more than 0"),
+        (
+            parse_slo,
+            "p99=15",
+            "'15' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        ),
+        (parse_rate, "fast", "'fast' is not a number"),
+        (parse_rate, "0", f"0 {RATE}"),
+        (parse_rate, "-1", f"-1 {RATE}"),
+        (parse_rate, "nan", f"nan {RATE}"),
+        (parse_rate, "inf", f"inf {RATE}"),
+        (parse_rate, "2e9", f"2e9 {RATE}"),
+        (parse_positive_duration_ns, "0s", "0s must be more than 0"),
+        (parse_positive_duration_ns, "0.1ns", "0.1ns must be more than 0"),
+        (bounded(1, 65536), "0", "0 must lie between 1 and 65,536"),
+        (bounded(1, 65536), "65537", "65537 must lie between 1 and 65,536"),
+        (bounded(1, 65536), "1.0", "'1.0' is not a whole number"),
+        (parse_input_shape, "128", f"'128' {SHAPE}"),
+        (parse_input_shape, "ids=1x", f"'ids=1x' {SHAPE}"),
+        (parse_input_shape, "=1x2", f"'=1x2' {SHAPE}"),
+        (parse_input_shape, "ids=1x0", "'ids=1x0' has a dimension of 0"),
+        (
+            parse_input_shape,
+            "ids=4x2",
+            "'ids=4x2' must start with 1, for one sample: batches are --max-batch's",
+        ),
+        (parse_path, "", "the name is empty"),
+        (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
+        (parse_on_off, "yes", "'yes' is neither on nor off"),
+        (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
+        (parse_key_value, "=on", "'=on' is not KEY=VALUE"),
+    ],
+)
+def test_a_value_is_refused_with_a_sentence(parse: Parser, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["1,5", "0,5", "1,50", "12,34", "1,2345"])
+def test_a_decimal_comma_is_refused(text: str) -> None:
+    """Bug: --target-qps 1,5 was 15 queries/s."""
+    for parse in (parse_rate, bounded(1, 10**6)):
+        with pytest.raises(ValueError, match=f"^'{text}' is not "):
+            parse(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_slo, "p99=9999999h"),
+        (parse_positive_duration_ns, f"1{'0' * 400}s"),
+    ],
+)
+def test_a_time_that_loadgen_cannot_count_is_refused(parse: Parser, text: str) -> None:
+    """Bug: LoadGen's int64 ns, or a float, overflowed in the measured process: a traceback."""
+    with pytest.raises(ValueError, match=r"^\S.+$"):
+        parse(text)
+
+
+def test_the_largest_batch_is_the_largest_that_the_journal_can_note() -> None:
+    """Bug: 65536 was accepted and became 65535 in silence."""
+    problems: list[str] = []
+    assert config_from({"max_batch": MAX_BATCH}, "x", problems) == {"max_batch": MAX_BATCH}
+    assert config_from({"max_batch": MAX_BATCH + 1}, "x", problems) == {}
+    assert problems == ["x: max_batch: 65536 must lie between 1 and 65,535"]
+
+
+def _without_contradictions(values: dict[str, Any]) -> dict[str, Any]:
+    one: dict[str, Any] = {"instances": None} if "stream" in values["scenario"] else {}
+    if values["scenario"] != "server":
+        one |= {"dispatch": "greedy", "batch_wait_ns": 0}
+    if values["pin"]:
+        one["oversubscribe"] = False
+    return {**values, **one, **({"meter": ()} if values["mode"] == "accuracy" else {})}
+
+
+def _config(**values: Any) -> RunConfig:
+    return RunConfig(**{"scenario": "server", **values})
+
+
+@st.composite
+def percents(draw: st.DrawFn) -> str:
+    return f"p{draw(st.integers(50_0000, 99_9900)) / 1e4:.4f}"
+
+
+durations_ns = st.integers(1, 10**15)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_:.-]{0,9}", fullmatch=True)
+texts = st.from_regex(r"[A-Za-z0-9_=:./ ,#'\"-]{0,12}", fullmatch=True).map(str.strip)
+maybe = {
+    "dataset": names,
+    "data_dir": names.map(Path),
+    "metric": names,
+    "queries": st.integers(1, 2**31 - 1),
+    "slo": st.builds(lambda p, ns: parse_slo(f"{p}={ns}ns"), percents(), durations_ns),
+    "performance_count": st.integers(1, 2**31 - 1),
+    "seed": st.integers(0, MAX_SEED),
+    "instances": st.integers(1, 1024),
+    "threads": st.integers(1, 1024),
+    "max_batch": st.integers(1, 65535),
+    "provider": names,
+    "hang_timeout_ns": durations_ns,
+    "qsl_seed": st.integers(0, MAX_SEED),
+    "sample_index_seed": st.integers(0, MAX_SEED),
+    "schedule_seed": st.integers(0, MAX_SEED),
+    "model_sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    "dataset_digest": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    "loadgen_version": st.just("6.0.17"),
+}
+configs = st.fixed_dictionaries(
+    {
+        "scenario": st.sampled_from(SCENARIOS),
+        "backend": st.one_of(names, st.sampled_from(("null", "on", "1", "1e3", "true", "~"))),
+        "model": names,
+        "mode": st.sampled_from(MODES),
+        "duration_ns": durations_ns,
+        "pin": st.booleans(),
+        "oversubscribe": st.booleans(),
+        "dispatch": st.sampled_from(DISPATCHES),
+        "batch_wait_ns": st.one_of(st.just(0), durations_ns),
+        "input_shape": st.lists(
+            st.tuples(
+                names, st.lists(st.integers(1, 10**6), max_size=3).map(lambda dims: (1, *dims))
+            ),
+            max_size=3,
+            unique_by=lambda item: item[0],
+        ).map(tuple),
+        "backend_option": st.lists(
+            st.tuples(names, texts), max_size=3, unique_by=lambda item: item[0]
+        ).map(tuple),
+        "meter": st.lists(st.tuples(names, texts), max_size=3).map(tuple),
+    },
+    optional=maybe,
+).map(lambda values: _config(**_without_contradictions(values)))
+server_configs = st.builds(lambda qps: _config(target_qps=qps), st.floats(1 / 600, 1e9))
+
+
+@given(st.one_of(configs, server_configs))
+def test_a_configuration_written_as_yaml_reads_back_as_itself(config: RunConfig) -> None:
+    text = yaml.safe_dump(to_plain(config), allow_unicode=True)
+    assert from_plain(yaml.safe_load(text)) == config
+
+
+def test_the_result_folder_is_no_part_of_a_written_configuration() -> None:
+    assert "out" not in to_plain(_config(out=Path("results/x")))
+
+
+def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
+    assert to_plain(_config()) == {
+        "schema_version": 1,
+        "scenario": "server",
+        "backend": "ort",
+        "model": "digits",
+        "mode": "both",
+        "duration": "10s",
+        "oversubscribe": False,
+        "pin": False,
+        "dispatch": "greedy",
+        "batch_wait": "0s",
+        "device": "cpu",
+        "mlperf": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"scenario": ""},
+            "--scenario is missing: choose from single-stream, multi-stream, server, offline",
+        ),
+        (
+            {"scenario": "offline", "target_qps": 1.0},
+            "--target-qps is the arrival rate of --scenario server: drop it for offline",
+        ),
+        (
+            {"samples_per_query": 8},
+            "--samples-per-query belongs to --scenario multi-stream: drop it for server",
+        ),
+        (
+            {"meter": (("rapl", ""),), "mode": "accuracy"},
+            "--meter reads the performance run: drop it for --mode accuracy",
+        ),
+        (
+            {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
+            "--input-shape ids is given twice: keep one",
+        ),
+        (
+            {"backend_option": (("a", "1"), ("b", "2"), ("a", "1"))},
+            "--backend-option a is given twice: keep one",
+        ),
+        (
+            {"user_conf": Path("user.conf")},
+            "--user-conf only counts under the official rules: add --mlperf, or drop it",
+        ),
+        (
+            {"mlperf": True, "duration_ns": 1},
+            "--duration cannot be set with --mlperf: a run takes 600 s",
+        ),
+        (
+            {"mlperf": True, "queries": 1},
+            "--queries cannot be set with --mlperf: LoadGen sets the count",
+        ),
+        (
+            {"mlperf": True, "seed": 0},
+            "--seed cannot be set with --mlperf: the round sets the seeds",
+        ),
+        (
+            {"mlperf": True, "slo": Slo(0.99, 1)},
+            "--slo cannot be set with --mlperf: put target_latency into --user-conf",
+        ),
+        (
+            {"scenario": "multi-stream", "mlperf": True, "samples_per_query": 4},
+            "--samples-per-query cannot be set with --mlperf: it is 8",
+        ),
+    ],
+)
+def test_a_contradiction_between_options_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        _config(**values)
+
+
+def test_the_official_rules_allow_what_they_leave_open() -> None:
+    _config(mlperf=True, target_qps=20.0, user_conf=Path("user.conf"), max_batch=4)
+    _config(scenario="multi-stream", mlperf=True, samples_per_query=8)
+
+
+def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> None:
+    raw = {"duration": "10", "target-qps": 1, "queries": 0, "samples_per_query": 2, "queriez": 1}
+    problems: list[str] = []
+    values = config_from(raw, "my.yaml", problems)
+    with pytest.raises(ConfigError) as caught:
+        make_config(values, problems)
+    assert str(caught.value).splitlines() == [
+        "my.yaml: duration: '10' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        "my.yaml: unknown key 'target-qps': did you mean 'target_qps'?",
+        "my.yaml: queries: 0 must lie between 1 and 2,147,483,647",
+        "my.yaml: unknown key 'queriez': did you mean 'queries'?",
+        "--scenario is missing: choose from single-stream, multi-stream, server, offline",
+    ]
+
+
+def test_of_thousands_of_unknown_keys_the_first_are_told_and_the_rest_counted() -> None:
+    problems: list[str] = []
+    values = config_from({f"x{n}": 1 for n in range(3000)}, "my.yaml", problems)
+    with pytest.raises(ConfigError) as told:
+        make_config({**values, "scenario": "offline"}, problems)
+    lines = str(told.value).splitlines()
+    assert lines[0] == "my.yaml: unknown key 'x0'"
+    assert lines[19:] == ["my.yaml: unknown key 'x19'", "and 2,980 more problems like these"]
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "problem"),
+    [
+        ("mlperf", "yes", "'yes' is neither true nor false"),
+        ("queries", True, "True is not a single value"),
+        ("queries", [1], "[1] is not a single value"),
+        ("slo", {"p99": "15ms"}, "{'p99': '15ms'} is not a single value"),
+        ("mode", "fast", "'fast' is not one of performance, accuracy, both"),
+        ("input_shape", [["a=1"]], "['a=1'] is not a single value"),
+        ("threads", 2.5, "'2.5' is not a whole number"),
+    ],
+)
+def test_a_yaml_value_of_the_wrong_kind_is_refused(key: str, given: object, problem: str) -> None:
+    problems: list[str] = []
+    assert config_from({key: given}, "my.yaml", problems) == {}
+    assert problems == [f"my.yaml: {key}: {problem}"]
+
+
+def test_yaml_scalars_go_through_the_same_parser_as_the_command_line() -> None:
+    raw = {"queries": 1000, "target_qps": 2.5, "duration": "2s", "input_shape": "a=1x2", "seed": 0}
+    problems: list[str] = []
+    assert config_from(raw, "my.yaml", problems) == {
+        "queries": 1000,
+        "target_qps": 2.5,
+        "duration_ns": 2_000_000_000,
+        "input_shape": (("a", (1, 2)),),
+        "seed": 0,
+    }
+    assert problems == []
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        _config().scenario = "offline"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("mode", "performance", "accuracy"),
+    [("performance", True, False), ("accuracy", False, True), ("both", True, True)],
+)
+def test_the_mode_says_which_runs_there_are(mode: str, performance: bool, accuracy: bool) -> None:
+    config = _config(mode=mode)
+    assert (config.runs_performance, config.runs_accuracy) == (performance, accuracy)

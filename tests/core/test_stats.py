@@ -1,0 +1,184 @@
+"""Percentiles and early stopping: laws, MLPerf's table, and what LoadGen itself said."""
+
+import re
+from fractions import Fraction
+from math import ceil, comb, lgamma
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.stats import late_allowed, percentile_ns, queries_needed, queries_to_settle
+from tests.builders.support import early_stopping_table
+
+latencies = st.lists(st.integers(0, 10**12), min_size=1).map(sorted)
+fractions = st.floats(0.01, 0.999)
+PERCENTILES = (0.5, 0.9, 0.95, 0.97, 0.99, 0.999)
+
+# (percentile, late queries, queries needed): section 5 of the MLPerf facts
+TABLE = [
+    *[(0.90, late, n) for late, n in ((0, 44), (1, 64), (10, 197))],
+    *[(0.95, late, n) for late, n in ((0, 90), (1, 130), (10, 398))],
+    *[(0.97, late, n) for late, n in ((0, 152), (1, 219))],
+    *[(0.99, late, n) for late, n in ((0, 459), (1, 662), (2, 838), (5, 1307))],
+    *[(0.99, late, n) for late, n in ((10, 2010), (20, 3304), (50, 6898), (100, 12571))],
+    *[(0.999, late, n) for late, n in ((0, 4603), (1, 6636), (10, 20140))],
+]
+
+
+@given(latencies, fractions)
+def test_is_a_measured_value_and_enough_samples_are_at_or_below(xs: list[int], f: float) -> None:
+    p = percentile_ns(xs, f)
+    assert p in xs
+    assert sum(x <= p for x in xs) > f * len(xs) - 1e-9
+
+
+@given(latencies, fractions, st.integers(1, 1000))
+def test_changing_the_unit_changes_only_the_unit(xs: list[int], f: float, k: int) -> None:
+    assert percentile_ns([k * x for x in xs], f) == k * percentile_ns(xs, f)
+
+
+@given(latencies, fractions, fractions)
+def test_a_higher_fraction_never_gives_a_lower_latency(xs: list[int], f: float, g: float) -> None:
+    assert percentile_ns(xs, min(f, g)) <= percentile_ns(xs, max(f, g))
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "position"),
+    [
+        (1, 0.99, 0),
+        (2, 0.5, 1),
+        (100, 0.5, 50),
+        (100, 0.99, 99),
+        (101, 0.99, 99),
+        (1000, 0.999, 999),
+    ],
+)
+def test_a_percentile_lies_where_loadgen_takes_it(
+    count: int, fraction: float, position: int
+) -> None:
+    assert percentile_ns(range(count), fraction) == position
+
+
+def test_no_latencies_have_no_percentile() -> None:
+    with pytest.raises(ValueError, match=r"^no latencies: the run completed no samples$"):
+        percentile_ns([], 0.5)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 99.0])
+def test_a_fraction_outside_0_and_1_is_refused(fraction: float) -> None:
+    message = re.escape(f"fraction must lie in (0, 1), got {fraction}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        percentile_ns([1], fraction)
+
+
+@pytest.mark.parametrize(("percentile", "late", "queries"), TABLE)
+def test_early_stopping_needs_as_many_queries_as_mlperf_says(
+    percentile: float, late: int, queries: int
+) -> None:
+    assert queries_needed(late, percentile) == queries
+
+
+@given(st.integers(0, 300), st.sampled_from(PERCENTILES))
+def test_queries_needed_is_the_first_count_that_allows_so_many_late(late: int, p: float) -> None:
+    queries = queries_needed(late, p)
+    assert late_allowed(queries, p) == late
+    assert late_allowed(queries - 1, p) == late - 1
+
+
+@given(st.integers(1, 10_000), st.sampled_from(PERCENTILES))
+def test_late_allowed_is_the_last_count_that_so_many_queries_settle(queries: int, p: float) -> None:
+    late = late_allowed(queries, p)
+    assert queries_needed(late + 1, p) > queries
+    assert late < 0 or queries_needed(late, p) <= queries
+
+
+@given(st.integers(1, 250), st.sampled_from((50, 90, 95, 97, 99)))
+def test_late_allowed_is_where_the_exact_binomial_passes_one_percent(
+    queries: int, percent: int
+) -> None:
+    late_share = 1 - Fraction(percent, 100)
+    cumulative, late = Fraction(0), 0
+    while True:
+        ways = comb(queries, late) * late_share**late * (1 - late_share) ** (queries - late)
+        cumulative += ways
+        if cumulative > Fraction(1, 100):
+            break
+        late += 1
+    assert late_allowed(queries, percent / 100) == late - 1
+
+
+def test_fewer_late_queries_than_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^late must be at least 0, got -1$"):
+        queries_needed(-1, 0.99)
+
+
+@given(st.integers(0, 200), st.integers(1, 20_000), st.sampled_from((0.9, 0.99)))
+def test_the_queries_that_settle_a_share_pass_at_that_share(
+    late: int, queries: int, p: float
+) -> None:
+    late = min(late, int(queries * (1 - p) * 0.8))
+    needed = queries_to_settle(late, queries, p)
+    assert needed is not None
+    assert needed >= queries
+    assert late_allowed(needed, p) >= ceil(late / queries * needed)
+
+
+@pytest.mark.parametrize(
+    ("late", "queries", "p"), [(7, 700, 0.99), (8, 700, 0.99), (100, 1000, 0.9), (1, 10, 0.9)]
+)
+def test_no_number_of_queries_settles_a_share_that_is_not_below_what_the_percentile_allows(
+    late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: 0.01 was below 1.0 - 0.99, so that 7 late of 700 searched for minutes."""
+    monkeypatch.setattr("harness.core.stats.late_allowed", lambda *_: pytest.fail("it searched"))
+    assert queries_to_settle(late, queries, p) is None
+
+
+def test_a_share_just_below_what_is_allowed_is_settled_without_a_long_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bug: every probe summed the binomial from 0, 60 million terms for 999 late of 100,000."""
+    terms = 0
+
+    def counted(value: float) -> float:
+        nonlocal terms
+        terms += 1
+        if terms > 3_000_000:
+            pytest.fail("millions of terms were summed")
+        return lgamma(value)
+
+    monkeypatch.setattr("math.lgamma", counted)
+    needed = queries_to_settle(999, 100_000, 0.99)
+    assert needed is None or needed > 100_000
+
+
+def _ids(said: dict[str, Any]) -> str:
+    return f"{said['scenario']}-{said['queries']}-{said['late']}"
+
+
+SAID = early_stopping_table()
+STREAMS = [said for said in SAID if said["scenario"] != "Server"]
+SERVER = [said for said in SAID if said["scenario"] == "Server"]
+
+
+@pytest.mark.parametrize("said", STREAMS, ids=_ids)
+def test_streams_stop_early_where_loadgen_says(said: dict[str, Any]) -> None:
+    """A stream's estimate drops one outlier more than a bound would need: one late at least."""
+    p = 0.9 if said["scenario"] == "SingleStream" else 0.99
+    allowed = late_allowed(said["queries"], p)
+    assert said["met"] == (allowed >= 1)
+    least = re.search(r"at least (\d+) queries", said["text"])
+    assert least is not None
+    assert int(least[1]) == queries_needed(1, p)
+    if said["met"]:
+        assert f"Would discard {allowed - 1} highest latency queries." in said["text"]
+
+
+@pytest.mark.parametrize("said", SERVER, ids=_ids)
+def test_server_stops_early_where_loadgen_says(said: dict[str, Any]) -> None:
+    assert said["met"] == (said["late"] <= late_allowed(said["queries"], 0.99))
+    more = re.search(r"run at least (\d+) more queries", said["text"])
+    wanted = queries_needed(said["late"], 0.99) - said["queries"]
+    assert (int(more[1]) if more else None) == (None if said["met"] else wanted)

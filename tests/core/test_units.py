@@ -1,0 +1,145 @@
+"""Numbers with units, between text and integers."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from harness.core.units import (
+    LONGEST_NS,
+    parse_duration_ns,
+    show_bytes,
+    show_ns,
+    show_rate,
+    show_si,
+    show_wait,
+    write_duration,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0s", 0),
+        ("1ns", 1),
+        ("500us", 500_000),
+        ("15ms", 15_000_000),
+        ("1.5ms", 1_500_000),
+        ("0.1ns", 0),
+        ("2s", 2_000_000_000),
+        ("0.000000001s", 1),
+        ("2min", 120_000_000_000),
+        ("1h", 3_600_000_000_000),
+        (" 10s ", 10_000_000_000),
+        ("9007199254740993ns", 9_007_199_254_740_993),  # more than a float holds
+    ],
+)
+def test_a_duration_with_its_unit_is_read_exactly(text: str, ns: int) -> None:
+    assert parse_duration_ns(text) == ns
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10", "10 s", "-1s", "+1s", "1e3ms", "1,5s", ".5s", "5.s", "10S", "s", "10sec", "nans"],
+)
+def test_a_duration_without_a_plain_number_and_unit_is_refused(text: str) -> None:
+    message = f"{text!r} is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        parse_duration_ns(text)
+
+
+@given(st.integers(0, LONGEST_NS))
+def test_a_written_duration_reads_back_as_itself(ns: int) -> None:
+    assert parse_duration_ns(write_duration(ns)) == ns
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0s"), (1, "1ns"), (1500, "1500ns"), (90_000_000_000, "90s"), (120_000_000_000, "2min")],
+)
+def test_a_duration_is_written_in_the_largest_unit_that_is_exact(ns: int, text: str) -> None:
+    assert write_duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (999.6, "1.00 us"),
+        (1_000, "1.00 us"),
+        (1_234_567, "1.23 ms"),
+        (99_960, "100 us"),
+        (999_600, "1.00 ms"),
+        (-1_500_000, "-1.50 ms"),
+        (12_345_000_000, "12.3 s"),
+        (4e12, "4,000 s"),
+    ],
+)
+def test_a_time_is_shown_with_three_digits_and_the_fitting_unit(ns: float, text: str) -> None:
+    assert show_ns(ns) == text
+
+
+def _digits(number: str) -> int:
+    return sum(c.isdigit() for c in number)
+
+
+@given(st.integers(1_000, 999 * 10**9))
+def test_a_shown_time_has_three_digits_and_is_at_most_half_of_the_last_one_off(ns: int) -> None:
+    number, unit = show_ns(ns).split()
+    size = {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert _digits(number) == 3
+    assert abs(float(number) * size - ns) <= 0.00501 * ns
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [
+        (0, "0.00"),
+        (1 / 600, "0.00167"),
+        (0.0996, "0.10"),
+        (3.214, "3.21"),
+        (32.14, "32.1"),
+        (99.96, "100"),
+        (12_345.6, "12,346"),
+    ],
+)
+def test_a_rate_is_shown_with_three_digits_below_a_hundred(rate: float, text: str) -> None:
+    assert show_rate(rate) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1_500, "1.50 kB"), (317e6, "317 MB")]
+)
+def test_bytes_are_shown_in_decimal_units(count: float, text: str) -> None:
+    assert show_bytes(count) == text
+
+
+@given(st.integers(1_000, 999 * 10**9))
+@example(999_600)
+def test_shown_bytes_have_three_digits(count: int) -> None:
+    number, _unit = show_bytes(count).split()
+    assert _digits(number) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00123, "1.23 mJ"),
+        (45.3, "45.3 J"),
+        (31e3, "31.0 kJ"),
+        (7e-6, "7.00 uJ"),
+        (5e-9, "5.00 nJ"),
+    ],
+)
+def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
+    assert show_si(value, "J") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.2, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (11_100, "3 h 05 min")],
+)
+def test_a_wait_is_told_as_people_do(seconds: float, told: str) -> None:
+    assert show_wait(seconds) == told

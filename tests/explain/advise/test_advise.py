@@ -1,0 +1,82 @@
+"""The verb `advise` on real models: layers, levels, int8, storage, self-checks."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.explain.advise.job import advise
+
+pytestmark = pytest.mark.slow
+
+
+def test_digits_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for module in ("onnx", "onnxruntime"):
+        pytest.importorskip(module)
+    database = tmp_path / "layers.sqlite"
+    shared = ["--database", str(database), "--samples", "50", "--passes", "1", "--pairs", "2"]
+    out = tmp_path / "one"
+    assert advise(["--model", "digits", "--threads", "1", "--out", str(out), *shared]) == 0
+    text = capsys.readouterr().out
+    found = json.loads((out / "advise.json").read_text())
+    assert found["coverage"]["layers_time"] == 1.0
+    assert found["coverage"]["work_nodes"] == 1.0
+    assert {row["graph"]: row["kernels"] for row in found["levels"]}["off"] == 9
+    assert found["accuracy"]["own_score"] - found["accuracy"]["score"] == found["accuracy"]["drop"]
+    assert 0.9 <= found["accuracy"]["agreement"] <= 1
+    assert found["accuracy"]["calibrated_on_others"]
+    assert all(one["passed"] for one in found["parts"]["operators"])
+    assert [row["format"] for row in found["parts"]["storage"]] == ["inline", "external", "ort"]
+    assert all(len(row["rounds"]) == 3 for row in found["parts"]["storage"])
+    checks = found["parts"]["checks"]
+    assert checks["repeatability"]["outputs"][0]["varying"] == 0
+    assert checks["micro_batches"]["largest_difference"] < 1e-5
+    peak = checks["micro_batches"]["peak_bytes"]
+    assert peak["in_parts"] <= peak["at_once"]
+    assert advise(["--from", str(out)]) == 0
+    assert capsys.readouterr().out == text
+
+    again = ["--model", "digits", "--threads", "1", "--out", str(tmp_path / "two"), *shared]
+    skipped = [
+        word for part in ("weights", "storage", "operators", "checks") for word in ("--skip", part)
+    ]
+    assert advise([*again, *skipped]) == 0
+    counted = json.loads((tmp_path / "two/advise.json").read_text())["counted"]
+    assert counted["ran"] <= 6  # a combination that noise made another one
+    assert counted["found"] >= 36
+
+
+def test_a_forced_pair_of_transposes_is_told(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper = onnx.helper
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Transpose", ["a"], ["b"], "there", perm=[0, 2, 1]),
+        helper.make_node("Transpose", ["b"], ["c"], "back", perm=[0, 2, 1]),
+        helper.make_node("Relu", ["c"], ["y"], "relu"),
+    ]
+    tensors = [
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["batch", 64, 64]) for n in "xy"
+    ]
+    graph = helper.make_graph(
+        nodes, "pair", tensors[:1], tensors[1:], [onnx.numpy_helper.from_array(weights, "w")]
+    )
+    path = tmp_path / "pair.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    out = tmp_path / "out"
+    words = ["--model", str(path), "--graph", "off", "--vary", "graph", "--passes", "1"]
+    skipped = [
+        word for part in ("weights", "storage", "operators", "checks") for word in ("--skip", part)
+    ]
+    database = str(tmp_path / "l.sqlite")
+    assert (
+        advise([*words, *skipped, "--pairs", "1", "--out", str(out), "--database", database]) == 0
+    )
+    kernels = json.loads((out / "advise.json").read_text())["kernels"]
+    assert [k["op"] for k in kernels["unexpected"]] == ["Transpose", "Transpose"]
+    assert kernels["in_file"] == ["Transpose 'there' is followed by 'back'"]

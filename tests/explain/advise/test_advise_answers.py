@@ -1,0 +1,260 @@
+"""What `advise` says, from records made by hand: every number can be worked out in the head."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+from harness.explain.advise.answers import answers
+from harness.explain.advise.job import advise as verb
+from harness.explain.advise.predict import advice, combination, predicted_ns, top
+from harness.explain.advise.record import Record
+from harness.explain.advise.subject import _first
+from harness.explain.advise.text import lines
+from harness.models.opened.ort_session import INT8, PARALLEL, Setting
+from tests.builders.advise_record import MS, NOW, accuracy, pair, record, timing
+
+
+def _by_change(content: dict[str, Any]) -> dict[str, Any]:
+    return {one["change"]: one for one in answers(content)["advice"]}
+
+
+def test_the_lower_bound_takes_each_layer_at_its_best_level() -> None:
+    bound = answers(record())["lower_bound"]
+    assert bound["sequential_ns"] == (4 + 4 + 4 + 1) * MS  # wide at `all`, narrow at `basic`
+    assert bound["ratio"] == pytest.approx(13 / 20)
+    assert bound["clock"] == "cpu"
+
+
+def test_the_critical_path_leaves_one_of_two_branches_out() -> None:
+    bound = answers(record())["lower_bound"]
+    assert bound["parallel_ns"] == (4 + 4 + 1) * MS
+    assert bound["path"] in ([0, 1, 3], [0, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("setting", "ms"),
+    [
+        (NOW._replace(graph="all"), 20 - (8 + 4 + 4 + 1) + (4 + 4.5 + 4.5 + 1)),
+        (NOW._replace(threads=2), 20 - 17 + (4 + 2 + 2 + 1)),
+        (NOW._replace(threads=2, execution=PARALLEL), 20 - 17 + (8 + 4 + 1)),  # branches at once
+        (NOW._replace(precision=INT8), 20 - 17 + (3 + 1 + 1 + 1)),
+        (NOW, 20),
+    ],
+)
+def test_a_setting_is_predicted_from_its_layers(setting: Setting, ms: float) -> None:
+    assert predicted_ns(Record(record()), setting) == pytest.approx(ms * MS)
+
+
+def test_nothing_is_predicted_without_any_layer() -> None:
+    assert predicted_ns(Record(record()), NOW._replace(threads=16)) is None
+
+
+def test_a_prediction_is_never_below_nothing() -> None:
+    """Kernels of microseconds take longer under the profiler than the model takes without."""
+    found = predicted_ns(
+        Record(record(now_runs=timing(5 * MS, 5 * MS), pairs={})), NOW._replace(threads=2)
+    )
+    assert found == pytest.approx(5 * MS * 9 / 17)
+
+
+def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> None:
+    found = answers(record())
+    rows = {row["key"]: row for row in found["layers"]}
+    assert (rows["wide"]["best"], rows["wide"]["gain_ns"]) == ("all", 4 * MS)
+    assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
+    assert "1 of 3 different layers are 5% faster" in found["questions"][2]["answer"]
+
+
+def test_realised_gain_is_held_against_its_prediction() -> None:
+    found = _by_change(record())
+    good, bad = found["graph=all"], found["threads=2"]
+    assert (good["gain"], good["realised"]["gain"]) == (pytest.approx(0.15), pytest.approx(0.15))
+    assert (good["within"], good["verdict"]) == (True, "faster")
+    assert (bad["within"], bad["verdict"]) == (False, "slower")
+    assert found["graph=extended"]["verdict"] == ""
+
+
+def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:
+    found = _by_change(record())
+    assert found["graph=all"]["clock"] == "cpu"
+    assert found["threads=2"]["clock"] == "wall"
+
+
+def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
+    one = _by_change(record())["precision=int8"]
+    assert one["needs"] == "what it costs in accuracy: it could not be measured"
+    unknown = _by_change(record(accuracy=accuracy(None, "random weights")))["precision=int8"]
+    assert unknown["needs"] == "what it costs in accuracy: random weights"
+    costly = _by_change(record(accuracy=accuracy(0.8)))["precision=int8"]
+    assert costly["needs"] == "whether 0.80 % of top1 may be lost"
+
+
+def test_int8_that_costs_little_is_the_top_advice_with_its_accuracy() -> None:
+    best = top(advice(Record(record(accuracy=accuracy(0.2)))))
+    assert best is not None
+    assert best.change == "precision=int8"
+    assert best.accuracy is not None
+    assert best.accuracy["score"] == pytest.approx(98.8)
+
+
+def test_the_best_of_each_choice_are_combined_but_threads_and_executor_are_one() -> None:
+    both = combination(Record(record(accuracy=accuracy(0.2))))
+    assert both == Setting(graph="all", threads=2, precision=INT8)
+
+
+def test_no_setting_worth_two_percent_is_no_advice() -> None:
+    content = record(candidates=[str(NOW._replace(graph="off"))])
+    assert answers(content)["top"] is None
+    assert "leave it as it is" in "\n".join(lines(answers(content) | {"parts": {}}))
+
+
+def test_kernels_that_compute_nothing_and_the_time_between_kernels_are_told() -> None:
+    content = record(now=str(NOW._replace(graph="all")))
+    found = answers(content)["kernels"]
+    assert [(k["op"], k["why"]) for k in found["unexpected"]] == [
+        ("Concat", "moves numbers only"),
+        ("ReorderOutput", "inserted by the runtime"),
+    ]
+    assert found["between_ns"] == 0  # five kernels of 4 ms are the whole run
+    assert answers(record())["kernels"]["between_ns"] == 4 * MS
+
+
+def test_what_undoes_itself_in_the_file_is_told() -> None:
+    content = record()
+    for i in (2, 4):
+        content["nodes"][i] |= {"op": "Transpose"}
+    content["nodes"][3] |= {"op": "Dropout"}
+    assert answers(content)["kernels"]["in_file"] == [
+        "Dropout 'conv_3' does nothing at inference",
+        "Transpose 'conv_2' is followed by 'concat_4'",
+    ]
+
+
+def test_every_level_has_its_kernels() -> None:
+    rows = {row["graph"]: row for row in answers(record())["levels"]}
+    assert (rows["off"]["kernels"], rows["off"]["fused"]) == (5, 0)
+    assert (rows["all"]["kernels"], rows["all"]["fused"], rows["all"]["inserted"]) == (5, 1, 1)
+    assert rows["all"]["measured_ns"] == 17 * MS
+    assert rows["extended"]["measured_ns"] is None
+
+
+def test_layers_and_operators_without_data_are_counted() -> None:
+    content = record()
+    content["layers"]["join"] = {}
+    content["nodes"][4] |= {"op": "Mystery", "macs": None, "flops": None}
+    covered = answers(content)["coverage"]
+    assert (covered["layers_alone"], covered["layers"]) == (3, 4)
+    assert covered["layers_time"] == pytest.approx(0.75)
+    assert covered["layers_missing"] == {"Mystery": 1}
+    assert covered["work_missing"] == {"Mystery": 1}
+    assert covered["work_time"] == pytest.approx(0.75)
+
+
+def test_six_questions_are_always_answered() -> None:
+    content = record(candidates=[], pairs={})
+    found = answers(content)["questions"]
+    assert [one["question"] for one in found] == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
+    assert "No data" in found[1]["answer"]
+    assert found[5]["answer"] == "no data: --vary has no precision"
+
+
+def test_measurements_of_another_machine_are_not_used_in_silence() -> None:
+    counted = {"ran": 18, "found": 0, "elsewhere": 1234}
+    told = "\n".join(lines(answers(record(counted=counted)) | {"parts": {}}))
+    assert "1,234 measurements of these layers from another machine or version: not used" in told
+
+
+def test_a_busy_machine_is_told_and_cpu_time_compared() -> None:
+    found = answers(record(now_runs=timing(50 * MS, 20 * MS), pairs={"x": pair(20, 20)}))
+    assert found["measured"]["contended"]
+    assert "contended" in "\n".join(lines(found | {"parts": {}}))
+
+
+def test_tables_repeat_from_the_stored_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "measured.json").write_text(json.dumps(record(accuracy=accuracy())))
+    assert verb(["--from", str(tmp_path)]) == 0
+    first = capsys.readouterr().out
+    assert "Q6" in first
+    assert (tmp_path / "advise.html").is_file()
+    (tmp_path / "advise.json").unlink()
+    assert verb(["--from", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == first
+    assert verb(["--from", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["top"]["change"] == "precision=int8"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "advise needs --model (or --from, a folder it left)"),
+        (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
+        (
+            ["--model", "digits", "--vary", "speed"],
+            "--vary: 'speed': choose from graph, threads, execution, precision",
+        ),
+        (
+            ["--model", "digits", "--skip", "all"],
+            "--skip: 'all': choose from weights, storage, operators, checks",
+        ),
+        (
+            ["--from", "x", "--model", "digits", "--threads", "2", "--json"],
+            "--from reads a folder and runs nothing: drop --model, --threads",
+        ),
+        (
+            ["--from", "x", "--out", "y"],
+            "--from reads a folder and runs nothing: drop --out",
+        ),
+        (["--model", "digits", "--input-shape", "x"], r"[\s\S]*--input-shape[\s\S]*"),
+    ],
+)
+def test_mistakes_are_lines(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        verb(arguments)
+    assert str(told.value) == message or "--input-shape" in str(told.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    words = "--model digit --pairs x --passes 0 --graph some --tread 2 --data-dir /nowhere"
+    with pytest.raises(ConfigError) as told:
+        verb(words.split())
+    assert str(told.value).splitlines() == [
+        "unknown option --tread: did you mean --threads?",
+        "--graph: 'some' is not one of off, basic, extended, all",
+        "--pairs: 'x' is not a whole number",
+        "--passes: 0 must lie between 1 and 1,000,000",
+        "no model named 'digit': did you mean 'digits'?",
+        "--data-dir /nowhere: there is no such file or folder",
+    ]
+
+
+def test_a_batch_that_memory_does_not_hold_is_a_line() -> None:
+    baseline: Any = SimpleNamespace(chunks=lambda: iter([(0, {"x": np.zeros((2, 3))})]))
+    with pytest.raises(ConfigError, match=r"^--batch 10{15}: no memory for its input: [^\n]+$"):
+        _first(baseline, 10**15)
+
+
+def test_a_record_that_was_broken_is_a_line(tmp_path: Path) -> None:
+    changes: list[dict[str, Any]] = [
+        *({"nodes": []}, {"parts": {"weights": 3}}, {"now_runs": None}, {"pairs": 1}),
+        *({"parts": {"none": math.inf}}, {"runtime": 1.5}),
+    ]
+    for broken in changes:
+        (tmp_path / "measured.json").write_text(json.dumps(record(**broken)))
+        with pytest.raises(ConfigError, match=r"^[^\n]+ is not what advise writes: [^\n]+$"):
+            verb(["--from", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"schema_version": 99}, {"schema_version": 1}, {"schema_version": 1, "now": 3}]
+)
+def test_another_file_is_refused_in_a_line(content: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^measured\.json [^\n]+$"):
+        Record(content)

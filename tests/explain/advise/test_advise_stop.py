@@ -1,0 +1,122 @@
+"""`advise` stopped by Ctrl-C: what was measured is kept, and is not measured again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.explain.advise import measure
+from harness.explain.advise import parts as advise_parts
+from harness.explain.advise.layers import bench
+from tests.builders.nets import inception
+
+pytest.importorskip("onnxruntime")
+
+_PARTS = ("weights", "storage", "operators", "checks")
+
+
+def _words(folder: Path, out: str, *more: str) -> list[str]:
+    skipped = [word for part in _PARTS for word in ("--skip", part)]
+    files = ["--database", str(folder / "l.sqlite"), "--out", str(folder / out)]
+    few = ["--threads", "1", "--vary", "graph", "--pairs", "1", "--samples", "1", "--passes", "2"]
+    return ["advise", "--model", str(folder / "net.onnx"), *few, *files, *skipped, *more]
+
+
+class _Counting:
+    """Stands in for the measurement of a layer. until: Ctrl-C comes after so many."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
+        self.keys: list[Any] = []
+        self._until = until
+        self._timed = bench._timed
+        monkeypatch.setattr(bench, "_timed", self)
+
+    def __call__(self, pieces: Any, key: str, setting: Any) -> Any:
+        if self._until is not None and len(self.keys) == self._until:
+            raise KeyboardInterrupt
+        self.keys.append((key, setting))
+        return self._timed(pieces, key, setting)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)
+    monkeypatch.setattr(bench, "_LEAST_RUNS", 2)
+    inception(tmp_path / "net.onnx", modules=1)
+
+
+@pytest.mark.parametrize("until", [0, 5, 20])
+def test_layers_measured_before_are_not_measured_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], until: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stopped = _Counting(patch, until)
+        assert main(_words(tmp_path, "one", "--quiet")) == 130
+    told = capsys.readouterr().err
+    folder = tmp_path / "one.partial"
+    assert f"stopped: the tables until then: advise --from {folder}" in told
+    assert not (tmp_path / "one").exists()
+    assert len(stopped.keys) == until
+    content = json.loads((folder / "advise.json").read_text())
+    assert content["counted"]["ran"] == len(set(stopped.keys))
+    assert content["stopped"]
+    assert main(["advise", "--from", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "stopped by Ctrl-C" in text
+    assert "leave it as it is" not in text
+    with pytest.MonkeyPatch.context() as patch:
+        rest = _Counting(patch)
+        assert main(_words(tmp_path, "two", "--quiet")) == 0
+    all_keys = [*stopped.keys, *rest.keys]
+    assert {all_keys.count(key) for key in all_keys} == {2}, "two passes of each, in all"
+    assert not json.loads((tmp_path / "two/advise.json").read_text())["stopped"]
+
+
+def test_every_table_repeats_from_stored_files_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = _words(tmp_path, "one", "--quiet")
+    del words[-9:-1]  # with all parts
+    assert main([*words, "--skip", "storage"]) == 0
+    told, out = capsys.readouterr().out, tmp_path / "one"
+    made = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
+    for name in made:
+        (out / name).unlink()
+    assert main(["advise", "--from", str(out)]) == 0
+    assert capsys.readouterr().out == told
+    assert {name: (out / name).read_bytes() for name in made} == made
+    assert main(["advise", "--from", str(out), "--json"]) == 0
+    assert capsys.readouterr().out.encode() == made["advise.json"]
+
+
+@pytest.mark.parametrize("where", ["_pairs", "_profiles"])
+def test_a_stop_before_or_after_the_layers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, where, stop)
+    assert main(_words(tmp_path, "one", "--quiet")) == 130
+    told, folder = capsys.readouterr().err, tmp_path / "one.partial"
+    assert folder.exists() == (where == "_pairs"), "nothing was measured yet: nothing is left"
+    assert ("advise --from" in told) == (where == "_pairs")
+    if folder.exists():
+        assert json.loads((folder / "advise.json").read_text())["advice"]
+
+
+def test_a_stop_in_the_parts_keeps_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(advise_parts, "PARTS", {"weights": advise_parts._weights, "checks": stop})
+    words = _words(tmp_path, "one", "--quiet")
+    del words[-9:-1]
+    assert main(words) == 130
+    parts = json.loads((tmp_path / "one.partial/advise.json").read_text())["parts"]
+    assert list(parts) == ["weights"]
+    assert parts["weights"]

@@ -1,0 +1,295 @@
+"""Layers cut out of models, run alone, and kept in a database; and what sums of them mean."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import ConfigError
+from harness.explain.advise.checks.operators import errors
+from harness.explain.advise.checks.self_checks import repeatability
+from harness.explain.advise.checks.weights import pattern
+from harness.explain.advise.layers import bench
+from harness.explain.advise.layers.database import LayerDatabase, Timed
+from harness.explain.advise.layers.lower_bound import critical_path, makespan_ns, sequential_ns
+from harness.explain.advise.layers.units import cut, units
+from harness.models.graph import onnx_file
+from harness.models.opened.ort_session import PARALLEL, Setting, candidates, parse_setting
+from harness.models.precision.int8 import quantise_file
+
+onnx = pytest.importorskip("onnx")
+TWO_BRANCHES = ((), (0,), (0,), (1, 2))
+
+
+def _model(path: Path, *, stride: int = 1, seed: int = 0, prefix: str = "") -> Path:
+    """Conv, BatchNormalization, Relu; twice alike."""
+    random = np.random.default_rng(seed)
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    nodes, weights, end = [], [], "x"
+    for i in range(2):
+        conv, norm, relu = (f"{prefix}{op}{i}" for op in ("conv", "norm", "relu"))
+        kernel = random.standard_normal((4, 4, 3, 3)).astype(np.float32)
+        weights.append(numpy_helper.from_array(kernel, f"{conv}_w"))
+        names = [f"{norm}_{n}" for n in "abcd"]
+        weights += [
+            numpy_helper.from_array(np.abs(random.standard_normal(4)).astype(np.float32), n)
+            for n in names
+        ]
+        nodes += [
+            helper.make_node(
+                "Conv", [end, f"{conv}_w"], [conv], strides=[stride] * 2, pads=[1] * 4
+            ),
+            helper.make_node("BatchNormalization", [conv, *names], [norm]),
+            helper.make_node("Relu", [norm], [relu]),
+        ]
+        end, stride = relu, 1
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4, 8, 8])
+    y = helper.make_tensor_value_info(end, onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "toy", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+FUSED = ([0, 1, 2], [3, 4, 5])
+
+
+def test_units_are_alike_whatever_their_names_and_weights(tmp_path: Path) -> None:
+    first = onnx_file.read(_model(tmp_path / "a.onnx"))
+    second = onnx_file.read(_model(tmp_path / "b.onnx", seed=1, prefix="other"))
+    keys = {unit.key for graph in (first, second) for unit in units(graph, FUSED)}
+    assert len(keys) == 1
+    strided = units(onnx_file.read(_model(tmp_path / "c.onnx", stride=2)), FUSED)
+    assert len({unit.key for unit in strided} - keys) == 2  # the second has another shape
+
+
+def test_units_hold_every_layer_once_and_need_those_before_them(tmp_path: Path) -> None:
+    graph = onnx_file.read(_model(tmp_path / "a.onnx"))
+    found = units(graph, [[0, 1], [1, 2]])
+    assert [unit.nodes for unit in found] == [(0, 1, 2), (3,), (4,), (5,)]
+    assert [unit.needs for unit in found] == [(), (0,), (1,), (2,)]
+
+
+def test_a_group_with_something_else_in_between_is_taken_apart(tmp_path: Path) -> None:
+    graph = onnx_file.read(_model(tmp_path / "a.onnx"))
+    assert [unit.nodes for unit in units(graph, [[0, 2]])] == [(i,) for i in range(6)]
+
+
+def test_a_unit_runs_alone_without_the_model_s_weights(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = _model(tmp_path / "a.onnx")
+    graph = onnx_file.read(path)
+    piece = cut(graph, list(graph.nodes[:3]))
+    onnx.checker.check_model(piece, full_check=True)
+    original = {t.name: t.raw_data for t in onnx.load(path).graph.initializer}
+    weights = [t for t in piece.graph.initializer if len(t.dims) > 1]
+    assert weights
+    assert all(t.raw_data != original[t.name] for t in weights)
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)
+    graph = onnx_file.read(_model(tmp_path / "a.onnx"))
+    found = units(graph, FUSED)
+    settings = [Setting(), Setting(graph="off")]
+    database = LayerDatabase(tmp_path / "l.sqlite", "machine", "runtime 1")
+    times, counted = bench.measure(graph, found, settings, database, passes=1)
+    assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are one
+    (alone,) = times.values()
+    assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
+    assert all(t.least_ns(cpu=False) for t in alone.values())
+    strided = onnx_file.read(_model(tmp_path / "b.onnx", stride=2))
+    both = [*found, *units(strided, FUSED)]
+    again = bench.measure(graph, both[:2], settings, database, passes=1)
+    assert again[1] == bench.Counted(0, 2, 0)
+    elsewhere = LayerDatabase(tmp_path / "l.sqlite", "another machine", "runtime 1")
+    assert elsewhere.get(found[0].key, Setting()) is None
+    assert elsewhere.elsewhere([found[0].key]) == 2
+
+
+def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    graph = onnx_file.read(_model(tmp_path / "a.onnx"))
+    found = units(graph, FUSED)
+    database = LayerDatabase(tmp_path / "l.sqlite", "machine", "runtime 1")
+    unknown = Setting(graph="all", precision="unknown")
+    times, _ = bench.measure(graph, found[:1], [unknown], database, passes=1)
+    assert times[found[0].key][unknown].least_ns(cpu=False) is not None
+    graph.tensors.pop("x")  # type: ignore[attr-defined]
+    failing, _ = bench.measure(graph, found[:1], [Setting()], database, passes=1)
+    assert "'x'" in failing[found[0].key][Setting()].failed
+
+
+def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
+    return {
+        "cat": "Node",
+        "name": f"{op}_kernel_time",
+        "ts": at_us,
+        "dur": us,
+        "args": {"op_name": op},
+    }
+
+
+def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
+    runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
+    timed = bench.timed_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
+    assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
+    assert timed.least_ns(cpu=True) == pytest.approx(10_000)  # half of the call was on a core
+    own = bench.timed_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
+    assert own.border_ns == (0,)
+
+
+def test_kernels_inside_of_another_are_part_of_it() -> None:
+    events = [_event("Relu", 12, 3), _event("If", 10, 8), _event("Relu", 18, 2)]
+    assert [e["args"]["op_name"] for e in next(bench.split_runs(events, 1))] == ["If", "Relu"]
+
+
+def test_runs_that_are_not_alike_are_refused() -> None:
+    with pytest.raises(ConfigError, match="control flow"):
+        list(bench.split_runs([_event("If", i, 1) for i in range(3)], 2))
+
+
+def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "no.sqlite").write_bytes(b"text" * 1000)
+    with pytest.raises(ConfigError, match="pass another --database"):
+        LayerDatabase(tmp_path / "no.sqlite", "m", "r")
+
+
+def test_runs_of_two_passes_are_joined_and_a_failure_does_not_hide_them() -> None:
+    one, two = Timed((3,), (3,), (3,), (0,), ("Conv",)), Timed((2,), (2,), (2,), (0,), ("Conv",))
+    assert one.joined(two).kernel_ns == (3, 2)
+    assert one.joined(Timed(failed="no memory")) == one._replace(passes=2)
+    assert Timed.from_json(one.to_json()) == one
+
+
+def test_a_chain_is_its_own_critical_path() -> None:
+    chain = critical_path([3.0, 1.0, 2.0], [(), (0,), (1,)])
+    assert (chain.ns, chain.units) == (6.0, (0, 1, 2))
+
+
+def test_critical_path_by_hand() -> None:
+    found = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
+    assert (found.ns, found.units) == (9.0, (0, 1, 3))
+    assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 2) == 9.0
+    assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 1) == 11.0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=12), st.randoms(), st.integers(1, 4))
+def test_workers_are_between_the_critical_path_and_the_sum(
+    times: list[float], random: Any, workers: int
+) -> None:
+    needs = [[j for j in range(i) if random.random() < 0.3] for i in range(len(times))]
+    span = makespan_ns(times, needs, workers)
+    assert critical_path(times, needs).ns <= span * (1 + 1e-9) + 1e-6
+    assert span <= sequential_ns(times) * (1 + 1e-9) + 1e-6
+
+
+def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
+    now = Setting("all", 1)
+    found = candidates(now, ["graph", "threads", "execution", "precision"], 2)
+    assert [s.changes(now) for s in found] == [
+        *("graph=off", "graph=basic", "graph=extended", "threads=2"),
+        *("threads=2 execution=parallel", "precision=int8"),
+    ]
+    assert [parse_setting(str(s)) for s in found] == found
+    assert found[4].kernel == now
+    assert candidates(now._replace(execution=PARALLEL, threads=2), ["execution"], 2) == [
+        now._replace(threads=2)
+    ]
+    with pytest.raises(ValueError, match="no setting"):
+        parse_setting("graph=all")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes"),
+    [("MatMul", [(3, 4), (4, 5)]), ("Softmax", [(3, 9)]), ("Conv", [(1, 2, 5, 5), (3, 2, 3, 3)])],
+)
+def test_an_operator_is_the_reference_s_and_a_wrong_one_is_caught(
+    op_type: str, shapes: list[tuple[int, ...]]
+) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    feeds = {f"x{i}": random.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
+    values = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape)
+        for n, v in feeds.items()
+    ]
+    out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    node = onnx.helper.make_node(op_type, list(feeds), ["y"])
+    graph = onnx.helper.make_graph([node], "one", values, [out])
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
+    ours = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+    theirs = pytest.importorskip("onnx.reference").ReferenceEvaluator(model).run(None, feeds)
+    assert errors(ours, theirs)["passed"]
+    assert not errors([ours[0] + np.float32(1e-3)], theirs)["passed"]
+    assert not errors([ours[0][..., :1]], theirs)["passed"]
+    broken = ours[0].copy()
+    broken.flat[0] = np.nan
+    assert not errors([broken], theirs)["passed"]
+
+
+def test_int8_tells_a_thousand_unlikely_classes_apart(tmp_path: Path) -> None:
+    """A quantised Softmax answered 0 for each of them (ONNX Runtime fixes its scale at 1 / 256)."""
+    ort = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    weights = onnx.numpy_helper.from_array(
+        random.standard_normal((16, 1000)).astype(np.float32) * np.float32(0.1), "w"
+    )
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["a"]),
+        onnx.helper.make_node("Softmax", ["a"], ["y"]),
+    ]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, size])
+        for name, size in (("x", 16), ("y", 1000))
+    )
+    graph = onnx.helper.make_graph(nodes, "flat", [x], [y], [weights])
+    opsets = [onnx.helper.make_opsetid("", 9)]  # before scales per channel: it is raised
+    path = tmp_path / "flat.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    feeds = [{"x": random.standard_normal((1, 16)).astype(np.float32)} for _ in range(4)]
+    quantise_file(path, tmp_path / "int8.onnx", feeds)
+    ours, theirs = (
+        ort.InferenceSession(str(file)).run(None, feeds[0])[0]
+        for file in (path, tmp_path / "int8.onnx")
+    )
+    assert np.linalg.norm(ours - theirs) < 0.05 * np.linalg.norm(ours)
+    assert any(
+        n.op_type == "DequantizeLinear" for n in onnx.load(tmp_path / "int8.onnx").graph.node
+    )
+
+
+def test_weights_say_what_is_zero_and_what_eight_bits_lose() -> None:
+    values = np.zeros((2, 100), np.float32)
+    values[0, :50] = np.linspace(0.5, 1, 50)
+    values[1, :50] = np.linspace(0.005, 0.01, 50)
+    found = pattern(values, axis=0)
+    assert found["zero_share"] == 0.5
+    assert found["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
+    assert sum(found["histogram"]["counts"]) == 200
+    assert found["snr_db"]["per_channel"] > found["snr_db"]["per_tensor"]
+    assert pattern(np.zeros((2, 4), np.float32), 0)["snr_db"]["per_tensor"] is None
+    assert "failed" in pattern(np.full((2, 2), np.inf, np.float32), 0)
+
+
+class _Session:
+    def __init__(self, noise: float) -> None:
+        self._noise, self._count = noise, 0
+
+    def run(self, _names: object, _feeds: object) -> list[Any]:
+        self._count += 1
+        return [np.array([1.0, 2.0 + self._noise * (self._count % 2)], np.float32)]
+
+
+def test_reruns_that_differ_are_counted() -> None:
+    (same,) = repeatability(_Session(0), {}, ["y"])["outputs"]
+    assert (same["varying"], same["variance"]) == (0, 0.0)
+    (other,) = repeatability(_Session(0.5), {}, ["y"])["outputs"]
+    assert (other["varying"], other["values"]) == (1, 2)
+    assert other["variance"] == pytest.approx(0.0625)

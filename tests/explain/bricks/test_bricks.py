@@ -1,0 +1,565 @@
+"""The verb `bricks`: cutting, running, constructing, publishing; acceptance rows DB1-11, TU5, BO10."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.explain.bricks import job as bricks
+from harness.explain.bricks.cut import cutting, synthetic
+from harness.explain.bricks.cut.bricks import Cut
+from harness.explain.bricks.tables import construct as brick_tables
+from harness.explain.bricks.tables import mining
+from harness.explain.bricks.tables.construct import construct, trimmed_mean
+from harness.explain.bricks.time import database
+from harness.explain.bricks.time import runs as brick_runs
+from harness.models.graph.graph import Graph
+from harness.models.graph.onnx_file import read
+from harness.models.made import zoo
+from tests.builders.nets import Net, inception, residual
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def pieces_of(graph: Graph, most: int) -> list[Cut]:
+    return [Cut(graph, piece) for piece in cutting.by_groups(graph, most)]
+
+
+@pytest.mark.parametrize("rule", [cutting.by_groups, cutting.by_chains])
+@pytest.mark.parametrize("make", [residual, inception])
+def test_every_layer_is_in_one_piece_and_none_is_too_long(
+    tmp_path: Path, rule: Any, make: Any
+) -> None:
+    graph = read(make(tmp_path / "net.onnx"))
+    for most in range(1, 11):
+        pieces = rule(graph, most)
+        assert sorted(n.index for piece in pieces for n in piece) == [n.index for n in graph.layers]
+        assert max(map(len, pieces)) <= most
+
+
+def test_pieces_come_after_those_they_read(tmp_path: Path) -> None:
+    graph = read(inception(tmp_path / "net.onnx"))
+    for most in (1, 4, 6):
+        made = set(graph.inputs)
+        for cut in pieces_of(graph, most):
+            assert set(cut.inputs) <= made
+            made |= set(cut.outputs)
+
+
+def test_what_runtimes_fuse_is_not_cut(tmp_path: Path) -> None:
+    graph = read(residual(tmp_path / "net.onnx"))
+    for cut in pieces_of(graph, 4):
+        assert cut.nodes[0].op_type == "Conv", "neither Relu nor Add begins a piece"
+
+
+def test_where_the_published_rule_gives_up_this_one_does_not(tmp_path: Path) -> None:
+    graph = read(inception(tmp_path / "net.onnx", modules=4))
+    shares = {
+        rule: brick_tables.fallback_share([len(piece) for piece in rule(graph, 6)], 6)
+        for rule in (cutting.by_groups, cutting.by_chains)
+    }
+    assert shares[cutting.by_groups] <= 0.1
+    assert shares[cutting.by_chains] > 0.3
+
+
+@pytest.mark.parametrize("make", [residual, inception])
+def test_every_brick_stands_alone_and_holds_no_weight(tmp_path: Path, make: Any) -> None:
+    path = make(tmp_path / "net.onnx")
+    secrets = [t.raw_data for t in onnx.load(path).graph.initializer]
+    graph = read(path)
+    for most in (1, 4):
+        for cut in pieces_of(graph, most):
+            model = cut.model()
+            onnx.checker.check_model(model, full_check=True)
+            content = model.SerializeToString()
+            assert not any(secret[at : at + 16] in content for secret in secrets for at in (0, 64))
+            session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+            feed = {i.name: np.ones(i.shape, np.float32) for i in session.get_inputs()}
+            found = [array.shape for array in session.run(None, feed)]
+            assert found == [tensor.shape for tensor in cut.brick.outputs]
+
+
+def test_the_same_piece_of_two_models_is_the_same_brick(tmp_path: Path) -> None:
+    """Whatever its weights and names; with another stride it is another one."""
+    digests = [
+        {cut.brick.digest for cut in pieces_of(read(residual(tmp_path / f"{i}.onnx", **how)), 4)}
+        for i, how in enumerate(({"seed": 1}, {"seed": 2, "blocks": 5}, {"stride": 2}))
+    ]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
+    one, again = (pieces_of(read(tmp_path / f"{i}.onnx"), 4)[0].model() for i in (0, 1))
+    assert one.SerializeToString() == again.SerializeToString(), "weights come from the digest"
+
+
+def test_shapes_computed_in_the_model_become_numbers_of_the_brick(tmp_path: Path) -> None:
+    net = Net()
+    whole = net.add("Shape", "x")
+    for name, value in (("zero", np.array([0])), ("rest", np.array([-1]))):
+        net.weights.append(onnx.numpy_helper.from_array(value, name))
+    shape = net.add("Concat", net.add("Gather", whole, "zero"), "rest", axis=0)
+    graph = read(net.save(tmp_path / "m.onnx", net.add("Reshape", net.add("Relu", "x"), shape)))
+    assert [n.op_type for n in graph.layers] == ["Relu", "Reshape"]
+    (cut,) = pieces_of(graph, 4)
+    assert cut.brick.outputs[0].shape == (1, 16 * 16 * 16)
+    ort.InferenceSession(cut.model().SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def test_a_layer_whose_attribute_may_be_trained_is_not_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = Net()
+    value = onnx.numpy_helper.from_array(np.ones(2, np.float32))
+    then = onnx.helper.make_graph(
+        [onnx.helper.make_node("Constant", [], ["t"], value=value)],
+        "then",
+        [],
+        [onnx.helper.make_tensor_value_info("t", FLOAT, [2])],
+    )
+    net.weights.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+    chosen = net.add("If", "yes", then_branch=then, else_branch=then)
+    total = net.add("ReduceSum", net.add("Relu", "x"))
+    path = net.save(tmp_path / "m.onnx", net.add("Add", total, chosen))
+    nodes = {n.op_type: n for n in read(path).nodes}
+    assert Cut(read(path), (nodes["If"],)).brick.why_not is not None
+    random = tmp_path / "random.onnx"
+    net = Net()
+    noise = net.add("RandomNormal", shape=[1], dtype=1)
+    loop = onnx.helper.make_attribute("then_branch", then)
+    net.save(random, net.add("Add", net.add("Relu", "x"), noise))
+    model = onnx.load(random)
+    model.graph.node[0].attribute.append(loop)
+    onnx.save(model, random)
+    assert main(["bricks", str(random), "--structure", "--publish", str(tmp_path / "out")]) == 2
+    assert "may hold trained numbers" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_trimmed_mean() -> None:
+    assert trimmed_mean(range(1, 11)) == 5.5
+    assert trimmed_mean([*range(1, 10), 10**9]) == trimmed_mean(range(1, 11))
+    with pytest.raises(ValueError, match="nothing was measured"):
+        trimmed_mean([])
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1))
+def test_the_trimmed_mean_lies_between_the_extremes(values: list[int]) -> None:
+    assert min(values) <= trimmed_mean(values) <= max(values)
+
+
+def _content(
+    ns: dict[str, int],
+    pieces: list[tuple[str, list[str], list[str]]],
+    whole_ns: int,
+    once_ns: int = 0,
+) -> dict[str, Any]:
+    """pieces: (brick, inputs, outputs)."""
+    model = {
+        "layers": [brick for brick, *_ in pieces],
+        "pieces": [
+            {"brick": brick, "layers": [i], "inputs": inputs, "outputs": outputs}
+            for i, (brick, inputs, outputs) in enumerate(pieces)
+        ],
+        "whole": {"cpu_ns": [whole_ns], "wall_ns": [whole_ns]},
+        "overhead": {"cpu_ns": [once_ns], "wall_ns": [once_ns]},
+    }
+    once = {"cpu_ns": [once_ns], "wall_ns": [once_ns]}
+    bricks = {
+        name: {"result": {"cpu_ns": [took], "wall_ns": [took], "beside": once}}
+        for name, took in ns.items()
+    }
+    return {"models": {"m": model}, "bricks": bricks, "threads": 1}
+
+
+_FORK = [("a", ["x"], ["1"]), ("b", ["1"], ["2"]), ("c", ["1"], ["3"]), ("d", ["2", "3"], ["y"])]
+
+
+def test_the_critical_path_is_the_longer_branch() -> None:
+    content = _content({"a": 10, "b": 20, "c": 50, "d": 5}, _FORK, whole_ns=100)
+    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert (made.sequential_ns, made.critical_ns, made.covered) == (85, 65, 1)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.integers(0, 2000))
+def test_the_critical_path_is_never_longer_than_all_bricks(ns: list[int], once_ns: int) -> None:
+    content = _content(dict(zip("abcd", ns, strict=True)), _FORK, 100, once_ns)
+    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert made.critical_ns <= made.sequential_ns + 1e-9
+
+
+def test_what_a_run_costs_beside_its_layers_is_paid_once() -> None:
+    content = _content({"a": 10, "b": 20, "c": 50, "d": 5}, _FORK, whole_ns=100, once_ns=2)
+    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert (made.sequential_ns, made.overhead_ns) == (85 - 4 * 2 + 2, 3 * 2)
+
+
+@pytest.mark.parametrize(
+    ("maker_ns", "readers_ns", "left_ns"),
+    [
+        (7, (3, 2), 0),  # converted back, and again by both: passed on as it is
+        (7, (3, 0), 7),  # one reads it as it is: converted back, once
+        (0, (3, 2), 3),  # made plain: converted once for both
+        (0, (0, 0), 0),
+        (None, (3, 2), 0),  # the maker takes either layout
+        (7, (None, 2), 0),  # and so does a reader
+    ],
+)
+def test_layout_conversions_that_the_model_does_not_make_are_taken_off(
+    maker_ns: int | None, readers_ns: tuple[int | None, int | None], left_ns: int
+) -> None:
+    own = {"a": 100, "b": 100, "c": 100}
+    reorders = dict(zip("abc", (maker_ns, *readers_ns), strict=True))
+    ns = {name: 100 + (reorders[name] or 0) for name in own}
+    content = _content(ns, _FORK[:3], whole_ns=300)
+    for name, brick in content["bricks"].items():
+        at = reorders[name]
+        ends = (
+            {"inputs_ns": [0], "outputs_ns": [at]}
+            if name == "a"
+            else {"inputs_ns": [at], "outputs_ns": [0]}
+        )
+        brick["result"]["reorders"] = ends
+    made = construct(content["models"]["m"], content["bricks"], "cpu_ns")
+    assert made.sequential_ns == 300 + left_ns
+
+
+def test_the_saving_counts_every_brick_once() -> None:
+    pieces = [("a", ["x"], ["1"]), ("a", ["1"], ["2"]), ("b", ["2"], ["y"])]
+    saved = brick_tables.saving(_content({"a": 10, "b": 5}, pieces, whole_ns=30), "cpu_ns")
+    assert saved is not None
+    assert (saved.whole_ns, saved.bricks_ns, saved.factor) == (30, 15, 2)
+
+
+def test_errors_tell_the_worst() -> None:
+    found = brick_tables.errors({"a": 1.1, "b": 0.5, "c": 1.0})
+    assert found is not None
+    assert (found.worst, found.worst_ratio) == ("b", 0.5)
+    assert found.mean == pytest.approx(0.2)
+
+
+def test_models_that_share_layers_are_alike(tmp_path: Path) -> None:
+    graphs = {
+        "small": read(residual(tmp_path / "small.onnx")),
+        "large": read(residual(tmp_path / "large.onnx", blocks=6)),
+        "other": read(inception(tmp_path / "other.onnx")),
+    }
+    content = {
+        "models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}
+    }
+    found = brick_tables.jaccard(content)
+    assert all(found[name, name] == 1 for name in graphs)
+    assert all(found[a, b] == found[b, a] for a in graphs for b in graphs)
+    assert found["small", "large"] > found["small", "other"]
+
+
+@pytest.mark.slow
+def test_two_residual_networks_are_more_alike_than_one_and_another_kind(tmp_path: Path) -> None:
+    deeper = zoo.Builder("resnet101_v1")
+    zoo.resnet(deeper, stride_in_first=True, depths=(3, 4, 23, 3))
+    onnx.save(deeper.model, tmp_path / "resnet101.onnx")
+    paths = {
+        "resnet50": zoo.make("resnet50_v1"),
+        "resnet101": tmp_path / "resnet101.onnx",
+        "vgg16": zoo.make("vgg16"),
+    }
+    graphs = {name: read(path) for name, path in paths.items()}
+    assert len(graphs["resnet101"].layers) == 345  # Benanza, table I
+    found = brick_tables.jaccard(
+        {"models": {n: {"layers": [g.digest(x) for x in g.layers]} for n, g in graphs.items()}}
+    )
+    assert found["resnet50", "resnet101"] == 1  # a deeper stage has no layers of another kind
+    assert found["resnet50", "resnet101"] > found["resnet50", "vgg16"]
+
+
+def test_common_chains_and_blocks_are_found() -> None:
+    op_types = ["Conv", "Relu", *["Conv", "Relu", "Conv", "Add", "Relu"] * 3]
+    readers = [[1], *([] for _ in op_types[1:])]
+    for end, after in pairwise([1, 6, 11, 16, 17]):
+        if after < 17:
+            readers[end] = [end + 1, end + 4]
+            for i in range(end + 1, end + 5):
+                readers[i] = [i + 1]
+    content = {"models": {"m": {"op_types": op_types, "readers": readers}}}
+    assert mining.chains(content)[0].operators in {
+        ("Conv", "Relu", "Conv"),
+        ("Relu", "Conv", "Relu"),
+    }
+    (block,) = mining.blocks(content)
+    assert block.operators == ("Conv", "Relu", "Conv", "Add")
+    assert block.times == 3
+
+
+@pytest.mark.slow
+def test_the_chain_of_a_residual_network_is_conv_norm_relu(tmp_path: Path) -> None:
+    zoo.write("resnet50_v1", tmp_path / "m.onnx")
+    graph = read(tmp_path / "m.onnx")
+    place = {node.index: i for i, node in enumerate(graph.layers)}
+    readers = [
+        [place[r.index] for name in node.outputs for r in graph.consumers.get(name, ())]
+        for node in graph.layers
+    ]
+    content = {"models": {"m": {"op_types": [n.op_type for n in graph.layers], "readers": readers}}}
+    first = mining.chains(content)[0]
+    assert (first.operators, first.times) == (("Conv", "BatchNormalization", "Relu"), 33)
+    made = synthetic.synthesize(graph, 60)
+    assert made.distance < 0.1
+    assert {n.op_type for n in made.model.graph.node} <= {n.op_type for n in graph.layers}
+    onnx.checker.check_model(made.model)
+    session = ort.InferenceSession(
+        made.model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    session.run(None, {"image": np.ones((1, 3, 224, 224), np.float32)})
+
+
+@pytest.mark.parametrize("change", [{"layers": []}, {"op_types": ["Conv"]}])
+def test_a_changed_result_is_told_in_one_line(
+    change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    where = ["--database", str(tmp_path / "b.sqlite"), "--out", str(out)]
+    assert main(_bricks(str(residual(tmp_path / "net.onnx")), *where)) == 0
+    content = json.loads((out / "bricks.json").read_text())
+    for model in content["models"].values():
+        model.update(change)
+    (out / "bricks.json").write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main(["bricks", "--from", str(out), "--json"]) == 2
+    told = capsys.readouterr().err
+    assert "bricks.json is not what `bricks` writes" in told
+    assert told.count("\n") == 1
+
+
+def _bricks(*words: str) -> list[str]:
+    return ["bricks", *words, "--rounds", "1"]
+
+
+def test_a_run_keeps_everything_and_repeats_from_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
+    common = ["--database", str(tmp_path / "b.sqlite"), "--out"]
+    assert main(_bricks(str(one), str(two), *common, str(tmp_path / "out"))) == 0
+    told = capsys.readouterr().out
+    content = json.loads((tmp_path / "out/bricks.json").read_text())
+    assert all(brick["fresh"] for brick in content["bricks"].values())
+    assert set(brick_tables.ratios(content, "cpu_ns")) == {str(one), str(two)}
+    assert "construction" in told
+    assert "Jaccard" in told
+    page = (tmp_path / "out/bricks.html").read_bytes()
+    (tmp_path / "out/bricks.html").unlink()
+    assert main(["bricks", "--from", str(tmp_path / "out")]) == 0
+    again = capsys.readouterr().out
+    assert told == again + f"results     {tmp_path / 'out'}\n"
+    assert (tmp_path / "out/bricks.html").read_bytes() == page
+    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    for name, model in numbers["models"].items():
+        assert model["cpu"]["ratio"] == brick_tables.ratios(content, "cpu_ns")[name]
+        assert model["layers"] == len(content["models"][name]["layers"])
+    assert {row["brick"] for row in numbers["bricks"]} == set(content["bricks"])
+    assert all(row["cpu_ns"] > 0 and row["is_fresh"] for row in numbers["bricks"])
+    # again: nothing is left to run; and of a larger model that shares its bricks, neither
+    assert main(_bricks(str(one), *common, str(tmp_path / "again"))) == 0
+    assert "run         0 of " in capsys.readouterr().out
+    larger = residual(tmp_path / "larger.onnx", seed=5, blocks=6)
+    assert main(_bricks(str(larger), *common, str(tmp_path / "larger"))) == 0
+    assert "run         0 of " in capsys.readouterr().out
+
+
+def test_published_bricks_say_nothing_of_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = residual(tmp_path / "secret.onnx")
+    out = tmp_path / "public"
+    assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 0
+    index = json.loads((out / "index.json").read_text())
+    names = [row["brick"] for row in index["bricks"]]
+    assert names == sorted(names)
+    secrets = [t.raw_data[:16] for t in onnx.load(path).graph.initializer] + [b"Conv0", b"secret"]
+    for row in index["bricks"]:
+        content = (out / row["file"]).read_bytes()
+        assert not any(secret in content for secret in secrets)
+        assert row["kept_values"] == 0
+    assert main(["bricks", str(path), "--structure", "--publish", str(out)]) == 2
+    assert "exists: nothing is overwritten" in capsys.readouterr().err
+
+
+def test_json_is_all_that_is_printed_and_the_same_from_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
+    assert main([*words, "--publish", str(tmp_path / "public"), "--json"]) == 0
+    first = capsys.readouterr()
+    assert "published" in first.err
+    assert f"results     {out}" in first.err
+    assert main(["bricks", "--from", str(out), "--json"]) == 0
+    assert capsys.readouterr().out == first.out
+    assert main(["bricks", str(path), "--structure", "--json"]) == 0
+    model = json.loads(capsys.readouterr().out)["models"][str(path)]
+    assert model["cpu"] is None
+    assert model["bricks"] == json.loads(first.out)["models"][str(path)]["bricks"]
+
+
+def test_what_was_not_run_is_not_said_to_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bricks", str(residual(tmp_path / "net.onnx")), "--structure"]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not at all", told)
+
+
+def test_a_made_up_model_has_the_operators_of_its_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, made = inception(tmp_path / "net.onnx"), tmp_path / "made.onnx"
+    words = ["bricks", str(path), "--structure", "--synthetic", str(made)]
+    assert main([*words, "--synthetic-layers", "50"]) == 0
+    assert "50 layers" in capsys.readouterr().out
+    graph, original = read(made), read(path)
+    distance = synthetic.histogram_distance(
+        [n.op_type for n in graph.layers], [n.op_type for n in original.layers]
+    )
+    assert distance < 0.1
+    session = ort.InferenceSession(str(made), providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.ones((1, 16, 16, 16), np.float32)})
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "bricks needs models"),
+        (
+            ("-G", "0", "digits", "--rounds", "0"),
+            "--most-layers: 0 must lie between 1 and 1,000,000",
+        ),
+        (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
+        (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
+        (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
+        (("digits", "--synthetic-layers", "4"), "--synthetic-layers is for --synthetic"),
+        (("light/nothing",), "no model named 'light/nothing'"),
+        (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
+        (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
+        (("--from", "nowhere"), "nowhere/bricks.json cannot be read"),
+        (("--from", "nowhere", "digits"), "name no models beside it"),
+        (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name one"),
+    ],
+)
+def test_a_mistake_is_a_line_and_nothing_is_run(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bricks", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "light/nothing -G 0 --threads x --size wide --sizes 2 --publish-order"
+    assert main(["bricks", *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: unknown option --sizes: did you mean --size?",
+        "harness: --most-layers: 0 must lie between 1 and 1,000,000",
+        "harness: --size: 'wide': write NAME=N, e.g. sequence=128",
+        "harness: --threads: 'x' is not a whole number",
+        "harness: --publish-order is for --publish: add it, or drop this",
+    ]
+
+
+def test_a_file_that_is_no_database_is_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.sqlite").write_bytes(b"not a database" * 100)
+    path = residual(tmp_path / "net.onnx")
+    words = _bricks(
+        str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(tmp_path / "out")
+    )
+    assert main(words) == 2
+    assert "pass another --database" in capsys.readouterr().err
+
+
+def test_a_database_that_cannot_be_written_is_told_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brick_runs, "measure", lambda *_: pytest.fail("it was run"))
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    assert main(_bricks(str(path), "--database", str(tmp_path), "--out", str(out))) == 2
+    assert "pass another --database" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_what_was_measured_is_kept_where_the_database_fails_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise ConfigError("b.sqlite cannot be used: database is locked")
+
+    monkeypatch.setattr(database, "add", locked)
+    path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
+    words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
+    assert main(words) == 2
+    assert main(["bricks", "--from", f"{out}.partial"]) == 0
+    content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
+    assert set(brick_tables.ratios(content, "cpu_ns")) == {str(path)}
+
+
+@pytest.mark.parametrize("runs", [0, 1, 7, 30])
+def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], runs: int
+) -> None:
+    left = iter(range(runs))
+
+    class Stopping(brick_runs.Timed):
+        def run(self) -> brick_runs.Sample:
+            if measuring and next(left, None) is None:
+                raise KeyboardInterrupt
+            return super().run()
+
+    measuring: list[bool] = []
+    filler = brick_runs._filler
+
+    def begin(size_bytes: int) -> Any:
+        measuring.append(True)
+        return filler(size_bytes)
+
+    monkeypatch.setattr(brick_runs, "Timed", Stopping)
+    monkeypatch.setattr(brick_runs, "_filler", begin)
+    path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
+    words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
+    assert main(words) == 130
+    assert f"stopped: what was measured until then is in {out}.partial" in capsys.readouterr().err
+    content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
+    samples = [
+        brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick
+    ]
+    assert bool(samples) == (runs == 30)
+    assert main(["bricks", "--from", f"{out}.partial"]) == 0
+    key = (content["machine"], content["version"] + " recipe " + bricks.RECIPE, 1)
+    assert database.read(base, content["bricks"], *key) == {}
+
+
+def test_a_brick_that_does_not_run_is_told_and_its_model_is_not_judged(tmp_path: Path) -> None:
+    content = _content({"a": 10}, _FORK[:2], whole_ns=100)
+    content["bricks"]["b"] = {"result": {"failed": "no kernel"}}
+    assert brick_tables.ratios(content, "cpu_ns") == {}
+    assert brick_tables.saving(content, "cpu_ns") is None
+    assert construct(content["models"]["m"], content["bricks"], "cpu_ns").covered == 0.5
+
+
+def test_a_graph_with_a_circle_is_no_model(tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node("Relu", [a], [b]) for a, b in (("p", "q"), ("q", "p"))]
+    ends = [onnx.helper.make_tensor_value_info("p", FLOAT, [1])]
+    graph = onnx.helper.make_graph(nodes, "g", [], ends)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    with pytest.raises(ConfigError, match=r"circle|do not fit"):
+        read(path)

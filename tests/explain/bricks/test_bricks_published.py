@@ -1,0 +1,208 @@
+"""Bricks that somebody published, run by somebody else: order, database, what is refused."""
+
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.explain.bricks import job
+from harness.explain.bricks.cut import record
+from harness.explain.bricks.share.published import published
+from harness.explain.bricks.time import database, runs
+from harness.models.graph.onnx_file import read
+from tests.builders.nets import inception, residual
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def _published(folder: Path, *models: Path, with_order: bool = True) -> Path:
+    public = folder / "public"
+    words = ["bricks", *map(str, models), "-G", "4", "--structure", "--publish", str(public)]
+    assert main([*words, *["--publish-order"] * with_order]) == 0
+    return public
+
+
+def _run(*words: str, out: Path) -> dict[str, Any]:
+    base = str(out.with_name("b.sqlite"))
+    assert main(["bricks", *words, "--rounds", "1", "--database", base, "--out", str(out)]) == 0
+    content: dict[str, Any] = json.loads((out / "bricks.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("make", [residual, inception])
+def test_a_model_is_put_together_from_what_was_published_as_from_itself(
+    tmp_path: Path, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path / "secret.onnx")
+    public = _published(tmp_path, path)
+    own = record.cut("m", read(path), 4)
+    (other,) = published(public)
+    assert own.about is not None
+    assert other.about is not None
+    for told in ("layers", "op_types", "readers", "published_lengths"):
+        assert other.about[told] == own.about[told], told
+    for ours, theirs in zip(own.about["pieces"], other.about["pieces"], strict=True):
+        assert [theirs[k] for k in ("brick", "layers")] == [ours[k] for k in ("brick", "layers")]
+    text = (public / "index.json").read_text()
+    assert not any(word in text for word in ("secret", "Conv0", "Relu1", "batch"))
+    for digest, cut in own.by_digest.items():
+        assert other.by_digest[digest].model() == cut.model()
+
+
+def test_another_user_runs_them_and_his_database_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = residual(tmp_path / "secret.onnx")
+    public = _published(tmp_path, path)
+    content = _run(str(public), out=tmp_path / "theirs")
+    told = capsys.readouterr().out
+    model = content["models"][str(public)]
+    assert model["whole"]["cpu_ns"] == []
+    assert model["overhead"]["cpu_ns"]
+    assert all(brick["fresh"] for brick in content["bricks"].values())
+    assert "BRICKS  1 model  at most 4 layers" in told
+    assert "construction" in told
+    assert main(["bricks", "--from", str(tmp_path / "theirs")]) == 0
+    assert told.endswith(capsys.readouterr().out + f"results     {tmp_path / 'theirs'}\n")
+    # the owner's model has the same bricks: nothing is left to run
+    assert not any(
+        b.get("fresh") for b in _run(str(path), "-G", "4", out=tmp_path / "o")["bricks"].values()
+    )
+
+
+def test_without_an_order_every_brick_is_told_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
+    public = _published(tmp_path, *models, with_order=False)
+    assert "models" not in json.loads((public / "index.json").read_text())
+    content = _run(str(public), out=tmp_path / "out")
+    told = capsys.readouterr().out
+    assert content["models"] == {}
+    assert len(content["bricks"]) == len(list(public.glob("*.onnx")))
+    assert "bricks: the slowest" in told
+    assert "construction" not in told
+    assert main(["bricks", "--from", str(tmp_path / "out"), "--json"]) == 0
+    assert all(row["cpu_ns"] > 0 for row in json.loads(capsys.readouterr().out)["bricks"])
+    again = ["bricks", str(public), "--structure", "--publish", str(tmp_path / "x")]
+    assert main([*again, "--publish-order"]) == 2
+    assert "was published without one" in capsys.readouterr().err
+
+
+def test_several_models_are_told_apart_and_stand_beside_others(tmp_path: Path) -> None:
+    models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
+    public = _published(tmp_path, *models)
+    content = _run(str(public), str(models[0]), "-G", "4", out=tmp_path / "out")
+    names = [f"{public}#1", f"{public}#2", str(models[0])]
+    assert list(content["models"]) == names
+    assert content["models"][names[2]]["whole"]["cpu_ns"]
+    first, last = content["models"][names[0]], content["models"][names[2]]
+    assert first["layers"] == last["layers"]
+
+
+def _change(public: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    index = json.loads((public / "index.json").read_text())
+    change(index)
+    (public / "index.json").write_text(json.dumps(index))
+
+
+def _another_brick(public: Path, index: dict[str, Any]) -> None:
+    """Under the first one's name, with the checksum to it."""
+    first, second = index["bricks"][:2]
+    shutil.copyfile(public / second["file"], public / first["file"])
+    first["sha256"] = hashlib.sha256((public / first["file"]).read_bytes()).hexdigest()
+
+
+def _a_name_that_is_no_text(public: Path, index: dict[str, Any]) -> None:
+    """protobuf hands such a name over as bytes."""
+    first = index["bricks"][0]
+    path = public / first["file"]
+    path.write_bytes(path.read_bytes().replace(b"Conv", b"Con\xff"))
+    first["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+_BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
+    "checksum": (
+        lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
+        "is not the file that was published: its SHA-256 differs",
+    ),
+    "digest": (_another_brick, "holds other layers than the index says"),
+    "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
+    "path": (lambda _, index: index["bricks"][0].update(brick="../../x"), "is no digest"),
+    "words": (lambda _, index: index["bricks"].append(3), "is not what `bricks` writes"),
+    "schema": (lambda _, index: index.update(schema=9), "is not of this harness's"),
+    "empty": (lambda _, index: index.update(bricks=[]), "names no bricks"),
+    "no number": (
+        lambda _, index: index["models"][0]["pieces"][0].update(inputs=["x"]),
+        "a model in it is not",
+    ),
+    "no brick": (lambda _, index: index["models"][0]["pieces"][0].update(brick="0"), "a model in"),
+    "too many": (
+        lambda _, index: index["models"][0]["pieces"][0].update(inputs=[0, 1, 2]),
+        "a model in it is not",
+    ),
+    "twice": (
+        lambda _, index: index["models"][0]["pieces"].append(index["models"][0]["pieces"][0]),
+        "is made twice, or after it was read",
+    ),
+    "lengths": (
+        lambda _, index: index["models"][0].update(published_lengths=[1]),
+        "published rule",
+    ),
+    "models": (lambda _, index: index.update(models=5), "a model in it is not"),
+    "infinite": (
+        lambda _, index: index["models"][0]["pieces"][0].update(inputs=[math.inf]),
+        "a model in it is not what `bricks` writes: OverflowError",
+    ),
+    "no text": (_a_name_that_is_no_text, "is not an ONNX model: a name in it is no UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("kind", _BAD)
+def test_what_is_not_as_it_was_published_is_refused_and_nothing_is_run(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "measure", lambda *_: pytest.fail("it was run"))
+    change, told = _BAD[kind]
+    public = _published(tmp_path, residual(tmp_path / "net.onnx"))
+    _change(public, lambda index: change(public, index))
+    base, out = tmp_path / "b.sqlite", tmp_path / "out"
+    capsys.readouterr()
+    assert main(["bricks", str(public), "--database", str(base), "--out", str(out)]) == 2
+    assert told in capsys.readouterr().err
+    assert not out.exists()
+    assert database.read(base, ["0"], "", job.RECIPE, 1) == {}
+
+
+def test_tensors_that_do_not_fit_together_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A piece with a stride of two makes a smaller tensor than the next one reads."""
+    one, two = residual(tmp_path / "1.onnx", stride=2), residual(tmp_path / "2.onnx")
+    public = _published(tmp_path, one, two)
+
+    def swap(index: dict[str, Any]) -> None:
+        first, second = (model["pieces"] for model in index["models"])
+        first[1]["brick"] = second[1]["brick"]
+
+    _change(public, swap)
+    assert main(["bricks", str(public), "--structure"]) == 2
+    assert "a piece reads float32" in capsys.readouterr().err
+
+
+def test_options_that_would_change_nothing_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public = _published(tmp_path, residual(tmp_path / "net.onnx"))
+    words = ["bricks", str(public), "--structure"]
+    assert main([*words, "--batch", "4", "-G", "2"]) == 2
+    assert "as they are: drop --most-layers, --batch" in capsys.readouterr().err
+    assert main([*words, "--publish-order"]) == 2
+    assert "--publish-order is for --publish" in capsys.readouterr().err

@@ -1,0 +1,152 @@
+"""Spans for OpenTelemetry: read again by the protocol's own package, in a file and at a collector."""
+
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.explain.profile.spans import otlp
+from harness.explain.profile.spans.spans import Span
+from harness.search.options import parse_otlp
+from tests.stand_ins.otlp_collector import collecting, spans_of
+
+STARTED = "2026-11-21T13:00:00.123+00:00"
+STARTED_NS = 1795266000_123_000_000
+SPANS = [
+    Span(id=1, name="query", level="query", start_ns=5_000, end_ns=9_001, lane="queries 0"),
+    Span(
+        id=2,
+        name="conv é",
+        level="layer",
+        start_ns=6_007,
+        end_ns=6_007,
+        parent=1,
+        ambiguous=True,
+        tags={"op": "Conv", "nodes": [0, 2], "first sample": 7, "share": 0.5, "warm": False},
+    ),
+]
+
+
+def attributes(span: Any) -> dict[str, Any]:
+    found = {}
+    for pair in span.attributes:
+        kind = pair.value.WhichOneof("value")
+        value = getattr(pair.value, kind)
+        found[pair.key] = [v.int_value for v in value.values] if kind == "array_value" else value
+    return found
+
+
+def test_the_protocols_own_package_reads_every_span_again(tmp_path: Path) -> None:
+    file = tmp_path / "spans.jsonl"
+    otlp.write(otlp.messages(SPANS, STARTED, "m"), file)
+    (line,) = file.read_bytes().splitlines()
+    query, layer = spans_of(line)
+    assert datetime.fromtimestamp(STARTED_NS // 10**9, UTC).isoformat()[:19] == STARTED[:19]
+    assert (query.start_time_unix_nano, query.end_time_unix_nano) == (STARTED_NS, STARTED_NS + 4001)
+    assert (layer.start_time_unix_nano, layer.end_time_unix_nano) == (STARTED_NS + 1007,) * 2
+    assert (query.span_id, query.parent_span_id) == (b"\0\0\0\0\0\0\0\1", b"")
+    assert layer.parent_span_id == query.span_id
+    assert layer.trace_id == query.trace_id
+    assert len(query.trace_id) == 16
+    assert any(query.trace_id)
+    assert (layer.name, layer.kind) == ("conv é", 1)
+    assert attributes(layer) == {
+        "harness.id": 2,
+        "harness.level": "layer",
+        "harness.group": "run",
+        "harness.lane": "",
+        "harness.ambiguous": True,
+        "harness.op": "Conv",
+        "harness.nodes": [0, 2],
+        "harness.first_sample": 7,
+        "harness.share": 0.5,
+        "harness.warm": False,
+    }
+
+
+def test_the_trace_is_the_same_when_it_is_sent_again_and_another_for_another_profile() -> None:
+    def trace(started: str, model: str) -> str:
+        (message,) = otlp.messages(SPANS, started, model)
+        found: str = message["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["traceId"]
+        return found
+
+    assert trace(STARTED, "m") == trace(STARTED, "m")
+    assert len({trace(STARTED, "m"), trace(STARTED, "n"), trace(f"2025{STARTED[4:]}", "m")}) == 3
+
+
+def test_a_message_has_no_more_spans_than_collectors_take() -> None:
+    many = [Span(id=i, name="", level="query", start_ns=i, end_ns=i) for i in range(1, 2_502)]
+    sizes = [len(spans_of(otlp._encoded(m))) for m in otlp.messages(many, STARTED, "m")]
+    assert sizes == [1_000, 1_000, 501]
+    assert list(otlp.messages([], STARTED, "m")) == []
+
+
+def test_a_collector_gets_every_span() -> None:
+    with collecting() as collector:
+        otlp.post(otlp.messages(SPANS, STARTED, "m"), str(parse_otlp(collector.address)))
+        assert [span.name for span in collector.received] == ["query", "conv é"]
+        assert collector.paths == ["/v1/traces"]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "message"),
+    [
+        (503, b"", "it answered 503 Service Unavailable$"),
+        (
+            200,
+            b'{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "too\\nmany"}}',
+            "it dropped 2 spans: too many$",
+        ),
+    ],
+)
+def test_a_collector_that_refuses_is_a_line(status: int, answer: bytes, message: str) -> None:
+    with collecting() as collector:
+        collector.status, collector.answer = status, answer
+        with pytest.raises(ConfigError, match=message):
+            otlp.post(otlp.messages(SPANS, STARTED, "m"), f"{collector.address}/v1/traces")
+
+
+@pytest.mark.parametrize("answer", [b"", b"ok", b"[]", b'{"partialSuccess": {"rejectedSpans": 0}}'])
+def test_a_collector_that_only_says_200_has_taken_all(answer: bytes) -> None:
+    assert otlp._refused(answer) == ""
+
+
+def test_nobody_there_is_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ConfigError, match=r"takes nothing \(.*refused\): is a collector there\?$"):
+        otlp.post(otlp.messages(SPANS, STARTED, "m"), f"http://127.0.0.1:{port}/v1/traces")
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("spans.jsonl", Path("spans.jsonl")),
+        ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+        ("https://c.example/", "https://c.example/v1/traces"),
+        ("http://c:1/otlp/traces?a=b", "http://c:1/otlp/traces?a=b"),
+    ],
+)
+def test_a_target_is_a_file_or_an_address(text: str, target: Path | str) -> None:
+    assert parse_otlp(text) == target
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "grpc://c:4317",
+        "http://",
+        "http://c:x",
+        "http://a:b@c",
+        "http://c/a b",
+        "http://[c",
+        "://",
+        "http://é",
+    ],
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no collector: write http://HOST:PORT"):
+        parse_otlp(text)

@@ -1,0 +1,482 @@
+"""`profile`: spans of all levels, the fifteen analyses, and a folder that says the same again."""
+
+import csv
+import io
+import json
+import math
+import shutil
+import signal
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.main import main
+from harness.core.config.run_config import RunConfig
+from harness.core.signals import stoppable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.explain.kernels import layers as ly
+from harness.explain.kernels.layers import Peaks
+from harness.explain.profile.measure import memory
+from harness.explain.profile.measure.counters import EVENTS, Counters
+from harness.explain.profile.spans.spans import Span, chrome_trace, joined, lanes, with_parents
+from harness.explain.profile.tables.batch_tables import batch_tables
+from harness.explain.profile.tables.layer_tables import layer_tables
+from harness.models.graph.graph import Constant, Graph, Node, Tensor
+from harness.results.pages import tables
+from harness.results.pages.tables import Column, Table
+from harness.run.supervisor.keeper import Finished
+from tests.stand_ins import otlp_collector
+from tests.stand_ins.chromium import needs_chromium, shown
+from tests.stand_ins.fake_peak import System, names
+
+
+def span(number: int, level: str, start_ns: int, end_ns: int, **more: Any) -> Span:
+    return Span(id=number, name=level, level=level, start_ns=start_ns, end_ns=end_ns, **more)
+
+
+def test_parents_are_rebuilt_from_intervals_one_level_up() -> None:
+    tree = [
+        *(span(1, "model", 0, 100), span(2, "model", 100, 200)),
+        *(span(3, "layer", 0, 40), span(4, "layer", 40, 100), span(5, "layer", 120, 199)),
+        *(span(6, "library", 41, 50), span(7, "library", 130, 130)),
+    ]
+    assert {s.id: s.parent for s in with_parents(tree)} == {
+        1: None,
+        2: None,
+        3: 1,
+        4: 1,
+        5: 2,
+        6: 4,
+        7: 5,
+    }
+
+
+def test_a_span_that_two_could_contain_is_flagged_and_not_guessed() -> None:
+    found = with_parents([span(1, "model", 0, 9), span(2, "model", 0, 9), span(3, "layer", 1, 2)])
+    assert (found[2].parent, found[2].ambiguous) == (None, True)
+    alone = with_parents([span(1, "model", 0, 9), span(3, "layer", 1, 12)])
+    assert (alone[1].parent, alone[1].ambiguous) == (None, False)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), max_size=12))
+def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) -> None:
+    parents = [span(i, "model", a, a + n) for i, (a, n) in enumerate(intervals)]
+    child = span(99, "layer", 20, 22)
+    holding = [p.id for p in parents if p.start_ns <= 20 and p.end_ns >= 22]
+    found = with_parents([*parents, child])[-1]
+    assert found.parent == (holding[0] if len(holding) == 1 else None)
+    assert found.ambiguous == (len(holding) > 1)
+
+
+def test_a_launch_and_its_execution_are_one_span() -> None:
+    launch = span(1, "batch", 5, 5, parent=9, tags={"key": 7})
+    work = span(2, "batch", 20, 30, lane="worker", tags={"key": 7})
+    (one,) = joined([launch], [work], "key")
+    assert (one.parent, one.duration_ns, one.lane) == (9, 10, "worker")
+    assert one.tags["launched_ns"] == 5
+    assert [s.id for s in joined([launch], [], "key")] == [1]
+    assert [s.id for s in joined([], [work], "key")] == [2]
+
+
+def test_lanes_keep_what_overlaps_apart() -> None:
+    assert list(lanes([(0, 10), (5, 8), (8, 12), (10, 11)])) == [0, 1, 1, 0]
+
+
+def test_a_chrome_trace_has_names_times_levels_and_its_id() -> None:
+    found = chrome_trace([span(1, "model", 2_000, 5_500, tags={"a": 1})], "run", {})
+    (event,) = [e for e in found["traceEvents"] if e["ph"] == "X"]
+    assert (event["ts"], event["dur"], event["cat"]) == (0.0, 3.5, "model")
+    assert event["args"] == {"id": 1, "level": "model", "trace_id": "run", "a": 1}
+
+
+def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
+    assert ly.trimmed_mean(range(1, 11)) == 5.5
+    assert ly.trimmed_mean([*range(1, 10), 10**9]) == 5.5
+    assert ly.trimmed_mean([3]) == 3
+
+
+@pytest.mark.parametrize(
+    ("throughput", "best"),
+    [
+        ({1: 100, 2: 104, 4: 300}, 1),  # doubling 1 gains 4 %
+        ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
+        ({1: 100, 2: 200, 4: 400}, 4),  # nothing larger was measured
+        ({1: 100}, 1),
+        ({1: 100, 2: 105}, 1),  # exactly 5 % is not more
+    ],
+)
+def test_the_optimal_batch_is_the_first_that_doubling_does_not_help(
+    throughput: dict[int, float], best: int
+) -> None:
+    assert ly.optimal_batch(throughput) == best
+
+
+def test_the_third_that_dominates() -> None:
+    assert ly.dominant([1, 1, 5, 6, 1, 1]) == "middle"
+    assert ly.dominant([9, 1, 1, 1]) == "beginning"
+    assert sum(ly.thirds([1, 2, 3, 4, 5])) == pytest.approx(1)
+    assert ly.thirds([0, 0, 0]) == (0, 0, 0)
+
+
+def test_the_ridge_is_flops_over_bandwidth() -> None:
+    """XSP, section III-D: a V100 with 15.7 TFLOP/s and 900 GB/s."""
+    peaks = Peaks(15.7e12, 900e9)
+    assert round(peaks.ridge, 2) == 17.44
+    assert [peaks.bound(i) for i in (17.0, 18.0, None)] == ["memory", "compute", None]
+
+
+def test_a_table_says_the_same_in_text_json_and_csv() -> None:
+    columns = (Column("name"), Column("mean time", "ns"), Column("share", "share"))
+    table = Table("k", "T", "about", columns, [["a,b", 1_500_000.0, 0.25], ["c", None, None]])
+    assert list(tables.lines(table))[2:] == [
+        "  a,b     1.50 ms  25.0%",
+        "  c             -      -",
+    ]
+    assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share": 0.25}
+    rows = list(csv.reader(tables.to_csv(table).splitlines()))
+    assert rows == [
+        ["name", "mean_time_ns", "share"],
+        ["a,b", "1500000.0", "0.25"],
+        ["c", "", ""],
+    ]
+    assert "1 more rows" in "\n".join(tables.lines(table, 1))
+
+
+def chain(batch: int, *sizes: int) -> Graph:
+    """x -> t0 -> t1 ...: each with so many float32 a sample."""
+    names = ["x", *(f"t{i}" for i in range(len(sizes) - 1))]
+    nodes = tuple(
+        Node(i, "", "Relu", "", {}, (a,), (b,), False, None)
+        for i, (a, b) in enumerate(pairwise(names))
+    )
+    sized = {n: Tensor("float32", (batch, s)) for n, s in zip(names, sizes, strict=True)}
+    weights = {"w": Constant(Tensor("float32", (10,)), False, None)}
+    return Graph(Path("m"), nodes, sized, weights, {}, ("x",), (names[-1],), {}, {}, None)
+
+
+def test_activations_live_from_their_maker_to_their_last_taker() -> None:
+    found = memory.footprint(chain(1, 5, 100, 20, 30))
+    assert (found.weights, found.inputs, found.activations) == (40, 20, 4 * 120)
+
+
+def test_activations_grow_with_the_batch() -> None:
+    points = {
+        float(b): float(memory.footprint(chain(b, 5, 100, 20)).activations) for b in (1, 2, 4)
+    }
+    assert memory.slope(points) == pytest.approx(1.0)
+
+
+def test_counters_count_or_say_why_not() -> None:
+    with Counters() as counters:
+        counters.start()
+        sum(range(200_000))
+        counters.stop()
+        found = counters.read()
+    assert list(found) == list(EVENTS)
+    assert all((r.value is None) == bool(r.reason) for r in found.values())
+    clock = found["task-clock"]
+    assert clock.value is None or clock.value > 100_000
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the digits model, all levels."""
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("profile") / "p"
+    options = ["--queries", "64", "--runs", "5", "--batches", "1,2", "--threads", "1"]
+    more = ["--no-metrics", "--quiet", "--out", str(folder)]
+    with redirect_stdout(io.StringIO()) as told:
+        assert main(["profile", *options, *more]) == 0
+    folder.with_name("told.txt").write_text(told.getvalue())
+    return folder
+
+
+def stored(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "tables.json").read_text())
+    return found
+
+
+def column(folder: Path, key: str, name: str) -> Sequence[Any]:
+    return [row[name] for row in stored(folder)[key]["rows"]]
+
+
+def test_every_table_repeats_from_stored_files_alone(
+    profiled: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["profile", "--from", str(profiled), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stored(profiled)
+    assert main(["profile", "--from", str(profiled), "--out", str(tmp_path / "again")]) == 0
+    made = [p.relative_to(profiled) for p in profiled.rglob("*") if p.is_file()]
+    made = [p for p in made if p.parts[0] not in ("run", "profile.json", "ort_events.json")]
+    assert {p.name for p in made} >= {"tables.txt", "tables.json", "trace.json", "layers.csv"}
+    for path in made:
+        assert (tmp_path / "again" / path).read_bytes() == (profiled / path).read_bytes(), path
+    capsys.readouterr()
+    assert main(["profile", "--from", str(profiled)]) == 0
+    results = f"\n{'results':<12}{profiled}\n"
+    told = profiled.with_name("told.txt").read_text()
+    assert told.startswith(capsys.readouterr().out + results)
+
+
+def test_the_headline_is_the_unprofiled_runs(
+    profiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = json.loads((profiled / "run" / "result.json").read_text())
+    content = json.loads((profiled / "profile.json").read_text())
+    assert content["run"]["headline"] == result["headline"]
+    main(["profile", "--from", str(profiled)])
+    assert "not profiled" in capsys.readouterr().out.splitlines()[0]
+    levels = stored(profiled)["levels"]["rows"]
+    assert [row["level"] for row in levels] == ["query", "batch", "stage", "model", "layer"]
+    times = content["model"]["batches"]["1"]["wall_ns"]
+    assert levels[3]["latency_ns"] == ly.trimmed_mean(times)
+
+
+def test_layers_are_the_kernels_of_one_run(profiled: Path) -> None:
+    events = json.loads((profiled / "ort_events.json").read_text())
+    runs = sum(e["name"] == "model_run" for e in events)
+    kernels = [e for e in events if e["cat"] == "Node"]
+    assert len(stored(profiled)["layers"]["rows"]) * runs == len(kernels)
+    assert all(column(profiled, "layers", "shape"))
+    assert all(ns > 0 for ns in column(profiled, "layers", "latency_ns"))
+
+
+def test_shares_by_type_and_by_phase_are_whole(profiled: Path) -> None:
+    for key, name in (
+        *(("types", "of_all_share"), ("types", "of_time_share"), ("types", "of_memory_share")),
+        *(("layers", "share"), ("phases", "share"), ("stages", "share")),
+    ):
+        assert sum(column(profiled, key, name)) == pytest.approx(1, abs=1e-3), (key, name)
+
+
+def test_kernels_and_named_overhead_are_the_call(profiled: Path) -> None:
+    rows = {r["part"]: r["time_ns"] for r in stored(profiled)["accounted"]["rows"]}
+    parts = [ns for name, ns in rows.items() if name[0] != "=" and name != "less the profiler"]
+    assert sum(parts) == pytest.approx(rows["= the profiled call"], rel=0.02)
+    less = rows["= the profiled call"] + rows["less the profiler"]
+    assert less == pytest.approx(rows["= the call without profiler"])
+
+
+def test_the_digits_models_work_is_known(profiled: Path) -> None:
+    macs = 9 * 16 * 64 + 16 * 9 * 32 * 64 + 512 * 128 + 128 * 10  # two convolutions, two products
+    assert sum(column(profiled, "nodes", "work_MAC")) == macs
+    assert column(profiled, "kernels", "read_bytes")[-1] == 4 * (128 + 128 * 10 + 10)
+    bounds = column(profiled, "kernels", "bound")
+    assert set(bounds) <= {"memory", "compute"}
+
+
+def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
+    """A15: of the digits model; --batches 1,2. Weights are read once, whatever the batch."""
+    content = json.loads((profiled / "profile.json").read_text())
+    assert list(content["layer_batches"]["measured"]) == ["2"]
+    one, two = stored(profiled)["whole_by_batch"]["rows"]
+    assert (one["batch_count"], two["batch_count"]) == (1, 2)
+    assert two["flops_FLOP"] == 2 * one["flops_FLOP"]
+    assert one["moved_bytes"] < two["moved_bytes"] < 2 * one["moved_bytes"]
+    assert two["intensity_FLOP_per_byte"] > one["intensity_FLOP_per_byte"]
+    kernels = stored(profiled)["layers"]["rows"]
+    assert one["memory-bound_count"] + one["compute-bound_count"] <= len(kernels)
+    rows = stored(profiled)["kernels_by_batch"]["rows"]
+    assert {row["kernel"] for row in rows} == {row["kernel"] for row in kernels}
+    (conv, *_) = (row for row in rows if row["nodes_of_the_file"].startswith("Conv"))
+    assert conv["intensity_at_2_FLOP_per_byte"] > conv["intensity_at_1_FLOP_per_byte"]
+
+
+def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> None:
+    content = json.loads((profiled / "profile.json").read_text())
+    content["layer_batches"]["skipped"] = {"4": "no"}
+    whole, kernels = batch_tables(content)
+    assert "batch 4: no" in whole.notes
+    assert len(kernels.rows) == len(content["layer"]["profile"]["kernels"])
+    del content["peaks"]
+    whole, kernels = batch_tables(content)
+    assert {row["bound"] for row in whole.to_json()["rows"]} == {None}
+    del content["layer_batches"]
+    assert list(batch_tables(content)) == []
+
+
+def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:
+    content = json.loads((profiled / "profile.json").read_text())
+    why = "reading a model's graph needs the module 'onnx'"
+    content["layer"]["no_costs"] = why
+    for node in content["layer"]["nodes"]:
+        node |= {"macs": None, "flops": None, "shape": ""}
+    made = {table.key: table for table in layer_tables(content)}
+    for key in ("types", "kinds"):
+        groups = made[key].to_json()["rows"]
+        work = {row["flops_FLOP"] for row in groups if "ReorderOutput" not in str(row)}
+        assert work == {None}
+    assert [row[0] for row in made["thirds"].rows] == ["latency", "allocated", "traffic"]
+    whole = {str(row[0]) for row in made["whole"].rows}
+    assert whole == {"nodes in the file", "kernels executed", "bytes a call", "AI-ops/s"}
+    assert made["whole"].notes == [f"no FLOPs: {why}"]
+
+
+def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -> None:
+    trace = json.loads((profiled / "trace.json").read_text())
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    by_id = {e["args"]["id"]: e for e in events}
+    assert len(by_id) == len(events)
+    levels = [e["args"]["level"] for e in events]
+    assert levels.count("query") == 64
+    assert levels.count("stage") == 4 * levels.count("batch")
+    assert levels.count("model") == 5 + 5  # bare and profiled
+    assert levels.count("layer") == 5 * len(stored(profiled)["layers"]["rows"])
+    for event in events:
+        level, parent = event["args"]["level"], by_id.get(event["args"].get("parent"))
+        assert (parent is None) == (level in ("query", "model")), event
+        assert event["args"]["trace_id"]
+        if parent is not None:
+            assert event["ts"] >= parent["ts"] - 1
+            assert event["ts"] + event["dur"] <= parent["ts"] + parent["dur"] + 1
+
+
+def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) -> None:
+    trace = json.loads((profiled / "trace.json").read_text())
+    events = {e["args"]["id"]: e for e in trace["traceEvents"] if e["ph"] == "X"}
+    file = tmp_path / "spans.jsonl"
+    again = ["profile", "--from", str(profiled), "--table", "levels", "--otlp"]
+    assert main([*again, str(file)]) == 0
+    spans = [s for line in file.read_bytes().splitlines() for s in otlp_collector.spans_of(line)]
+    with otlp_collector.collecting() as collector:
+        assert main([*again, collector.address]) == 0
+    assert len(collector.received) == len(spans) == len(events)
+    assert collector.received == spans
+    for span in spans:
+        event = events[int.from_bytes(span.span_id)]
+        parent = int.from_bytes(span.parent_span_id) or None
+        assert (span.name, parent) == (event["name"], event["args"].get("parent"))
+        took_ns = span.end_time_unix_nano - span.start_time_unix_nano
+        assert took_ns == pytest.approx(event["dur"] * 1e3)
+    assert main([*again, str(file)]) == 2  # it is never overwritten
+
+
+def test_counters_that_are_not_there_say_so(profiled: Path) -> None:
+    for row in stored(profiled)["hardware"]["rows"]:
+        assert (row["per_call_count"] is None) == bool(row["why_not"])
+
+
+def test_only_the_levels_asked_for_leave_spans(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "p"
+    arguments = ["profile", "--levels", "model", "--runs", "5", "--batches", "1", "--quiet"]
+    assert main([*arguments, "--no-report", "--out", str(out)]) == 0
+    trace = json.loads((out / "trace.json").read_text())
+    spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert [e["args"]["level"] for e in spans] == ["model"] * 5
+    assert not (out / "run").exists()
+
+
+def test_a_runs_folder_alone_gives_its_levels(
+    profiled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "--from", str(profiled / "run"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["levels", "stages", "phases", "batches"]
+    assert found["stages"] == stored(profiled)["stages"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ConfigError("too large"), 2), (PluginUnavailable("no module"), 3)]
+)
+def test_a_start_that_fails_leaves_nothing(
+    error: HarnessError, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.cli.search_verbs.measure", System(1.0, {1: error}))
+    assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == status
+    assert names(tmp_path) == []
+
+
+def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(config: RunConfig, **_: object) -> Finished:
+        with stoppable():  # not where it may be stopped: it is over when the signal comes
+            signal.raise_signal(signal.SIGTERM)
+            return System(1.0)(config)
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", stopped)
+    assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == 128 + signal.SIGTERM
+    assert names(tmp_path / "p.partial") == ["profile.json", "run"]
+    told = capsys.readouterr()
+    assert f"profile --from {tmp_path}/p.partial shows what was measured" in told.err
+    assert told.out == ""
+
+
+def test_mistakes_are_one_line_each(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, message in (
+        (["--levels", "model,kernel"], "--levels kernel: choose from query, batch, stage"),
+        (["--levels", ","], "name at least one level"),
+        (["--from", str(tmp_path / "no")], "there is no such folder"),
+        (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
+        (["--from", str(profiled), "--table", "x"], "--table x: "),
+        (["--mode", "accuracy"], "profile measures speed: drop --mode"),
+        (
+            ["--from", str(profiled), "--threads", "2", "--batch", "4", "--json"],
+            "--from reads a folder and runs nothing: drop --threads, --batch",
+        ),
+    ):
+        assert main(["profile", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_changed_profile_is_one_line_however_it_is_shown(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = json.loads((profiled / "profile.json").read_text())
+    folder, out = tmp_path / "changed", tmp_path / "again"
+    shutil.copytree(profiled, folder)
+    headline = {"run": {**whole["run"], "headline": {"name": "p90"}}}
+    count = {"hardware": {**whole["hardware"], "per_call": {event: [1] for event in EVENTS}}}
+    for changed, how in ((headline, []), (count, []), ({"batch": math.inf}, ["--json"])):
+        (folder / "profile.json").unlink()
+        (folder / "profile.json").write_text(json.dumps({**whole, **changed}))
+        for arguments in (how, ["--out", str(out)]):
+            assert main(["profile", "--from", str(folder), *arguments]) == 2
+            told = capsys.readouterr().err
+            assert told.startswith(f"harness: {folder}: its files do not fit together: ")
+            assert told.count("\n") == 1
+            assert not list(tmp_path.glob("again*"))
+
+
+@pytest.mark.slow
+def test_a_resnet_50_is_as_published(tmp_path: Path) -> None:
+    """Benanza, table I: 175 layers, 3.87 GMAC; XSP: convolutions have most of the time."""
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "p"
+    levels = ["--levels", "model,layer", "--batches", "1", "--runs", "5", "--threads", "1"]
+    arguments = ["--model", "zoo/resnet50_v1", *levels, "--quiet", "--no-report"]
+    assert main(["profile", *arguments, "--out", str(out)]) == 0
+    nodes = stored(out)["nodes"]["rows"]
+    assert len(nodes) == 175
+    assert 3.85e9 <= sum(row["work_MAC"] for row in nodes) <= 3.87e9
+    assert all(row["kernels"] or row["eliminated"] for row in nodes)
+    assert 50 <= len(stored(out)["kernels"]["rows"]) <= 70  # fused: 175 nodes, 58 kernels in 1.31
+    assert column(out, "types", "type")[0] == "Conv"
+    parts = {row["part"]: row["time_ns"] for row in stored(out)["accounted"]["rows"]}
+    kernels = sum(ns for name, ns in parts.items() if name.startswith("kernels "))
+    assert 0 <= 1 - kernels / parts["= the profiled call"] <= 0.10
+    sizes = {row["memory"]: row["bytes"] for row in stored(out)["memory"]["rows"]}
+    assert sizes["weights"] / 2**20 == pytest.approx(97.7, abs=0.1)
+    grown = [r for r in stored(out)["growth"]["rows"] if r["by"] == "image area"]
+    assert len(grown) >= 4
+    per_pixel = [row["activations_bytes"] / row["size_count"] for row in grown]
+    assert max(per_pixel) == pytest.approx(min(per_pixel), rel=0.05)
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_page_draws_everything_without_a_complaint(profiled: Path) -> None:
+    pytest.importorskip("plotly")
+    found = shown(profiled / "profile.html")
+    assert found.console == []
+    assert found.drawn >= 5
+    assert "iciclelayer" in found.document

@@ -1,0 +1,342 @@
+"""`pitfalls`: on the digits, the two photographs, and a classifier of colours on JPEG files."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.core.registry import Entry
+from harness.explain.pitfalls.changes import Impossible, StepChange, array_changes, step_changes
+from harness.models.steps.steps import choices, preprocess_step
+from tests.builders.pictures import encode
+
+Change = Mapping[str, Any]
+
+
+@pytest.fixture
+def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if ort alone and no TensorFlow were installed: it takes ten seconds to import."""
+    here = property(lambda self: self.needs in ("", "onnxruntime"))
+    monkeypatch.setattr(Entry, "installed", here)
+    decode = import_module("harness.datasets.parts.image.decode")
+    monkeypatch.setitem(decode._PACKAGES, "tensorflow", ("no-such-distribution",))
+
+
+def reports(*arguments: str, out: Path) -> list[dict[str, Any]]:
+    assert main(["pitfalls", *arguments, "--out", str(out)]) == 0
+    content = json.loads((out / "pitfalls.json").read_text())
+    made: list[dict[str, Any]] = content["reports"]
+    return made
+
+
+def changes(report: Mapping[str, Any]) -> dict[str, Change]:
+    """By kind and name, as the table has them."""
+    return {f"{c['kind']}: {c['change']}": c for c in report["changes"]}
+
+
+def impossible(report: Mapping[str, Any]) -> dict[str, str]:
+    return {f"{c['kind']}: {c['name']}": c["reason"] for c in report["not_possible"]}
+
+
+@pytest.mark.usefixtures("_light")
+def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (report,) = reports("--model", "digits", out=tmp_path)
+    assert (report["metric"], report["score"], report["samples"]) == ("top1", 99.2, 500)
+    found = changes(report)
+    rounded = found["precision: input rounded to float16"]  # sixteenths fit into 11 bits
+    assert (rounded["input_share_differing"], rounded["verdict"]) == (0, "harmless")
+    one_channel = found["layout: bytes of the other order"]
+    assert (one_channel["agreement"], one_channel["score"]) == (1, 99.2)
+    raw = found["normalise: 0 to 16 instead of 0 to 1"]
+    assert raw["input_max_difference"] == 15  # white
+    assert 0.95 < raw["agreement"] < 1
+    for name in ("colour: inverted", "layout: height and width swapped"):
+        assert found[name]["verdict"] == "dangerous"
+        assert found[name]["agreement"] < 0.2
+        assert found[name]["score"] < 20
+    agreements = [c["agreement"] for c in report["changes"]]
+    assert agreements == sorted(agreements)
+    reasons = impossible(report)
+    assert reasons["framework: torch"].endswith("pip install 'mlperf-harness[torch]'")
+    assert reasons["decoder: any other"] == "dataset 'digits' makes no input from image files"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "digits on ort, digits: 500 samples, input 0 to 1, top1 99.20"
+    assert lines[2].startswith("colour     inverted ")
+    assert lines[2].endswith("dangerous")
+
+
+@pytest.mark.usefixtures("_light")
+def test_two_photographs_are_looked_at_by_default(tmp_path: Path) -> None:
+    digits, photographs = reports("--backend", "null", out=tmp_path / "new")
+    assert {c["agreement"] for c in digits["changes"]} == {None}
+    assert photographs["samples"] == 2
+    assert photographs["dataset"] == "scikit-learn's photographs"
+    found, reasons = changes(photographs), impossible(photographs)
+    for name in ("decoder: opencv", "decoder: simplejpeg"):
+        assert (found[name]["input_max_difference"], found[name]["verdict"]) == (0, "harmless")
+    for name in ("colour: bgr", "decoder: simplejpeg, dct fast", "resize: library opencv"):
+        assert found[name]["verdict"] == "differs"  # and no model says whether it matters
+        assert found[name]["input_share_differing"] > 0.5
+    assert (
+        found["resize: library opencv"]["input_mean_difference"]
+        > (found["resize: library opencv, method area"]["input_mean_difference"])
+    )
+    for name in ("decoder: tensorflow", "resize: library tensorflow, method area"):
+        assert reasons[name].startswith("tensorflow is not installed")
+    assert reasons["decoder: dct fast"].startswith("decode: pillow has no fast dct")
+    assert reasons["colour: grey"].endswith("normalise has 3 values of mean for 1 channels")
+    assert reasons["layout: order nhwc"] == (
+        "photographs/china.jpg: after its steps the image is 224x224x3, the input 'input' takes "
+        "3x224x224: see resize, crop and layout"
+    )
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_model_of_random_weights_borrows_steps_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnx")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    colours(tmp_path / "data", 1)
+    (report,) = reports(
+        *("--dataset", "folder", "--data-dir", str(tmp_path / "data"), "--samples", "2"),
+        out=tmp_path / "out",
+    )
+    assert (report["model"], report["samples"]) == ("light-squeezenet", 2)
+    assert (report["score"], report["no_score"]) == (None, "random weights")
+    assert len(report["notes"]) == 3
+    found = changes(report)
+    assert found["decoder: opencv"]["verdict"] == "harmless"
+    assert {c["verdict"] for c in report["changes"]} <= {"harmless", "differs", "dangerous"}
+    assert not (tmp_path / "cache/mlperf-harness/images").exists()
+    assert "the steps" not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("_light")
+def test_colour_order_costs_what_the_labels_say(tmp_path: Path) -> None:
+    """Red, green and blue JPEG files, and a model that answers with the strongest channel."""
+    colours(tmp_path / "data", 4)
+    model = strongest_channel(tmp_path)
+    (report,) = reports(
+        *("--model", str(model), "--data-dir", str(tmp_path / "data")), out=tmp_path / "out"
+    )
+    assert (report["score"], report["samples"]) == (100, 12)
+    found = changes(report)
+    swapped = found["colour: bgr"]  # red is blue, blue is red, green stays
+    assert swapped["agreement"] == pytest.approx(1 / 3)
+    assert swapped["score"] == pytest.approx(100 / 3)
+    assert swapped["verdict"] == "dangerous"
+    assert found["normalise: left out"]["verdict"] == "small"
+    assert found["normalise: left out"]["score"] == 100
+    assert found["aspect: keep pad"]["verdict"] == "small"
+    assert impossible(report)["crop: left out"] == "the model declares no step crop"
+    assert report["changes"][0]["change"] == "bgr"
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_set_is_looked_at_evenly(tmp_path: Path) -> None:
+    """Bug to keep out: the first samples of sorted classes are of one class."""
+    colours(tmp_path / "data", 4)
+    model = strongest_channel(tmp_path)
+    (report,) = reports(
+        *("--model", str(model), "--data-dir", str(tmp_path / "data"), "--samples", "3"),
+        out=tmp_path / "out",
+    )
+    assert changes(report)["colour: bgr"]["agreement"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.usefixtures("_light")
+def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -> None:
+    """And a decoder that cannot read one of the files is not possible."""
+    colours(tmp_path / "data", 12)  # more than are held at a time
+    (tmp_path / "data/red0.jpg").write_bytes(encode(np.zeros((40, 60, 3), np.uint8), "PNG"))
+    model = strongest_channel(tmp_path, task="embedding", postprocess="none")
+    (report,) = reports(
+        *("--model", str(model), "--data-dir", str(tmp_path / "data")), out=tmp_path / "out"
+    )
+    assert report["samples"] == 36
+    found = changes(report)
+    assert found["precision: input rounded to float16"]["verdict"] == "small"
+    assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # of each row, green stays
+    reason = impossible(report)["decoder: simplejpeg"]
+    assert reason == "red0.jpg: it is no JPEG, and simplejpeg decodes nothing else"
+
+
+@pytest.mark.usefixtures("_light")
+def test_ctrl_c_in_a_plug_in_stops_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug to keep out: it made one change impossible, and the others went on."""
+    cls = import_module("harness.backends.ort").OrtBackend
+    infer, calls = cls.infer, []
+
+    def stopped(self: object, batch: object) -> object:
+        calls.append(batch)
+        if len(calls) == 20:  # the baseline takes 16
+            raise KeyboardInterrupt
+        return infer(self, batch)
+
+    monkeypatch.setattr(cls, "infer", stopped)
+    assert main(["pitfalls", "--model", "digits"]) == 130
+    assert len(calls) == 20
+
+
+@pytest.mark.usefixtures("_light")
+def test_the_plot_is_well_formed_and_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        reports("--backend", "null", out=tmp_path / name)
+    plot = (tmp_path / "a/pitfalls.svg").read_bytes()
+    assert plot == (tmp_path / "b/pitfalls.svg").read_bytes()
+    texts = [node.text for node in ET.fromstring(plot).iter("{http://www.w3.org/2000/svg}text")]
+    assert "colour: bgr" in texts
+    assert any(str(text).startswith("mobilenet, inputs only, scikit-learn's") for text in texts)
+
+
+@pytest.mark.usefixtures("_light")
+@pytest.mark.parametrize("model", ["mobilenet", "light/squeezenet"])
+def test_noise_is_not_decoded(model: str, tmp_path: Path) -> None:
+    """Bug to keep out: a dataset that ignores the steps made each change of one harmless."""
+    (report,) = reports(
+        *("--model", model, "--dataset", "synthetic", "--backend", "null", "--samples", "3"),
+        out=tmp_path,
+    )
+    kinds = {c["kind"] for c in report["changes"]}
+    assert kinds == {"layout", "precision", "colour"}
+    reason = "dataset 'synthetic' makes no input from image files"
+    assert impossible(report)["decoder: any other"] == reason
+
+
+def test_every_option_of_the_schema_is_tried() -> None:
+    steps = (
+        preprocess_step("decode"),
+        preprocess_step("resize", size=256, keep="shorter"),
+        preprocess_step("crop", size=224),
+        preprocess_step("normalise", scale=1 / 255, mean=(0.5,)),
+        preprocess_step("layout", order="nchw"),
+    )
+    found = list(step_changes(steps))
+    kinds = [one.kind for one in found]
+    decoders = len(choices("decode", "decoder")) * len(choices("decode", "dct"))
+    resizes = len(choices("resize", "library")) * len(choices("resize", "method"))
+    assert (kinds.count("decoder"), kinds.count("resize")) == (decoders - 1, resizes - 1)
+    assert len({(one.kind, one.name) for one in found}) == len(found)
+    for one in found:
+        assert isinstance(one, Impossible) or one.steps != steps
+    names = {one.name: one for one in found if isinstance(one, StepChange)}
+    cropped = names["fraction 0.875 before the resize"].steps
+    assert [step.name for step in cropped] == ["decode", "crop", "resize", "normalise", "layout"]
+    assert cropped[2].options["size"] == 224
+    assert [s.name for s in names["left out, stretched to size"].steps].count("crop") == 0
+
+
+def test_arrays_done_wrong() -> None:
+    rows = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4) / 96
+    found = {one.name: one for one in array_changes(rows.shape, "float32", (0, 1), (), 255)}
+    made = {name: one.apply(rows) for name, one in found.items() if not isinstance(one, Impossible)}
+    assert len(made) == 5
+    for array in made.values():
+        assert (array.shape, array.dtype) == (rows.shape, rows.dtype)
+    np.testing.assert_array_equal(made["inverted"], 1 - rows)
+    np.testing.assert_array_equal(made["height and width swapped"][1, 2], rows[1, 2].T)
+    interleaved = made["bytes of the other order"][0].ravel()[:3]
+    np.testing.assert_array_equal(interleaved, rows[0, :, 0, 0])
+    assert 0 < np.abs(made["input rounded to float16"] - rows).max() < 1e-3
+    whole = list(array_changes((2, 128), "int64", (0, 9), (), 255))
+    assert all(isinstance(one, Impossible) for one in whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "nosuch"], "no model named 'nosuch': see "),
+        (["--dataset", "digit"], "no dataset named 'digit': did you mean 'digits'?"),
+        (["--backend", "nul"], "no backend named 'nul': did you mean 'null'?"),
+        (["--samples", "0"], "--samples 0: it must be at least 1"),
+        (["--data-dir", "x"], "--data-dir x: name its --dataset, e.g. folder"),
+        (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
+        (
+            ["--out", "full/pitfalls.json/x"],
+            "--out full/pitfalls.json/x: full/pitfalls.json is no ",
+        ),
+        (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/pitfalls.json").write_text("{}")
+    assert main(["pitfalls", *arguments]) == 2
+    printed, error = capsys.readouterr()
+    assert printed == ""
+    assert error.startswith(f"harness: {said}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_every_installed_framework_answers_the_digits_alike(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "harness", "pitfalls", "--model", "digits", "--out", "out")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
+    frameworks = [c for c in report["changes"] if c["kind"] == "framework"]
+    assert {c["verdict"] for c in frameworks} <= {"harmless"}
+    reasons = {k: v for k, v in impossible(report).items() if k.startswith("framework")}
+    assert all("pip install" in reason for reason in reasons.values())
+    assert len({c["change"].partition(",")[0] for c in frameworks}) + len(reasons) == 4
+
+
+def colours(folder: Path, count: int) -> None:
+    """`count` JPEG files each of blue, green and red noise: the classes 2, 1 and 0 by channel."""
+    random = np.random.default_rng(0)
+    lines = ["file,label"]
+    folder.mkdir()
+    for channel, name in enumerate(("red", "green", "blue")):
+        for i in range(count):
+            pixels = random.integers(0, 60, (40, 60, 3), dtype=np.uint8)
+            pixels[..., channel] += 150
+            (folder / f"{name}{i}.jpg").write_bytes(encode(pixels, quality=95))
+            lines.append(f"{name}{i}.jpg,{channel}")
+    (folder / "labels.csv").write_text("\n".join(lines))
+
+
+def strongest_channel(
+    folder: Path, task: str = "image-classification", postprocess: str = "argmax"
+) -> Path:
+    """A manifest of a model that averages each channel."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    inputs = [helper.make_tensor_value_info("x", kind, ["batch", 3, 32, 32])]
+    outputs = [helper.make_tensor_value_info("y", kind, ["batch", 3])]
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["means"]),
+        helper.make_node("Flatten", ["means"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "strongest", inputs, outputs)
+    opset = helper.make_opsetid("", 17)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[opset], ir_version=10), str(folder / "m.onnx")
+    )
+    (folder / "m.yaml").write_text(
+        "{name: strongest, version: '1', description: d, licence: x, "
+        f" task: {task}, outputs: [{{name: y, postprocess: {postprocess}}}],"
+        " files: {onnx: {path: m.onnx, sha256: null}}, dataset: folder,"
+        " accuracy: {metric: top1, target: 99},"
+        " inputs: [{name: x, dtype: float32, shape: [batch, 3, 32, 32], preprocess:"
+        " [decode, {resize: {size: 32}}, {normalise: {scale: 0.00392}}, {layout: {order: nchw}}]}]}"
+    )
+    return folder / "m.yaml"

@@ -1,0 +1,214 @@
+"""The dashboard, rules and configuration for Prometheus and Grafana: consistent, and true of real runs."""
+
+import copy
+import importlib.util
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.run.supervisor.metrics.live_counts import EDGES_NS
+from tests.builders import grafana_schema
+from tests.builders.power_trees import counting, machine, powercap
+from tests.builders.support import SCENARIOS
+from tests.faults.command import ROOT, Ended, result, run
+from tests.stand_ins.prometheus_server import DASHBOARDS, Prometheus, programs, prometheus
+
+DASHBOARD = json.loads((DASHBOARDS / "harness.json").read_text())
+NO_DATA_HERE = {"Power", "Energy a query", "CPU frequency", "Temperature"}
+"""Panels that need a meter or a sensor, which a test machine need not have; fake trees feed them."""
+
+MAYBE = {"Reasons and doubts"}
+"""A run without any has no rows."""
+
+
+def _expressions() -> list[str]:
+    asked = [t["expr"] for p in DASHBOARD["panels"] for t in p["targets"]]
+    rules = yaml.safe_load((DASHBOARDS / "rules.yml").read_text())
+    return asked + [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+
+
+def test_the_committed_dashboard_is_what_the_script_builds() -> None:
+    spec = importlib.util.spec_from_file_location("build_dashboard", DASHBOARDS / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.build() == script.PATH.read_text()
+
+
+def test_every_series_asked_for_is_served() -> None:
+    documented = (ROOT / "docs/metrics.md").read_text()
+    asked = set(re.findall(r"(?<!:)\bharness_\w+", " ".join(_expressions())))
+    names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked}
+    assert {name for name in names if f"| `{name}` |" not in documented} == set()
+    assert len(names) > 15
+
+
+def test_panels_do_not_overlap_and_each_says_what_it_shows() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        x, y, w, h = (panel["gridPos"][k] for k in "xywh")
+        cells = {(i, j) for i in range(x, x + w) for j in range(y, y + h)}
+        assert x + w <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["description"]
+
+
+def test_the_files_that_start_it_all_name_files_that_exist() -> None:
+    compose = yaml.safe_load((DASHBOARDS / "docker-compose.yml").read_text())
+    for service in compose["services"].values():
+        for volume in service["volumes"]:
+            assert (DASHBOARDS / volume.split(":")[0]).exists(), volume
+    source = yaml.safe_load((DASHBOARDS / "provisioning/datasources/prometheus.yml").read_text())
+    scraped = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())["global"]
+    assert source["datasources"][0]["jsonData"]["timeInterval"] == scraped["scrape_interval"]
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the TypeScript compiler and Grafana's types."""
+    folder = tmp_path_factory.mktemp("typescript")
+    if shutil.which("npm") is None:
+        pytest.skip("needs npm")
+    words = ["npm", "install", "--silent", "--no-audit", "--no-fund", *grafana_schema.PACKAGES]
+    if subprocess.run(words, cwd=folder, check=False).returncode:
+        pytest.skip("Grafana's types cannot be fetched")
+    return folder
+
+
+def _type_errors(dashboard: dict[str, Any], folder: Path) -> list[str]:
+    text = grafana_schema.typescript(dashboard, folder / "node_modules")
+    (folder / "made.ts").write_text(text)
+    options = "--noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext"
+    done = subprocess.run(
+        ["node_modules/.bin/tsc", *options.split(), "--target", "es2020", "made.ts"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return re.findall(r"^made.ts.*error.*", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_dashboard_fits_grafanas_own_types(compiler: Path) -> None:
+    assert _type_errors(DASHBOARD, compiler) == []
+    wrong = copy.deepcopy(DASHBOARD)
+    wrong["panels"][6]["options"]["legend"]["displayMode"] = "nosuch"
+    wrong["panels"][6]["fieldConfig"]["defaults"]["custom"]["nosuch"] = 1
+    wrong["refresh"] = 1
+    assert len(_type_errors(wrong, compiler)) == 3
+
+
+@pytest.fixture(scope="module")
+def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return programs(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="module")
+def server(bin_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus(bin_folder, tmp_path_factory.mktemp("prometheus")) as started:
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    ["check rules rules.yml", "check config prometheus.yml", "test rules rules_test.yml"],
+)
+def test_promtool_accepts(words: str, bin_folder: Path) -> None:
+    done = subprocess.run(
+        [bin_folder / "promtool", *words.split()],
+        cwd=DASHBOARDS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_real_run_fills_the_panels(scenario: str, server: Prometheus, tmp_path: Path) -> None:
+    """On a machine with meters and sensors: the kernel's files are fake, all that reads them is not."""
+    name = f"run-{scenario}"
+    zones, root = powercap(tmp_path / "powercap"), machine(tmp_path / "machine")
+    shutil.rmtree(root / "proc")
+    (root / "proc").symlink_to("/proc")
+    with counting(zones / "intel-rapl:0/energy_uj", watts=80.0):
+        done = _watched(
+            *(server, tmp_path / name, scenario),
+            *("--meter", f"rapl={zones}", "--meter", f"hwmon={root}/sys/class/hwmon"),
+            prefix=(sys.executable, "-m", "tests.stand_ins.on_machine", str(root)),
+        )
+    assert done.status == 0, done.printed + done.said
+    assert _empty(server, name) - MAYBE == set()
+    _assert_agrees(server, name, result(tmp_path / name)["latency_ns"])
+    # The counters have idle time and loading in them, too. A busy machine may have left gaps, in
+    # which case the result has no reading, with the reason.
+    power = result(tmp_path / name)["power"] or {"readings": []}
+    for reading in power["readings"]:
+        joules = f'harness_energy_joules_total{{run="{name}", source="{reading["source"]}"}}'
+        (counted,) = server.now(f"max_over_time({joules}[2m])")
+        assert float(counted["value"][1]) >= reading["joules"]
+    assert server.since(f'ALERTS{{run="{name}", alertname="RunInvalid"}}', 60) == []
+    assert server.since(f'run:harness_queries_completed:rate5s{{run="{name}"}}', 40)
+
+
+@pytest.mark.slow
+def test_without_meters_their_panels_alone_are_empty(server: Prometheus, tmp_path: Path) -> None:
+    done = _watched(server, tmp_path / "run-bare", "offline")
+    assert done.status == 0, done.printed + done.said
+    empty = _empty(server, "run-bare") - MAYBE
+    assert {"Power", "Energy a query"} <= empty <= NO_DATA_HERE
+
+
+def _watched(
+    server: Prometheus, out: Path, scenario: str, *more: str, prefix: Sequence[str] = ()
+) -> Ended:
+    return run(
+        *("--scenario", scenario, "--duration", "5s", "--slo", "p99=1min", "--mode", "both"),
+        *(("--target-qps", "1000") if scenario == "server" else ()),
+        *("--metrics", f"127.0.0.1:{server.target}", "--metrics-linger", "4s"),
+        *("--out", str(out), *more),
+        prefix=prefix,
+    )
+
+
+def _empty(server: Prometheus, name: str) -> set[str]:
+    return {p["title"] for p in DASHBOARD["panels"] if not _has_data(server, p, name)}
+
+
+def _has_data(server: Prometheus, panel: dict[str, Any], name: str) -> bool:
+    """One finite value in a minute of one of its queries, every one of which must be valid."""
+    values = {"$run": name, "$other": "none", "$shift": "1h", "$__rate_interval": "5s"}
+    found = False
+    for target in panel["targets"]:
+        expr = target["expr"]
+        for variable, text in values.items():
+            expr = expr.replace(variable, text)
+        for series in server.since(expr, 60):
+            found |= any(math.isfinite(float(value)) for _, value in series["values"])
+    return found
+
+
+def _assert_agrees(server: Prometheus, name: str, logged_ns: dict[str, float]) -> None:
+    """Percentiles from the histogram and LoadGen's lie in the same bucket, or in the next."""
+    series = f'harness_latency_seconds_bucket{{run="{name}", phase="performance"}}'
+    buckets = f"last_over_time({series}[2m])"  # the run is over, its series have ended
+    for fraction in (0.5, 0.9, 0.99):
+        (found,) = server.now(f"histogram_quantile({fraction}, sum by (le) ({buckets}))")
+        ends_ns = [float(found["value"][1]) * 1e9, logged_ns[f"p{fraction * 100:g}"]]
+        first, second = np.searchsorted(EDGES_NS, ends_ns)
+        assert abs(int(first) - int(second)) <= 1, (fraction, ends_ns)

@@ -1,0 +1,87 @@
+"""The pictures of the documentation: there, standing alone, and made by the script as it says."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from harness.results.pages import page
+from harness.results.pages.page import Article, Figure
+from tests.stand_ins.chromium import needs_chromium
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "figure.py"
+SVG = "{http://www.w3.org/2000/svg}"
+MOST_BYTES = 60_000
+ILLUSTRATED = ("profile", "bricks", "advise", "grid", "peak", "tune")
+
+
+def pictures() -> dict[Path, list[Path]]:
+    """Document -> the files that it shows."""
+    return {
+        document: [document.parent / name for name in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)]
+        for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        if (text := document.read_text())
+    }
+
+
+SHOWN = sorted({picture for shown in pictures().values() for picture in shown})
+
+
+def test_every_verb_that_makes_a_page_shows_one_of_its_plots() -> None:
+    shown = {document.stem for document, found in pictures().items() if found}
+    assert set(ILLUSTRATED) <= shown
+    assert sorted((ROOT / "docs" / "figures").glob("*.svg")) == SHOWN
+
+
+def test_how_each_picture_was_made_is_told() -> None:
+    told = (ROOT / "docs" / "figures" / "README.md").read_text()
+    named = re.findall(r"^\| (\S+\.svg) \|", told, re.MULTILINE)
+    assert named == [picture.name for picture in SHOWN]
+
+
+@pytest.mark.parametrize("picture", SHOWN, ids=lambda p: p.name)
+def test_a_picture_stands_alone(picture: Path) -> None:
+    content = picture.read_bytes()
+    root = ET.fromstring(content)
+    assert root.tag == f"{SVG}svg"
+    assert len(content) <= MOST_BYTES
+    assert all(float(root.attrib[side]) >= 200 for side in ("width", "height"))
+    ground = next(root.iter(f"{SVG}rect"))
+    assert "fill: rgb(255, 255, 255)" in ground.attrib["style"]
+    assert not list(root.iter(f"{SVG}script"))
+    for element in root.iter():
+        for name, value in element.attrib.items():
+            assert not name.startswith("on"), name
+            assert not re.search(r"/(?:tmp|root|home|work|Users)/|file:", value), value
+            if name.endswith("href"):
+                assert value.startswith(("#", "data:image/png;base64,")), value
+    words = "".join(root.itertext())
+    assert len(words) > 20
+
+
+def figure(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_the_script_draws_the_plot_of_that_title(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    plots = [
+        Figure("first", "a", [{"x": [1, 2], "y": [3, 4]}], {}),
+        Figure("second & last", "b", [{"type": "bar", "x": ["<oak>"], "y": [1]}], {}),
+    ]
+    made = page.write([Article([], plots, [])], "t", tmp_path / "p.html", script_in=tmp_path)
+    out = tmp_path / "figures" / "f.svg"
+    assert figure(made, "third", out).stderr.endswith("no plot 'third': first, second & last\n")
+    done = figure(made, "second & last", out, "--width", 640)
+    assert done.returncode == 0, done.stderr
+    root = ET.parse(out).getroot()
+    assert (root.attrib["width"], root.attrib["height"]) == ("640", "352")
+    assert "<oak>" in "".join(root.itertext())
+    assert sorted(p.name for p in tmp_path.glob("*.html")) == ["p.html"]

@@ -1,0 +1,423 @@
+"""--arrivals: what a file may say, what is wrong with it line by line, and the schedules `arrivals` writes."""
+
+import errno
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.main import main
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
+from harness.loadgen import arrivals, schedule
+from harness.loadgen.arrival_profiles import KINDS, Profile, lines
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.loadgen.schedule import server_schedule_ns
+from harness.models.manifest.manifest import load_model
+from harness.run.supervisor import preflight
+from tests.builders.support import plan
+
+ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "schedule.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def problems(folder: Path, content: str | bytes) -> list[str]:
+    path = written(folder, content)
+    with pytest.raises(ConfigError) as caught:
+        arrivals.read(path)
+    return str(caught.value).replace(str(path), "FILE").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0", 0),
+        ("0.25", 250_000_000),
+        ("1.", NS_PER_S),
+        ("1732190400.123456789", 1732190400123456789),
+        ("250ms", 250_000_000),
+        ("1.5 us", 1_500),
+        ("2min", 120 * NS_PER_S),
+        ("1.5e-3", 1_500_000),
+        ("1E3", 1000 * NS_PER_S),
+        ("0.0000000004", 0),
+        ("0.00000000051", 1),
+        ("1e-400", 0),
+    ],
+)
+def test_a_time_is_exact_to_the_nanosecond(text: str, ns: int) -> None:
+    assert arrivals.parse_time_ns(text) == ns
+
+
+@given(st.integers(0, 2**62))
+def test_nanoseconds_written_as_seconds_are_read_back(ns: int) -> None:
+    assert arrivals.parse_time_ns(f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}") == ns
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nan", "NaN", "NAN", "inf", "-inf", "INF", "abc", "1 2", "0x1"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    message = re.escape(f"{text!r} is not a time: {ADVICE}")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        arrivals.parse_time_ns(text)
+
+
+@pytest.mark.parametrize("text", ["1_000", "٣", "1d", "1e", "--1", "1.2.3", "1,5", "9" * 90 + "ms"])
+def test_what_only_python_or_nobody_takes_for_a_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=" is not a time: "):
+        arrivals.parse_time_ns(text)
+
+
+@pytest.mark.parametrize("text", ["1e999999", "1e30", "9" * 50, "9" * 5000, "99999999999h"])
+def test_a_huge_time_is_refused_before_it_fills_the_memory(text: str) -> None:
+    with pytest.raises(ValueError, match=" is too large: "):
+        arrivals.parse_time_ns(text)
+
+
+def test_a_file_with_everything_it_may_have(tmp_path: Path) -> None:
+    text = "\ufeff# a comment\r\narrival, sample\r\n\r\n10.5,3\r\n 10.5 , 0\r\n11s,4\r\n# end\r\n"
+    path = written(tmp_path, text)
+    found = arrivals.read(path)
+    assert found.after_ns.tolist() == [0, 0, 500_000_000]
+    assert found.samples is not None
+    assert found.samples.tolist() == [3, 0, 4]
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_without_a_second_column_samples_are_nobodys(tmp_path: Path) -> None:
+    assert arrivals.read(written(tmp_path, "0\n1ms")).samples is None
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", [f"FILE has no arrivals: {ADVICE}, one a line"]),
+        ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one a line"]),
+        ("0\n1\n0.5\n", ["FILE line 3: earlier than line 2: sort the file by time"]),
+        ("0\n-1\n", ["FILE line 2: '-1' is negative: times count up from 0"]),
+        ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
+        ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
+        ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
+        ("0,1\n1\n", ["FILE line 2: has 1 columns, wanted 2: arrival[,sample]"]),
+        ("0\n1,1\n", ["FILE line 2: has 2 columns, wanted 1: arrival[,sample]"]),
+        ("0,1,2\n", ["FILE line 1: has 3 columns, wanted 2: arrival[,sample]"]),
+        ("0,-1\n", ["FILE line 1: '-1' is not a sample: write its dataset index, from 0"]),
+        ("0,1.0\n", ["FILE line 1: '1.0' is not a sample: write its dataset index, from 0"]),
+        ("0\narrival\n", [f"FILE line 2: 'arrival' is not a time: {ADVICE}"]),
+        (b"\xff\xfe0\n", [f"FILE is not text: {ADVICE}, one arrival a line"]),
+        (
+            "x\n" * 10,
+            [
+                *(f"FILE line {n}: 'x' is not a time: {ADVICE}" for n in (1, 2, 3)),
+                "FILE: 7 more lines like these",
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_by_line(
+    content: str | bytes, told: list[str], tmp_path: Path
+) -> None:
+    assert problems(tmp_path, content) == told
+
+
+def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
+    wanted = "pass a file with one arrival time a line"
+    for path, told in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(ConfigError, match=f"^--arrivals {path} {told}: {wanted}$"):
+            arrivals.read(path)
+
+
+def test_too_many_arrivals_and_too_large_a_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "MOST_ARRIVALS", 2)
+    assert problems(tmp_path, "0\n0\n0\n") == ["FILE has more than 2 arrivals: cut it"]
+    monkeypatch.setattr(arrivals, "LARGEST_BYTES", 3)
+    assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: cut it"]
+
+
+def test_a_verb_with_a_duration_of_its_own_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tune and profile said "--duration: the file of --arrivals says how long": nobody had given one."""
+    words = ["--scenario", "server", "--arrivals", str(written(tmp_path, "0\n1\n"))]
+    assert main(["tune", *words]) == 2
+    refusal = "tune offers Poisson arrivals: drop --arrivals and --concurrency"
+    assert capsys.readouterr().err == f"harness: {refusal}\n"
+    file = tmp_path / "replay.yaml"
+    file.write_text(f"scenario: server\narrivals: {words[-1]}\n")
+    assert main(["tune", "--config", str(file)]) == 2
+    assert capsys.readouterr().err == f"harness: {refusal}\n"
+    asked: list[RunConfig] = []
+    monkeypatch.setattr(
+        "harness.cli.search_verbs.execute", lambda _verb, config, _own, **_how: asked.append(config)
+    )
+    main(["profile", *words])
+    assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it
+    main(["tune", "--config", str(file), "--target-qps", "100"])
+    assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
+    assert main(["profile", *words, "--duration", "2s"]) == 2
+    told = "--duration: the file of --arrivals says how long; --queries N takes its first N"
+    assert capsys.readouterr().err == f"harness: {told}\n"
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "0\n1\n")
+    sha256 = arrivals.read(path).sha256
+    assert arrivals.read(path, sha256).sha256 == sha256
+    path.write_text("0\n2\n")
+    with pytest.raises(ConfigError, match=f"^{path} has changed: its digest is .*{sha256[:12]}…"):
+        arrivals.read(path, sha256)
+
+
+def test_a_long_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    after_ns = np.arange(100_000) * 1000
+    found = arrivals.read(written(tmp_path, "\n".join(lines(after_ns, "many"))))
+    assert found.after_ns.tolist() == after_ns.tolist()
+
+
+def test_the_first_queries_are_replayed_and_never_more_than_there_are(tmp_path: Path) -> None:
+    found = arrivals.read(written(tmp_path, "1,0\n1.5,1\n3,2\n"))
+    assert (found.load(None).query_count, found.load(None).expected_s) == (3, 2.0)
+    assert found.load(2).expected_s == 0.5
+    with pytest.raises(ConfigError, match=r"^--queries 4: .* has 3 arrivals$"):
+        found.load(4)
+    made = found.put(plan("server", query_count=2, target_qps=None), tmp_path)
+    assert made.arrivals_sha256 == found.sha256
+    assert made.schedule is not None
+    stored = schedule.read_stored(made.schedule)
+    assert stored.samples is not None
+    assert (stored.after_ns.tolist(), stored.samples.tolist()) == ([0, 500_000_000], [0, 1])
+    assert made.harness_scheduled
+    planned = schedule.planned_ns(made, 2)
+    assert planned is not None
+    assert planned.tolist() == stored.after_ns.tolist()
+
+
+def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
+    found = arrivals.read(written(tmp_path, "# two\n0,5\n\n1,20\n"))
+    message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
+    with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
+        found.put(plan("server", query_count=2), tmp_path)
+    found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
+
+
+def test_a_closed_loop_that_would_never_close_is_refused() -> None:
+    config = RunConfig(scenario="server", backend="null", concurrency=1000, queries=999)
+    told = (
+        "^--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or lower "
+        "--concurrency$"
+    )
+    with pytest.raises(ConfigError, match=told):
+        preflight.check(config, load_model("digits"), "digits", None)
+    preflight.check(replace(config, queries=1000), load_model("digits"), "digits", None)
+
+
+@pytest.mark.parametrize(
+    ("count", "queries", "told"),
+    [
+        (20, None, [21, 22, 23, None]),
+        (24, None, [25]),
+        (20, 20, []),
+        (25, None, []),
+        (None, None, []),
+    ],
+)
+def test_samples_that_are_not_held_are_told_before_anything_starts(
+    count: int | None, queries: int | None, told: list[int | None], tmp_path: Path
+) -> None:
+    path = written(tmp_path, "\n".join(f"{n},{n}" for n in range(25)))
+    config = RunConfig(
+        scenario="server", backend="null", arrivals=path, performance_count=count, queries=queries
+    )
+    said: list[str] = []
+    try:
+        preflight.check(config, load_model("digits"), "digits", None)
+    except ConfigError as e:
+        said = str(e).splitlines()
+    assert said == [
+        f"{path}: 2 more lines like these"
+        if line is None
+        else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
+        f"samples 0 to {(count or 0) - 1} (--performance-count)"
+        for line in told
+    ]
+
+
+def test_a_stored_schedule_that_is_broken_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / schedule.SCHEDULE
+    path.write_bytes(b"PK\x03\x04nothing")
+    with pytest.raises(ConfigError, match=f"^{path} cannot be read: "):
+        schedule.read_stored(str(path))
+
+
+def profile(kind: str, rates: tuple[float, ...], **more: object) -> Profile:
+    given: dict[str, object] = {"duration_ns": 5 * NS_PER_S, "cv": None, "seed": 1, **more}
+    return Profile(kind=kind, rates=rates, **given)  # type: ignore[arg-type]
+
+
+RATES = {
+    "constant": (500.0,),
+    "steps": (200.0, 1000.0, 400.0),
+    "ramp": (100.0, 900.0),
+    "gamma": (500.0,),
+    "loadgen": (500.0,),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def of(kind: str, seed: int = 1) -> Profile:
+    return profile(kind, RATES[kind], cv=2.0 if kind == "gamma" else None, seed=seed)
+
+
+@each_kind
+def test_a_schedule_starts_at_0_ascends_and_ends_in_time(kind: str) -> None:
+    after_ns = of(kind).after_ns()
+    assert after_ns[0] == 0
+    assert bool((np.diff(after_ns) >= 0).all())
+    assert kind == "loadgen" or after_ns[-1] < 5 * NS_PER_S
+
+
+@each_kind
+def test_the_same_seed_gives_the_same_file_and_another_one_another(kind: str) -> None:
+    same = list(lines(of(kind).after_ns(), of(kind).title()))
+    assert list(lines(of(kind).after_ns(), of(kind).title())) == same
+    assert (of(kind, seed=2).after_ns().tolist() == of(kind).after_ns().tolist()) == (
+        kind == "constant"
+    )
+
+
+@each_kind
+def test_as_many_come_as_the_rates_ask_for(kind: str) -> None:
+    counts = [len(of(kind, seed=seed).after_ns()) for seed in range(20)]
+    expected = 5 * float(np.mean(RATES[kind]))
+    spread = {"constant": 0.0, "loadgen": 0.0, "gamma": 2.0}.get(kind, 1.0) * expected**0.5
+    assert abs(float(np.mean(counts)) - expected) <= max(1.0, 4 * spread / 20**0.5)
+
+
+def test_constant_arrivals_are_evenly_spaced() -> None:
+    assert profile("constant", (4.0,), duration_ns=NS_PER_S).after_ns().tolist() == [
+        0,
+        250_000_000,
+        500_000_000,
+        750_000_000,
+    ]
+
+
+def test_steps_have_their_rates_in_their_part_of_the_time() -> None:
+    after_s = profile("steps", (1000.0, 4000.0), duration_ns=20 * NS_PER_S).after_ns() / 1e9
+    first, second = int((after_s < 10).sum()), int((after_s >= 10).sum())
+    assert first == pytest.approx(10_000, rel=0.05)
+    assert second == pytest.approx(40_000, rel=0.05)
+
+
+@pytest.mark.parametrize("rates", [(1000.0, 3000.0), (3000.0, 1000.0), (2000.0, 2000.0)])
+def test_a_ramp_grows_or_falls_evenly(rates: tuple[float, float]) -> None:
+    after_s = profile("ramp", rates, duration_ns=20 * NS_PER_S).after_ns() / 1e9
+    quarters = np.histogram(after_s, np.linspace(0, 20, 5))[0] / 5
+    middles = [rates[0] + (rates[1] - rates[0]) * at for at in (0.125, 0.375, 0.625, 0.875)]
+    assert quarters.tolist() == pytest.approx(middles, rel=0.05)
+
+
+@pytest.mark.parametrize("cv", [0.3, 1.0, 3.0])
+def test_the_gaps_of_gamma_vary_as_asked(cv: float) -> None:
+    gaps = np.diff(profile("gamma", (2000.0,), duration_ns=30 * NS_PER_S, cv=cv).after_ns())
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1)
+
+
+@given(st.integers(0, 2**64 - 1), st.floats(1, 5000))
+def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
+    found = profile("loadgen", (rate,), seed=seed, duration_ns=NS_PER_S // 10).after_ns()
+    assert found.tolist() == server_schedule_ns(len(found), rate, seed).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("ramp --rate 5", ["--rate has 1 rates, ramp takes 2"]),
+        ("steps --rate 5", ["--rate has 1 rates, steps takes 2 or more"]),
+        ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
+        ("gamma --rate 5", ["gamma needs --cv"]),
+        ("constant --rate 5 --cv 2", ["--cv is gamma's: drop it for constant"]),
+        (
+            "constant --rate 5 --cv 2 --seed 1",
+            [
+                "--cv is gamma's: drop it for constant",
+                "--seed is of what is drawn: drop it for constant",
+            ],
+        ),
+        (
+            "constant --rate 1e9 --duration 1h",
+            ["about 3,600,000,000,000 arrivals, at most 10,000,000 are replayed"],
+        ),
+        (
+            "gamma --rate x --cv 0 --seed -1 --duration 5",
+            ["--rate: 'x' is", "--duration: '5'", "--cv: 0 must lie", "--seed: -1 must lie"],
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_said_at_once(
+    words: str, told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.csv"
+    assert main(["arrivals", *words.split(), "--out", str(out)]) == 2
+    said = [line.removeprefix("harness: ") for line in capsys.readouterr().err.splitlines()]
+    assert len(said) == len(told)
+    assert all(line.startswith(start) for line, start in zip(said, told, strict=True))
+    assert not out.exists()
+
+
+@each_kind
+def test_what_is_written_can_be_replayed_and_is_not_overwritten(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.csv"
+    rates = ",".join(f"{rate:g}" for rate in RATES[kind])
+    cv = ["--cv", "2"] if kind == "gamma" else []
+    words = ["arrivals", kind, "--rate", rates, *cv, "--duration", "1s", "--out", str(out)]
+    assert main(words) == 0
+    found = arrivals.read(out)
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{out}: {len(found.after_ns):,} arrivals in ")
+    assert out.read_text().startswith(f"# {kind} --rate {rates}")
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {out} exists: nothing is overwritten")
+    if kind == "loadgen":
+        seed = ROUNDS[PINNED_VERSION].seeds.schedule
+        assert found.after_ns.tolist() == server_schedule_ns(500, 500.0, seed).tolist()
+
+
+def test_half_a_schedule_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> Iterator[str]:
+        yield "0.000000000"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("harness.loadgen.arrival_profiles.lines", full)
+    out = tmp_path / "out.csv"
+    assert main(["arrivals", "constant", "--rate", "5", "--out", str(out)]) == 2
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_parts_of_a_profile_join_without_a_gap_or_an_overlap() -> None:
+    """Steps of one rate are that rate: the pieces of the time meet exactly."""
+    whole = profile("gamma", (300.0,), cv=1.0).after_ns()
+    parts = profile("steps", (300.0, 300.0, 300.0)).after_ns()
+    assert np.abs(whole - parts).max() <= 2
+    assert all(a <= b for a, b in pairwise(parts.tolist()))

@@ -1,0 +1,251 @@
+"""The window is cut out of what a meter read: exactly, or not at all with the reason."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.machine.power.energy import Energy, NoReading, PowerLog, cut, unique, window_ns
+from harness.results.pages import run_table
+from harness.results.power import NOT_OFFICIAL, report
+from harness.results.result_json import result
+from harness.types import PowerSource
+from tests.builders.support import evidence, golden_log
+from tests.results.test_result_json import findings
+
+START_NS = 1_795_232_845_107_000_000
+COUNTER = PowerSource("rapl:package-0", "package", "J")
+POWER = PowerSource("hwmon:board", "board", "W")
+
+steps_ms = st.lists(st.integers(10, 190), min_size=12, max_size=60)
+
+
+def stamps(gaps_ms: list[int]) -> list[int]:
+    ends = itertools.accumulate([0, *gaps_ms])
+    return [START_NS + ms * NS_PER_MS for ms in ends]
+
+
+def inside(at: list[int], low: float, high: float) -> tuple[int, int]:
+    """A window between these shares of the readings' time."""
+    length = at[-1] - at[0]
+    return at[0] + int(low * length), at[0] + int(high * length)
+
+
+@given(steps_ms, st.floats(0.1, 900.0), st.floats(0.0, 0.4), st.floats(0.6, 1.0))
+def test_a_constant_power_gives_power_times_time_however_it_was_read(
+    gaps: list[int], watts: float, low: float, high: float
+) -> None:
+    at = stamps(gaps)
+    begin, end = inside(at, low, high)
+    seconds = (end - begin) / 1e9
+    for source, readings in (
+        (POWER, [(t, watts) for t in at]),
+        (COUNTER, [(t, watts * (t - at[0]) / 1e9) for t in at]),
+    ):
+        found = cut(source, readings, begin, end)
+        assert isinstance(found, Energy)
+        assert found.joules == pytest.approx(watts * seconds, rel=1e-6)
+        assert found.mean_watts == pytest.approx(watts, rel=1e-6)
+        assert found.peak_watts == pytest.approx(watts, rel=1e-5)
+
+
+@given(steps_ms, st.lists(st.floats(0.5, 500.0), min_size=61, max_size=61), st.floats(0.3, 0.7))
+def test_two_windows_side_by_side_hold_as_much_as_the_whole(
+    gaps: list[int], watts: list[float], middle: float
+) -> None:
+    at = stamps(gaps)
+    begin, end = inside(at, 0.05, 0.95)
+    between = begin + int(middle * (end - begin))
+    total = list(itertools.accumulate(watts))
+    for source, values in ((POWER, watts), (COUNTER, total)):
+        readings = list(zip(at, values, strict=False))
+        parts = [cut(source, readings, *w) for w in ((begin, between), (between, end))]
+        whole = cut(source, readings, begin, end)
+        assert isinstance(whole, Energy)
+        assert all(isinstance(part, Energy) for part in parts)
+        joules = sum(part.joules for part in parts if isinstance(part, Energy))
+        assert whole.joules == pytest.approx(joules, rel=1e-6)
+        assert whole.peak_watts >= whole.mean_watts * (1 - 1e-9)
+
+
+@given(steps_ms, st.lists(st.floats(0.01, 20.0), min_size=61, max_size=61), st.integers(0, 60))
+def test_a_counter_that_wraps_counts_on(gaps: list[int], used: list[float], start: int) -> None:
+    at = stamps(gaps)
+    wraps = 65.0
+    total = [float(start + j) for j in itertools.accumulate(used)][: len(at)]
+    wrapped = PowerSource("rapl:dram", "memory", "J", wraps_at_joules=wraps)
+    begin, end = inside(at, 0.1, 0.9)
+    straight = cut(COUNTER, list(zip(at, total, strict=True)), begin, end)
+    again = cut(wrapped, [(t, v % wraps) for t, v in zip(at, total, strict=True)], begin, end)
+    assert isinstance(straight, Energy)
+    assert isinstance(again, Energy)
+    assert again.joules == pytest.approx(straight.joules, rel=1e-6, abs=1e-9)
+
+
+def test_a_counter_that_wraps_nowhere_and_goes_back_is_no_reading() -> None:
+    at = stamps([100] * 20)
+    found = cut(COUNTER, [(t, float(n % 7)) for n, t in enumerate(at)], *inside(at, 0.1, 0.9))
+    assert found == NoReading("the counter went back, and it does not say where it wraps")
+
+
+@pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
+def test_a_counter_that_was_set_back_has_not_wrapped(before: float) -> None:
+    """As a suspended machine does; the energy would be as much as the counter holds."""
+    at = stamps([50] * 40)
+    wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
+    readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
+    found = cut(wrapped, readings, *inside(at, 0.1, 0.9))
+    assert found == NoReading("the counter was set back, and not because it was full")
+
+
+def test_the_peak_is_the_highest_mean_over_a_second() -> None:
+    at = stamps([100] * 100)
+    busy = range(41, 61)  # two seconds of 200 W among 50 W
+    readings = [(t, 200.0 if n in busy else 50.0) for n, t in enumerate(at)]
+    found = cut(POWER, readings, at[0], at[-1])
+    assert isinstance(found, Energy)
+    assert found.peak_watts == pytest.approx(200.0)
+    assert found.mean_watts == pytest.approx(80.0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        ((), "it gave no reading"),
+        ((30, 100), "its readings began after the run, by 1.00 s"),
+        ((0, 75), "its readings ended before the run, by 600 ms"),
+        (
+            (0, 19, 23, 100),
+            "no reading within 200 ms of the run's begin: the nearest is 210 ms away",
+        ),
+        ((0, 79, 83, 100), "no reading within 200 ms of the run's end: the nearest is 210 ms away"),
+        ((0, 40, 51, 100), "no reading for 1.20 s in the run, at most 1.00 s is allowed"),
+    ],
+)
+def test_no_reading_says_why(kept: tuple[int, ...], reason: str) -> None:
+    """A window from 2.0 to 8.0 s, a reading each 0.1 s; kept: of which numbers, from and to."""
+    pairs = list(zip(kept[::2], kept[1::2], strict=True))
+    shift = 10 if "nearest" in reason else 0
+    at = [START_NS + n * 100 * NS_PER_MS for n in range(101)]
+    readings = [(t, 5.0) for n, t in enumerate(at) if any(a <= n < b for a, b in pairs)]
+    begin = START_NS + 2 * NS_PER_S + shift * NS_PER_MS
+    end = START_NS + 8 * NS_PER_S + shift * NS_PER_MS
+    assert cut(POWER, readings, begin, end) == NoReading(reason)
+
+
+@pytest.mark.parametrize("source", [COUNTER, POWER])
+def test_a_meter_that_stands_still_is_no_reading_and_never_zero(source: PowerSource) -> None:
+    at = stamps([100] * 20)
+    value = 7.0 if source.unit == "J" else 0.0
+    found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
+    assert found == NoReading("it did not move in the whole run: it counts nothing here")
+
+
+def test_a_clock_that_went_back_is_no_reading() -> None:
+    at = stamps([100] * 20)
+    at[10] = at[8]
+    found = cut(POWER, [(t, 5.0) for t in at], *inside(at, 0.1, 0.9))
+    assert found == NoReading("the wall clock went back while it was read")
+
+
+def test_the_window_is_loadgens_own() -> None:
+    """It lies around the journal's stamps of the same golden run, which are wall clock, too."""
+    log = golden_log("server")
+    found = window_ns(log.values)
+    assert found is not None
+    path = Path(__file__).parents[2] / "golden/server/performance/completions.npz"
+    with np.load(path) as columns:
+        assert found[0] - NS_PER_MS <= columns["entry_ns"].min()
+        assert columns["completed_ns"].max() <= found[1] + NS_PER_MS
+    assert found[1] - found[0] == 346 * NS_PER_MS
+
+
+@pytest.mark.parametrize("text", ["", "11-21-2026", "11-21-2026 03:47:25.453", 7, None])
+def test_a_log_without_a_window_has_none(text: object) -> None:
+    end = "11-21-2026 03:47:25.453"
+    assert window_ns({"power_begin": text, "power_end": end}) is None
+    assert window_ns({"power_end": end}) is None
+
+
+def test_what_was_read_comes_back_from_its_files(tmp_path: Path) -> None:
+    at = stamps([100] * 12)
+    log = PowerLog(
+        sources=(COUNTER._replace(wraps_at_joules=262143.328850), POWER),
+        series={COUNTER.name: [(t, t / 3e9) for t in at], POWER.name: [(t, 0.1) for t in at[::2]]},
+        idle_ns=(at[1], at[3]),
+        faults={POWER.name: "OSError: gone"},
+    )
+    log.write(tmp_path / "power.csv")
+    again = PowerLog.from_json(log.to_json())
+    again.read(tmp_path / "power.csv")
+    assert again == log
+
+
+def test_a_report_says_per_query_and_sample_and_what_is_missing() -> None:
+    at = stamps([50] * 40)
+    log = PowerLog(
+        sources=(COUNTER, POWER),
+        series={COUNTER.name: [(t, (t - at[0]) / 1e9 * 30) for t in at], POWER.name: []},
+        idle_ns=(at[0], at[10]),
+        faults={POWER.name: "OSError: no such device"},
+    )
+    logged = {"power_begin": "11-21-2026 03:47:25.607", "power_end": "11-21-2026 03:47:26.607"}
+    found = report(log, logged, queries=10, samples=80)
+    assert found["power_reason"] is None
+    (reading,) = found["power"]["readings"]
+    assert reading["joules"] == pytest.approx(30.0)
+    assert reading["joules_per_query"] == pytest.approx(3.0)
+    assert reading["joules_per_sample"] == pytest.approx(0.375)
+    assert reading["idle_watts"] == pytest.approx(30.0)
+    assert (reading["provenance"], reading["domain"]) == ("measured", "package")
+    (missing,) = found["power"]["missing"]
+    assert missing == {
+        "source": POWER.name,
+        "reason": "it gave no reading (OSError: no such device)",
+    }
+    assert found["power"]["note"].startswith("not an MLPerf Power result")
+
+
+def test_a_report_without_a_window_or_a_reading_says_why() -> None:
+    none = PowerLog(sources=(POWER,), series={POWER.name: []})
+    logged = {"power_begin": "11-21-2026 03:47:25.607", "power_end": "11-21-2026 03:47:26.607"}
+    assert report(none, {}, 10, 10)["power"] is None
+    assert report(none, {}, 10, 10)["power_reason"].startswith("LoadGen's log tells no begin")
+    assert report(none, logged, 10, 10) == {
+        "power": None,
+        "power_reason": "hwmon:board: it gave no reading",
+    }
+
+
+def test_sources_of_two_meters_that_share_a_name_are_told_apart() -> None:
+    names = [s.name for s in unique([POWER, COUNTER, POWER, POWER])]
+    assert names == ["hwmon:board", "rapl:package-0", "hwmon:board#2", "hwmon:board#3"]
+
+
+def test_the_table_names_source_provenance_and_what_is_missing() -> None:
+    power = {
+        "readings": [
+            {"source": "estimate:cpu", "provenance": "estimated", "mean_watts": 8.0}
+            | {"peak_watts": 9.0, "idle_watts": None, "joules": 16.0, "joules_per_query": 0.008}
+        ],
+        "missing": [{"source": "rapl:psys", "reason": "it gave no reading"}],
+        "note": NOT_OFFICIAL,
+    }
+    told = [
+        "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
+        "            rapl:psys: no reading: it gave no reading",
+        f"            {NOT_OFFICIAL}",
+    ]
+    run = findings("server", evidence("server"))
+
+    def table_of(**changed: object) -> list[str]:
+        return list(run_table.lines({**result(run), **changed}, Path("r")))
+
+    shown = table_of(power=power, power_reason=None)
+    assert [line for line in shown if line in told] == told
+    assert not [line for line in table_of() if line.startswith("power")]
+    assert "power       not measured: it is gone" in table_of(power_reason="it is gone")

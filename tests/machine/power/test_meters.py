@@ -1,0 +1,469 @@
+"""Each meter against what it reads: fake trees in the kernel's format, scripted programs."""
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from harness.cli.main import main
+from harness.errors import ConfigError, PluginUnavailable
+from harness.machine import sampler as sampler_module
+from harness.machine.power.energy import PowerLog
+from harness.machine.power.meters import hwmon as hwmon_module
+from harness.machine.power.meters import rapl
+from harness.machine.power.meters.command import CommandMeter
+from harness.machine.power.meters.estimate import EstimateMeter
+from harness.machine.power.meters.hwmon import HwmonMeter
+from harness.machine.power.meters.nvml import NvmlMeter
+from harness.machine.power.meters.rapl import RaplMeter
+from harness.machine.sampler import PowerSampler, availability
+from tests.builders.power_trees import MAX_UJ, files, powercap
+
+NOWHERE = "/nowhere/powercap"
+
+
+def test_rapl_reads_every_zone_in_joules_and_says_what_it_covers(tmp_path: Path) -> None:
+    root = powercap(tmp_path)
+    (root / "intel-rapl:0:1/energy_uj").write_text("2500000\n")
+    with RaplMeter(str(root)) as meter:
+        sources = {s.name: s for s in meter.sources()}
+        assert dict(zip(sources, meter.read(), strict=True)) == {
+            "rapl:package-0": 1.0,
+            "rapl:package-0/core": 1.0,
+            "rapl:package-0/dram": 2.5,
+            "rapl:psys": 1.0,
+        }
+    assert sources["rapl:package-0/dram"].domain == "memory of package-0"
+    assert sources["rapl:psys"].domain.startswith("whole platform")
+    assert {s.wraps_at_joules for s in sources.values()} == {MAX_UJ / 1e6}
+    assert {(s.unit, s.provenance) for s in sources.values()} == {("J", "measured")}
+
+
+def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = powercap(tmp_path)
+
+    def denied(path: str) -> float:
+        if path.endswith("energy_uj"):
+            raise PermissionError(13, "Permission denied", path)
+        return 1.0
+
+    monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
+    with pytest.raises(ConfigError) as told, RaplMeter(str(root)):
+        pass
+    assert str(told.value) == (
+        f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
+        f"opens it: sudo chmod a+r {root}/*/energy_uj"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "has no energy counters: most"),
+        (
+            {"name": "package-0", "energy_uj": "x"},
+            r"has no energy counters that can be read \(.*: inv",
+        ),
+    ],
+)
+def test_rapl_says_what_is_wrong_with_its_folder(
+    content: dict[str, str] | None, line: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        files(tmp_path / "intel-rapl:0", content)
+    with (
+        pytest.raises(ConfigError, match=rf"^meter 'rapl': {tmp_path} {line}"),
+        RaplMeter(str(tmp_path)),
+    ):
+        pass
+
+
+def test_rapl_leaves_out_a_zone_that_cannot_be_read(tmp_path: Path) -> None:
+    root = powercap(tmp_path)
+    files(root / "intel-rapl-mmio:0", {"name": "package-0", "energy_uj": "", "enabled": 1})
+    with RaplMeter(str(root)) as meter:
+        assert len(meter.sources()) == len(meter.read()) == 4
+
+
+def hwmon(root: Path) -> Path:
+    """A board with two channels, of which one is averaged, and a socket that counts energy."""
+    files(root / "hwmon0", {"name": "coretemp", "temp1_input": 40_000})
+    files(
+        root / "hwmon1",
+        {"name": "ina3221", "power1_label": "VDD_IN", "power1_input": 5_200_000}
+        | {"power1_average": 5_000_000, "power1_cap": 9_000_000, "power2_average": 700_000},
+    )
+    files(root / "hwmon2", {"name": "amd_energy", "energy1_label": "Esocket0", "energy1_input": 7})
+    return root
+
+
+def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -> None:
+    with HwmonMeter(str(hwmon(tmp_path))) as meter:
+        sources = meter.sources()
+        found = {s.name: (v, s.unit) for s, v in zip(sources, meter.read(), strict=True)}
+    assert found == {
+        "hwmon:ina3221/VDD_IN": (5.2, "W"),
+        "hwmon:ina3221/power2": (0.7, "W"),
+        "hwmon:amd_energy/Esocket0": (7e-6, "J"),
+    }
+
+
+def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """amd_energy's counters are for root, since they tell secrets as RAPL's do."""
+    path = files(tmp_path / "hwmon2", {"name": "amd_energy", "energy12_input": 7})
+
+    def denied(path: str) -> float:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(hwmon_module, "micro", denied)
+    with pytest.raises(ConfigError) as told, HwmonMeter(str(tmp_path)):
+        pass
+    assert str(told.value) == (
+        f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
+        f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: boards"),
+        (
+            {"name": "acpi", "power1_average": "x"},
+            r"has no sensor .* that can be read \(.*power1_a",
+        ),
+    ],
+)
+def test_hwmon_without_power_says_so(content: dict[str, str], line: str, tmp_path: Path) -> None:
+    files(tmp_path / "hwmon0", content)
+    with (
+        pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
+        HwmonMeter(str(tmp_path)),
+    ):
+        pass
+
+
+class FakeNvml(ModuleType):
+    """NVML's functions as nvidia-ml-py has them: two GPUs, the second too old to count energy.
+
+    refusal: what nvmlInit says, "" where it works. joules: of the first; None once it is lost.
+    """
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, refusal: str = "", joules: float | None = 123.456) -> None:
+        super().__init__("pynvml")
+        self.refusal, self.open, self.joules = refusal, 0, joules
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's name, and so below
+        if self.refusal:
+            raise self.NVMLError(self.refusal)
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
+        if handle == 1:
+            raise self.NVMLError("Not Supported")
+        if self.joules is None:
+            raise self.NVMLError("GPU is lost")
+        return int(self.joules * 1000)
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> int:  # noqa: N802
+        return 70_500
+
+
+def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with NvmlMeter("") as meter:
+        found = [(s.name, s.unit, s.domain) for s in meter.sources()]
+        assert meter.read() == [123.456, 70.5]
+    assert found == [
+        ("nvml:0", "J", "GPU 0, GPU-0: the board with its memory"),
+        ("nvml:1", "W", "GPU 1, GPU-1: the board with its memory"),
+    ]
+    with NvmlMeter("1") as meter:
+        assert meter.read() == [70.5]
+    assert fake.open == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "refusal", "line"),
+    [
+        ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
+        ("1,2", "", "meter 'nvml': there is no GPU 2, 2 are here"),
+        (
+            "",
+            "NVML Shared Library Not Found",
+            "meter 'nvml': NVML Shared Library Not Found: it needs an NVIDIA GPU and its driver",
+        ),
+        (
+            "",
+            "Insufficient Permissions",
+            (
+                "meter 'nvml': Insufficient Permissions: until the next boot, this opens it: sudo chmod "
+                "a+rw /dev/nvidiactl /dev/nvidia[0-9]*"
+            ),
+        ),
+    ],
+)
+def test_nvml_says_what_is_in_the_way(
+    argument: str, refusal: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeNvml(refusal)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with pytest.raises(ConfigError) as told, NvmlMeter(argument):
+        pass
+    assert str(told.value) == line
+    assert fake.open == 0
+
+
+def test_nvml_goes_on_with_the_other_gpus_when_one_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    with NvmlMeter("") as meter:
+        fake.joules = None
+        lost, other = meter.read()
+    assert (str(lost), other) == ("GPU is lost", 70.5)
+
+
+def test_nvml_reads_power_where_the_counter_stands_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(joules=0))
+    with NvmlMeter("0") as meter:
+        assert [(s.unit, v) for s, v in zip(meter.sources(), meter.read(), strict=True)] == [
+            ("W", 70.5)
+        ]
+
+
+def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -> None:
+    with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
+        ((one,), (two,)) = meter.read(), double.read()
+        (source,) = meter.sources()
+    assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
+    assert source.provenance == "estimated"
+    assert source.domain.endswith("x 4 W a hardware thread; nothing was measured")
+
+
+@pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
+def test_an_estimate_needs_a_number_of_watts(argument: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
+        EstimateMeter(argument)
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    return f"{sys.executable} {path}"
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit", "value"),
+    [("12.5 W", "W", 12.5), ("1.2e3 mW", "W", 1.2), ("3 kJ", "J", 3000.0), (" 7J", "J", 7.0)],
+)
+def test_a_command_that_ends_is_started_again(
+    printed: str, unit: str, value: float, tmp_path: Path
+) -> None:
+    words = script(tmp_path / "once.py", f"print('a header', '224 Watts'); print({printed!r})")
+    with CommandMeter(words) as meter:
+        (source,) = meter.sources()
+        assert (source.unit, source.provenance) == (unit, "measured")
+        assert [meter.read() for _ in range(2)] == [[value], [value]]
+
+
+def test_a_command_that_goes_on_is_read_as_it_prints(tmp_path: Path) -> None:
+    words = script(
+        tmp_path / "loop.py",
+        "import time\nfor n in range(10**6):\n    print(n, 'J', flush=True); time.sleep(0.01)",
+    )
+    with CommandMeter(words) as meter:
+        (first,), (second,) = meter.read(), meter.read()
+        assert 0 < first < second
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("raise SystemExit(3)", "the program ended with status 3 and printed no line such as"),
+        ("print('224 Watts')", "the program ended with status 0 and printed no line such as"),
+    ],
+)
+def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
+    words = script(tmp_path / "bad.py", text)
+    with pytest.raises(ConfigError) as told, CommandMeter(words):
+        pass
+    assert str(told.value).startswith(f"--meter command={words}: {line}")
+
+
+@pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
+def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--meter command"), CommandMeter(argument):
+        pass
+
+
+def test_the_sampler_reads_ten_times_a_second_and_survives_a_meter_that_goes_away(
+    tmp_path: Path,
+) -> None:
+    root = powercap(tmp_path)
+    with PowerSampler([("rapl", str(root))]) as sampler:
+        sampler.idle_baseline(time.sleep)
+        counts = [len(s) for s in sampler.log.series.values()]
+        (root / "intel-rapl:0/energy_uj").unlink()
+        while not sampler.log.faults:
+            time.sleep(0.01)
+        then = {name: len(s) for name, s in sampler.log.series.items()}
+        time.sleep(0.3)
+    assert sampler.log.idle_ns is not None
+    assert min(counts) >= 10
+    (told,) = sampler.log.faults.items()
+    assert told[0] == "rapl:package-0"
+    assert told[1].startswith("FileNotFoundError")
+    grown = {name for name, s in sampler.log.series.items() if len(s) > then[name]}
+    assert grown == {"rapl:package-0/core", "rapl:package-0/dram", "rapl:psys"}
+
+
+def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
+    specs = [("rapl", str(tmp_path)), ("command", "/nosuch/program")]
+    with pytest.raises(ConfigError) as told, PowerSampler(specs):
+        pass
+    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+        "meter 'rapl'",
+        "--meter command=/nosuch/program",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("meters", "status", "told"),
+    [
+        ((f"rapl={NOWHERE}", "nosuch", "other", "nosuch"), 2, [f"meter 'rapl': {NOWHERE}", "no meter named 'nosuch'", "no meter named 'other'"]),
+        (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
+        (("nvml", f"rapl={NOWHERE}"), 3, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}"]),
+    ],
+)  # fmt: skip
+def test_wrong_names_missing_extras_and_silent_meters_are_told_together(
+    meters: tuple[str, ...],
+    status: int,
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each kind of mistake hid the next one."""
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "pynvml" else real(n))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    words = [word for meter in meters for word in ("--meter", meter)]
+    assert main(["--scenario", "offline", *words]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line, start in zip(lines, told, strict=True) if start not in line] == []
+
+
+def test_list_says_of_each_meter_whether_it_works_here() -> None:
+    told = dict(availability())
+    assert told["command"] == ""
+    assert told["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
+    assert "rapl" in told
+
+
+PLUG_IN = """
+import threading
+from harness.types import PowerSource
+
+class Odd:
+    def __init__(self, argument):
+        self.argument, self.reads = argument, 0
+    def __enter__(self):
+        if self.argument == "raises":
+            raise RuntimeError("no device")
+        return self
+    def __exit__(self, *exc):
+        if self.argument == "gone":
+            raise RuntimeError("the device is gone")
+    def sources(self):
+        if self.argument == "unsure":
+            raise RuntimeError("no list")
+        if self.argument == "empty":
+            return []
+        return [PowerSource("odd:a", "a", "W"), PowerSource("odd:b", "b", "W")]
+    def read(self):
+        self.reads += 1
+        if self.argument == "blocks" and self.reads > 2:
+            threading.Event().wait()
+        second = {"nan": float("nan"), "text": "1 W", "error": OSError("no such device")}
+        return [1.0] if self.argument == "short" else [1.0, second.get(self.argument)]
+"""
+
+
+def sampled(tmp_path: Path, argument: str, sleep_s: float = 0.2) -> PowerLog:
+    (tmp_path / "odd.py").write_text(PLUG_IN)
+    with PowerSampler([(f"{tmp_path}/odd.py:Odd", argument)]) as sampler:
+        time.sleep(sleep_s)
+    return sampler.log
+
+
+@pytest.mark.parametrize(
+    ("argument", "counted", "fault"),
+    [
+        ("", (True, False), None),
+        ("short", (False, False), "ValueError: zip() argument 2 is shorter"),
+        ("nan", (True, False), "ValueError: it read nan W"),
+        ("text", (True, False), "TypeError: must be real number, not str"),
+        ("error", (True, False), "OSError: no such device"),
+    ],
+)
+def test_a_meter_of_the_users_own_may_be_odd(
+    argument: str, counted: tuple[bool, bool], fault: str | None, tmp_path: Path
+) -> None:
+    log = sampled(tmp_path, argument)
+    assert (bool(log.series["odd:a"]), bool(log.series["odd:b"])) == counted
+    if fault is None:
+        assert log.faults == {}
+    else:
+        assert log.faults["odd:b"].startswith(fault)
+
+
+def test_a_meter_that_raises_as_it_is_opened_is_a_plug_in_at_fault(tmp_path: Path) -> None:
+    with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no device$"):
+        sampled(tmp_path, "raises")
+
+
+def test_a_meter_whose_sources_raise_is_a_plug_in_at_fault_and_one_without_any_is_refused(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no list$"):
+        sampled(tmp_path, "unsure")
+    with pytest.raises(ConfigError, match=r"odd\.py:Odd' has nothing to read here$"):
+        sampled(tmp_path, "empty")
+
+
+def test_a_meter_whose_device_is_gone_as_it_is_left_has_been_read(tmp_path: Path) -> None:
+    assert len(sampled(tmp_path, "gone").series["odd:a"]) >= 2
+
+
+def test_a_meter_that_blocks_does_not_keep_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "END_LIMIT_S", 0.1)
+    log = sampled(tmp_path, "blocks", sleep_s=0.3)
+    assert len(log.series["odd:a"]) == 2

@@ -1,0 +1,258 @@
+"""The machine once a second: fake trees in the kernel's format, and what is judged from them."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.core.units import NS_PER_S
+from harness.machine import host
+from harness.machine.cgroup import throttled_s
+from harness.machine.host_log import HostLog, HostReader, Row, summary
+from harness.machine.power.energy import window_ns
+from harness.results.result_json import result
+from harness.results.verdict.host_doubts import host_doubts
+from harness.types import Reason
+from tests.builders.power_trees import files, machine
+from tests.builders.support import evidence, golden_log
+from tests.results.test_result_json import findings
+
+START_NS = 1_795_232_845_107_000_000
+
+
+def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
+    reader = HostReader(machine(tmp_path))
+    reader.look()
+    reader.pid = 7
+    (tmp_path / "sys/class/thermal/thermal_zone0/temp").write_text("no number")
+    reader.look()
+    before, row = reader.log.rows
+    expected = {
+        "mhz_cpu0": 2400.0,
+        "mhz_cpu1": 3100.0,
+        "celsius_hwmon3_k10temp_Tctl_A": 58.5,
+        "thermal_throttles": 10,
+        "governor_performance": 1,
+        "governor_powersave": 1,
+        "smt_active": 1,
+        "turbo": 0,
+        "measured_minor_faults": 120,
+        "measured_major_faults": 4,
+        "measured_cpu_s": 300 / os.sysconf("SC_CLK_TCK"),
+        "measured_rss_bytes": 11 * os.sysconf("SC_PAGESIZE"),
+        "measured_voluntary_switches": 35,
+        "measured_involuntary_switches": 3,
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert before["celsius_thermal_zone0_x86_pkg_temp"] == 61.0
+    assert not any(name.startswith("measured") for name in before)
+    assert "celsius_thermal_zone0_x86_pkg_temp" not in row
+    assert row["cpu_user_s"] > 0
+    assert row["memory_available_bytes"] > 0
+    assert ("cgroup_throttled_s" in row) == (throttled_s() is not None)
+
+
+def test_settings_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.machine.cgroup.cpu_limit", iter([2.0, 1.5, 1.5]).__next__)
+    reader = HostReader(machine(tmp_path))
+    reader.look()
+    cpus = tmp_path / "sys/devices/system/cpu"
+    (cpus / "cpu0/cpufreq/scaling_governor").write_text("powersave\n")
+    (cpus / "intel_pstate/no_turbo").write_text("0\n")
+    (cpus / "smt/active").write_text("perhaps\n")
+    reader.look()
+    assert not any(name.startswith("smt") for name in reader.log.rows[-1])
+    (cpus / "smt/active").write_text("1\n")
+    reader.look()
+    found = summary(reader.log, (0, 2**63))
+    assert found is not None
+    assert found["settings"] == {
+        "governor_powersave": 2,
+        "smt_active": 1,
+        "turbo": 1,
+        "cgroup_cpu_cores": 1.5,
+    }
+    assert found["settings_changed"] == {
+        "governor_performance": [0, 1],
+        "governor_powersave": [1, 2],
+        "turbo": [0, 1],
+        "cgroup_cpu_cores": [1.5, 2.0],
+    }
+    doubts = {d.code: d.text for d in host_doubts(found, "server", 1000)}
+    assert set(doubts) == {"governor", "settings-changed"}
+    assert "'powersave' may lower the clock of 2 of 2 cores" in doubts["governor"]
+    assert "governor_performance between 0 and 1, governor_" in doubts["settings-changed"]
+    assert [d.code for d in host_doubts(found, "offline", 1000)] == ["settings-changed"]
+
+
+def test_this_process_is_read_from_the_real_proc() -> None:
+    reader = HostReader()
+    reader.pid = os.getpid()
+    reader.look()
+    (row,) = reader.log.rows
+    assert row["measured_rss_bytes"] > 10**7
+    assert row["measured_cpu_s"] > 0
+
+
+STAT = "1 (python) S " + "0 " * 20 + "100"
+
+
+def test_switches_of_threads_that_ended_still_count(tmp_path: Path) -> None:
+    """The kernel forgets them, and the sum fell."""
+    process = tmp_path / "proc/1"
+
+    def says(thread: int, voluntary: int, involuntary: int) -> None:
+        task = process / f"task/{thread}"
+        task.mkdir(parents=True, exist_ok=True)
+        (task / "status").write_text(
+            f"Name:\tpython\nvoluntary_ctxt_switches:\t{voluntary}\n"
+            f"nonvoluntary_ctxt_switches:\t{involuntary}\n"
+        )
+
+    reader = HostReader(tmp_path)
+    reader.pid = 1
+    says(1, 10, 1)
+    (process / "stat").write_text(STAT)
+    says(2, 100, 5)
+    reader.look()
+    shutil.rmtree(process / "task/2")
+    says(1, 12, 1)
+    reader.look()
+    says(2, 3, 0)  # another thread that got the number
+    reader.look()
+    shutil.copytree(process, tmp_path / "proc/9")
+    reader.pid = 9  # the accuracy run's
+    reader.look()
+    names = ("measured_voluntary_switches", "measured_involuntary_switches")
+    assert [tuple(row[n] for n in names) for row in reader.log.rows] == [
+        (110, 6),
+        (112, 6),
+        (115, 6),
+        (15, 1),
+    ]
+
+
+def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
+    log = HostLog([{"wall_ns": START_NS, "a": 0.1}, {"wall_ns": START_NS + 1, "b": 1 / 3}])
+    log.write(tmp_path / "host.csv")
+    assert HostLog.read(tmp_path / "host.csv") == log
+    HostLog().write(tmp_path / "host.csv")
+    assert HostLog.read(tmp_path / "host.csv") == HostLog()
+
+
+def rows(count: int, columns: Mapping[str, tuple[float, float]]) -> HostLog:
+    """A row a second; each column goes in a line from one value to the other."""
+    return HostLog(
+        [
+            {"wall_ns": START_NS + n * NS_PER_S}
+            | {name: a + (b - a) * n / (count - 1) for name, (a, b) in columns.items()}
+            for n in range(count)
+        ]
+    )
+
+
+def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[str, object]:
+    found = summary(rows(count, columns), (START_NS, START_NS + count * NS_PER_S))
+    assert found is not None
+    return found
+
+
+def test_the_summary_is_of_the_window_alone() -> None:
+    log = rows(
+        20, {"measured_minor_faults": (0, 190), "celsius_a": (30, 68), "cpu_user_s": (0, 19)}
+    )
+    found = summary(log, (START_NS + 5 * NS_PER_S, START_NS + 10 * NS_PER_S))
+    assert found is not None
+    assert (found["rows"], found["measured_minor_faults"]) == (6, 50)
+    assert found["hottest_celsius"] == 50
+    assert found["cpu_shares"]["user"] == 1.0
+    assert found["thermal_throttles"] is None
+    assert summary(log, (0, 1)) is None
+    assert summary(log, None) is None
+    assert summary(None, (0, 1)) is None
+
+
+def doubts(count: int, columns: Mapping[str, tuple[float, float]]) -> list[Reason]:
+    return list(host_doubts(summarised(count, columns), "server", 1000))
+
+
+def test_a_frequency_that_drops_is_a_doubt() -> None:
+    """The fastest core counts: cores without work clock down, and say nothing."""
+    idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
+    assert doubts(12, idle) == []
+    dropping = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 2000.0)}
+    (doubt,) = doubts(12, dropping)
+    assert doubt.code == "frequency-dropped"
+    assert "at 2,950 MHz in the first third of the run and at 2,150 in the last" in doubt.text
+    assert doubts(8, dropping) == []  # too short to say
+
+
+def test_a_processor_that_throttled_itself_is_a_doubt() -> None:
+    assert doubts(5, {"thermal_throttles": (40, 40)}) == []
+    hot = {"thermal_throttles": (40.0, 47.0), "celsius_a": (60.0, 99.0)}
+    (doubt,) = doubts(5, hot)
+    assert doubt.code == "thermal-throttled"
+    assert "counted 7 throttle events" in doubt.text
+    assert "at up to 99 degrees" in doubt.text
+
+
+@pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
+def test_pages_that_come_from_the_disk_are_a_doubt(faults: int, codes: list[str]) -> None:
+    """More than one in a hundred of the thousand samples."""
+    columns = {
+        "measured_major_faults": (50.0, 50.0 + faults),
+        "memory_available_bytes": (9e9, 2e9),
+    }
+    found = doubts(5, columns)
+    assert [d.code for d in found] == codes
+    assert all("11 times" in d.text and "with 2.00 GB of memory left" in d.text for d in found)
+
+
+@pytest.mark.parametrize(
+    ("switches", "cpu_s", "codes"),
+    [(1000.0, 5.0, ["preempted"]), (999.0, 5.0, []), (99.0, 0.1, []), (500.0, 0.0, [])],
+)
+def test_threads_that_lose_their_cores_are_a_doubt(
+    switches: float, cpu_s: float, codes: list[str]
+) -> None:
+    columns = {
+        "measured_involuntary_switches": (7.0, 7.0 + switches),
+        "measured_cpu_s": (2.0, 2.0 + cpu_s),
+    }
+    found = doubts(5, columns)
+    assert [d.code for d in found] == codes
+    assert all("1,000 times, 200 times a second of its CPU time" in d.text for d in found)
+
+
+def test_the_doubts_of_the_host_are_in_the_result() -> None:
+    run = evidence("server")
+    window = window_ns(golden_log("server").values)
+    assert window is not None
+    counts: list[Row] = [
+        {"wall_ns": at, "thermal_throttles": float(n)} for n, at in enumerate(window)
+    ]
+    found = result(replace(findings("server", run), host=HostLog(counts)))
+    assert found["host"]["thermal_throttles"] == 1
+    assert "thermal-throttled" in [d["code"] for d in found["doubts"]]
+    assert found["verdict"] == "VALID"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "turbo"),
+    [
+        ("intel_pstate/no_turbo", "0", True),
+        ("intel_pstate/no_turbo", "1", False),
+        ("cpufreq/boost", "1", True),
+        ("cpufreq/boost", "0", False),
+        ("cpufreq/other", "1", None),
+    ],
+)
+def test_turbo_is_told_as_the_driver_tells_it(
+    name: str, text: str, turbo: bool | None, tmp_path: Path
+) -> None:
+    folder, _, file = name.partition("/")
+    files(tmp_path / folder, {file: text})
+    assert host.turbo(tmp_path) is turbo

@@ -1,0 +1,120 @@
+"""Threads are where they were put, by the kernel's own account."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.core import family
+from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
+from harness.results.verdict.doubts import pin_doubts
+
+MASK = sorted(os.sched_getaffinity(0))
+several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
+
+
+def spin(milliseconds: int = 20) -> None:
+    """Of processor time, however busy the machine is."""
+    end = time.thread_time_ns() + milliseconds * 1_000_000
+    while time.thread_time_ns() < end:
+        pass
+
+
+def test_the_mask_is_narrower_for_a_while_and_then_as_before() -> None:
+    with running_on(MASK[:1]):
+        assert os.sched_getaffinity(0) == set(MASK[:1])
+    assert os.sched_getaffinity(0) == set(MASK)
+
+
+def test_the_mask_comes_back_after_an_error() -> None:
+    with pytest.raises(KeyError), running_on(MASK[:1]):
+        raise KeyError
+    assert os.sched_getaffinity(0) == set(MASK)
+
+
+def test_without_processors_nothing_changes() -> None:
+    run_on(())
+    with running_on(()):
+        assert os.sched_getaffinity(0) == set(MASK)
+
+
+@several
+def test_threads_started_meanwhile_inherit_the_mask_and_keep_it() -> None:
+    found: list[set[int]] = []
+    leave = threading.Event()
+
+    def wait() -> None:
+        leave.wait()
+        found.append(os.sched_getaffinity(0))
+
+    with running_on(MASK[:1]):
+        thread = threading.Thread(target=wait)
+        thread.start()
+    leave.set()
+    thread.join()
+    assert found == [set(MASK[:1])]
+
+
+def computing(where: list[int], more: list[int]) -> Placed:
+    """As seen for an instance on `where` whose second thread may run on `more`."""
+    leave, done = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        run_on(more)
+        spin()
+        done.set()
+        leave.wait()  # an ended thread cannot be looked up
+
+    with running_on(where):
+        threads = ComputingThreads()
+        thread = threading.Thread(target=compute)
+        thread.start()
+        spin()
+        done.wait()
+        placed = threads.placed(where)
+    leave.set()
+    thread.join()
+    return placed
+
+
+def test_threads_that_compute_where_they_should_are_counted() -> None:
+    assert computing(MASK[:1], MASK[:1]) == Placed(2, 0)
+
+
+@several
+def test_a_thread_that_may_compute_elsewhere_is_found() -> None:
+    assert computing(MASK[:1], MASK) == Placed(2, 1)
+
+
+def test_threads_that_sleep_do_not_count() -> None:
+    leave = threading.Event()
+    thread = threading.Thread(target=leave.wait)
+    thread.start()
+    threads = ComputingThreads()
+    with running_on(MASK[:1]):
+        spin()
+        assert threads.placed(MASK[:1]) == Placed(1, 0)
+    leave.set()
+    thread.join()
+
+
+def test_a_kernel_that_does_not_tell_is_no_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(family, "TASKS", tmp_path)
+    (tmp_path / str(os.getpid())).mkdir()
+    assert ComputingThreads().placed(MASK) == Placed(None, None)
+
+
+def test_what_is_not_pinned_is_a_doubt_with_its_numbers() -> None:
+    assert list(pin_doubts("ort", [(0,), (1,)], [(1, 0), (1, 0)])) == []
+    assert list(pin_doubts("ort", [], [])) == []
+    (doubt,) = pin_doubts("tensorflow", [(0,), (1, 2)], [(1, 0), (3, 2)])
+    assert doubt.code == "not-pinned"
+    assert doubt.text.startswith(
+        "--pin: 2 of 3 threads that computed for instance 1 may leave its processors (1, 2): "
+    )
+    (unknown,) = pin_doubts("ort", [(0,), (1,)], [(None, None), (None, None)])
+    assert unknown.code == "not-pinned"

@@ -1,0 +1,91 @@
+"""What build_examples writes: real files of each format, and the score that each is made to have."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core.registry import METRICS
+from harness.models.build_examples import COUNT, build
+from harness.models.manifest.manifest import load_model
+from tests.faults.command import ROOT, only_all, result, run
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    python -m harness (.* examples/.*)$", README, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples") / "examples"
+    build(folder)
+    return folder
+
+
+def needs(*modules: str) -> Any:
+    return [pytest.importorskip(name) for name in modules]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "value", "modules"),
+    [
+        ("librispeech", "wer", 100 / 15, ()),
+        ("pairs.csv", "retrieval", 100, ()),
+        *only_all(
+            ("folder", "top1", 100, ()),
+            ("imagenet", "top5", 100, ()),
+            ("coco", "map", 100, ("pycocotools",)),
+            ("squad", "squad_f1", 100, ("tokenizers",)),
+            ("kits", "dice", 1, ()),
+            ("texts.csv", "rouge", None, ("tokenizers", "rouge_score")),
+            ("vectors.npz", "cosine", None, ()),
+            ("pairs.parquet", "retrieval", 100, ("pyarrow",)),
+            ("pairs", "retrieval", 100, ("datasets.load",)),
+        ),
+    ],
+)
+def test_a_command_of_the_readme_has_the_score_it_is_made_for(
+    name: str,
+    metric: str,
+    value: float | None,
+    modules: tuple[str, ...],
+    examples: Path,
+    tmp_path: Path,
+) -> None:
+    needs(*modules)
+    (command,) = [c for c in COMMANDS if c.endswith(f"--data-dir examples/{name}")]
+    words = [str(examples.parent / w) if w.startswith("examples/") else w for w in command.split()]
+    done = run(*words, "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    accuracy = result(tmp_path / "r")["accuracy"]
+    assert accuracy["metric"] == metric
+    if value is not None:
+        assert accuracy["value"] == pytest.approx(value)
+
+
+def test_every_example_has_its_command(examples: Path) -> None:
+    manifests = {path.name for path in examples.glob("*.yaml")}
+    assert {re.findall(r"examples/(\w+\.yaml)", command)[0] for command in COMMANDS} == manifests
+    scored = [load_model(str(examples / name)).accuracy for name in manifests]
+    assert {declared.metric for declared in scored if declared is not None} == set(METRICS)
+
+
+def test_building_again_changes_nothing(examples: Path, tmp_path: Path) -> None:
+    build(tmp_path)
+    for path in examples.glob("*.yaml"):
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+    with np.load(examples / "vectors.npz") as one, np.load(tmp_path / "vectors.npz") as other:
+        assert len(one["x"]) == COUNT
+        assert np.array_equal(one["x"], other["x"])
+
+
+@pytest.mark.slow
+def test_they_are_written_by_the_command_that_the_readme_shows(tmp_path: Path) -> None:
+    assert "    python -m harness.models.build_examples examples\n" in README
+    code = "from harness.models.build_examples import main; main()"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}", "x"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "x/folder.yaml").is_file()

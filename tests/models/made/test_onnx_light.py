@@ -1,0 +1,123 @@
+"""The topologies of the onnx package: any batch, sane numbers, and marked wherever they show up."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.errors import PluginUnavailable
+from harness.models.made import onnx_light
+from harness.models.manifest.manifest import load_model, named_models
+
+FAST = ("shufflenet", "squeezenet")
+EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in onnx_light.LIGHT]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _in_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_any_batch_gives_finite_numbers_and_the_same_rows(name: str) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(str(onnx_light.make(name)), providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    assert (given.name, given.shape) == (onnx_light.LIGHT[name].input, ["batch", 3, 224, 224])
+    images = np.random.default_rng(1).standard_normal((3, 3, 224, 224), dtype=np.float32)
+    (three,) = session.run([onnx_light.LIGHT[name].output], {given.name: images})
+    (one,) = session.run(None, {given.name: images[1:2]})
+    assert three.shape[:2] == (3, 1000)
+    assert np.isfinite(three).all()
+    assert np.abs(three).min() >= np.finfo(np.float32).tiny, "denormals"
+    assert len(np.unique(three)) > 1000, "random weights give different answers"
+    np.testing.assert_allclose(three[1], one[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_run_is_valid_and_marked(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    mode = "performance" if name == "shufflenet" else "both"
+    words = ["--scenario", "offline", "--model", f"light/{name}", "--queries", "4", "--mode", mode]
+    assert main([*words, "--max-batch", "2", "--instances", "1", "--quiet", "--out", str(out)]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["model"] == f"light-{name}"
+    assert result["accuracy"] == {"value": None, "reason": "random weights"}
+    assert "random weights" in result["not_for_submission"]
+    assert "model-not-pinned" not in [d["code"] for d in result["doubts"]]
+    assert "accuracy    not measured: random weights" in capsys.readouterr().out
+    assert main(["check", str(out)]) == 0
+
+
+def test_random_weights_have_no_accuracy_to_be_run_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "offline", "--model", "light/squeezenet", "--mode", "accuracy"]
+    assert main([*words, "--quiet", "--out", str(tmp_path / "run")]) == 2
+    told = "model 'light-squeezenet' has random weights, whose answers have no accuracy"
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.glob("run*"))
+
+
+def test_a_file_is_written_once_and_whole() -> None:
+    path = onnx_light.make("shufflenet")
+    written_ns = path.stat().st_mtime_ns
+    assert onnx_light.make("shufflenet") == path
+    assert path.stat().st_mtime_ns == written_ns
+    said: list[str] = []
+    model = load_model("light/shufflenet")
+    model.obtain(("onnx",), said.append)
+    assert (said, model.path(("onnx",))) == ([], path)
+    assert list(path.parent.glob("*.partial")) == []
+
+
+def test_the_same_weights_every_time(tmp_path: Path) -> None:
+    first = onnx_light.make("shufflenet")
+    again = tmp_path / "again.onnx"
+    spec = importlib.util.find_spec("onnx")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent / "backend/test/data/light"
+    onnx_light.write(folder / "light_shufflenet.onnx", again)
+    assert again.read_bytes() == first.read_bytes()
+
+
+def test_without_the_onnx_package_the_command_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "onnx" else found(name, *a)
+    )
+    with pytest.raises(PluginUnavailable):
+        onnx_light.make("vgg19")
+    assert main(["--scenario", "offline", "--no-metrics", "--model", "light/vgg19"]) == 3
+    assert capsys.readouterr().err == (
+        "harness: model 'light/vgg19' needs the module 'onnx': pip install 'mlperf-harness[light]'\n"
+    )
+
+
+def test_a_topology_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--scenario", "offline", "--model", "light/resnet51"]) == 2
+    assert capsys.readouterr().err == (
+        "harness: no model named 'light/resnet51': did you mean 'light/resnet50'?\n"
+    )
+
+
+def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    for name in onnx_light.LIGHT:
+        assert f"light/{name} " in shown
+        assert f"light/{name}" in named_models()
+    assert shown.count("with random weights, from the onnx package") == len(onnx_light.LIGHT)

@@ -1,0 +1,227 @@
+"""A fetched file is whole, has the right checksum and came from where the manifest says, or is not there."""
+
+import hashlib
+import http.client
+import io
+import json
+import urllib.error
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.models.manifest import fetch as fetching
+from harness.models.manifest.fetch import fetch, open_address
+from harness.models.manifest.manifest import MODELS_DIR, load_model
+
+CONTENT = b"weights" * 1000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+ADDRESS = "https://models.example/m.onnx"
+
+
+class Answer(io.BytesIO):
+    def __init__(self, content: bytes = CONTENT, length: int | None = len(CONTENT)) -> None:
+        super().__init__(content)
+        self.headers = Message()
+        if length is not None:
+            self.headers["Content-Length"] = str(length)
+
+
+class Breaks(Answer):
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell():
+            raise http.client.IncompleteRead(b"")
+        return super().read(100)
+
+
+def giving(answer: Any) -> Any:
+    def opener(address: str, timeout_s: float) -> Any:
+        assert (address, timeout_s) == (ADDRESS, fetching.TIMEOUT_S)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return opener
+
+
+def refused(path: Path, answer: Any, sha256: str = SHA256) -> str:
+    with pytest.raises(ConfigError) as caught:
+        fetch(ADDRESS, sha256, path, lambda _: None, giving(answer))
+    assert list(path.parent.iterdir()) == [], "neither a file nor a part of one"
+    return str(caught.value)
+
+
+def test_what_arrives_whole_gets_its_name(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = tmp_path / "new" / "m.onnx"
+    fetch(ADDRESS, SHA256, path, said.append, giving(Answer()))
+    assert path.read_bytes() == CONTENT
+    assert list(path.parent.iterdir()) == [path]
+    assert said == [f"downloading 7.00 kB to {path}"]
+
+
+def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path) -> None:
+    fetch(ADDRESS, SHA256, tmp_path / "m", lambda _: None, giving(Answer(length=None)))
+    assert (tmp_path / "m").read_bytes() == CONTENT
+
+
+def test_another_content_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    assert refused(path, Answer(), "0" * 64) == (
+        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, the manifest says 000000000000…: it is another "
+        f"file now; put the file at {path}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (urllib.error.URLError("Name or service not known"), "Name or service not known"),
+        (urllib.error.HTTPError(ADDRESS, 404, "Not Found", Message(), None), "status 404"),
+        (TimeoutError("timed out"), "timed out"),
+        (ConnectionResetError(104, "Connection reset by peer"), "Connection reset by peer"),
+        (Breaks(), "IncompleteRead(0 bytes read)"),
+        (Answer(CONTENT[:-1]), "it ended after 7.00 kB of 7.00 kB"),
+        (Answer(length=17 << 30), "18.3 GB is more than 17.2 GB"),
+    ],
+    ids=lambda x: type(x).__name__ if not isinstance(x, str) else x[:20],
+)
+def test_what_fails_on_the_way_leaves_nothing(answer: Any, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    assert (
+        refused(path, answer) == f"{ADDRESS} cannot be fetched ({reason}): put the file at {path}"
+    )
+
+
+def test_more_than_was_announced_and_allowed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MAX_BYTES", 1000)
+    assert "more than 1.00 kB" in refused(tmp_path / "m", Answer(length=None))
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "m.onnx"
+    with pytest.raises(ConfigError, match=r"m\.onnx cannot be written: .*: set XDG_CACHE_HOME to"):
+        fetch(ADDRESS, SHA256, path, lambda _: None, giving(Answer()))
+
+
+@pytest.mark.parametrize("scheme", ["http", "ftp", "data"])
+def test_only_https_and_file_are_opened(scheme: str) -> None:
+    with pytest.raises(urllib.error.URLError, match="unknown url type"):
+        open_address(f"{scheme}://localhost/x", 1.0)
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of the digits model, whose file is to be fetched from a file: address."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    content["name"] = "far"
+    content["files"] = {
+        "onnx": {
+            "path": "sub/far.onnx",
+            "sha256": content["files"]["onnx"]["sha256"],
+            "source": (MODELS_DIR / "digits.onnx").as_uri(),
+        }
+    }
+    path = tmp_path / "far.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_the_command_fetches_once_and_says_so(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "offline", "--no-metrics", "--queries", "200", "--model", str(manifest)]
+    home = tmp_path / "cache/mlperf-harness/models/far/sub/far.onnx"
+    assert main([*words, "--mode", "performance", "--out", str(tmp_path / "1")]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"harness: fetching {(MODELS_DIR / 'digits.onnx').as_uri()}, once"
+    assert told[1].endswith(f" to {home}")
+    assert home.read_bytes() == (MODELS_DIR / "digits.onnx").read_bytes()
+    said: list[str] = []
+    model = load_model(str(manifest))
+    model.obtain(("onnx",), said.append)
+    assert (said, model.path(("onnx",))) == ([], home)
+
+
+def test_a_file_beside_the_manifest_is_not_fetched(manifest: Path, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/far.onnx").write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
+    model = load_model(str(manifest))
+    assert not model.may_have_to_be_obtained
+    assert model.path(("onnx",)) == tmp_path / "sub/far.onnx"
+
+
+def test_what_cannot_be_fetched_is_one_line_that_names_the_place(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = manifest.read_text().replace("digits.onnx", "gone.onnx")
+    manifest.write_text(text)
+    assert main(["--scenario", "offline", "--no-metrics", "--model", str(manifest)]) == 2
+    _, line = capsys.readouterr().err.splitlines()
+    home = tmp_path / "cache/mlperf-harness/models/far/sub/far.onnx"
+    assert line.endswith(f": put the file at {home}")
+    assert not home.parent.exists() or list(home.parent.iterdir()) == []
+
+
+def test_a_file_that_nobody_pinned_is_a_doubt(
+    manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = yaml.safe_load(manifest.read_text())
+    content["files"] = {"onnx": {"path": "far.onnx", "sha256": None, "obtain": "ask Ada"}}
+    manifest.write_text(yaml.safe_dump(content))
+    words = ["--scenario", "offline", "--queries", "200", "--model", str(manifest), "--quiet"]
+    out = tmp_path / "run"
+    words += ["--mode", "performance", "--out", str(out)]
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        f"harness: model 'far' has no file far.onnx here: put it at {tmp_path}/far.onnx (ask Ada)\n"
+    )
+    (tmp_path / "far.onnx").write_bytes((MODELS_DIR / "digits.onnx").read_bytes())
+    assert main(words) == 0
+    doubts = json.loads((out / "result.json").read_text())["doubts"]
+    (text,) = [d["text"] for d in doubts if d["code"] == "model-not-pinned"]
+    assert "bbb80374d5df…" in text
+    assert main(["check", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        (
+            {"path": "m", "sha256": None, "source": "https://models.example/m"},
+            "field 'files.onnx': a source needs a sha256: what is fetched must be known beforehand",
+        ),
+        ({"path": "m"}, "field 'files.onnx.sha256' is missing"),
+        (
+            {"path": "m", "sha256": "0" * 64, "source": "http://models.example/m"},
+            (
+                r"field 'files.onnx.source': String should match pattern '^(https|file)://\S+$', not "
+                "'http://models.example/m'"
+            ),
+        ),
+    ],
+)
+def test_a_file_entry_that_cannot_be_trusted_is_refused(
+    file: dict[str, Any], problem: str, manifest: Path
+) -> None:
+    content = yaml.safe_load(manifest.read_text())
+    manifest.write_text(yaml.safe_dump({**content, "files": {"onnx": file}}))
+    with pytest.raises(ConfigError) as caught:
+        load_model(str(manifest))
+    assert str(caught.value) == f"{manifest}: {problem}"
+
+
+def test_a_path_into_the_cache_cannot_leave_it(manifest: Path) -> None:
+    content = yaml.safe_load(manifest.read_text())
+    content["files"]["onnx"]["path"] = "../../escaped.onnx"
+    manifest.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="leaves the manifest's folder"):
+        load_model(str(manifest)).obtain(("onnx",), lambda _: None)

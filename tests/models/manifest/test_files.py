@@ -1,0 +1,301 @@
+"""A model's digest is of every file it reads, and it reads nothing outside of its folder."""
+
+import hashlib
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from harness.errors import ConfigError
+from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
+from harness.models.manifest.manifest import MODELS_DIR, Model, load_model
+from tests.faults.command import run
+
+ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def external(location: str, name: str = "w") -> Any:
+    """A tensor whose numbers are in the file `location`."""
+    tensor = numpy_helper.from_array(ROWS, name)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", str(ROWS.nbytes))):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def split(folder: Path, location: str = "weights.bin") -> Path:
+    """x (batch, 3) -> x times a matrix that lies in another file."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "split",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [external(location)],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "model.onnx").write_bytes(made.SerializeToString())
+    if location == "weights.bin":
+        (folder / location).write_bytes(ROWS.tobytes())
+    return folder / "model.onnx"
+
+
+def refusal(call: Any, *arguments: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments)
+    return str(caught.value)
+
+
+def test_a_file_alone_has_its_own_digest() -> None:
+    path = MODELS_DIR / "digits.onnx"
+    assert files_of(path) == {"digits.onnx": path}
+    assert sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert size_bytes(path) == path.stat().st_size
+
+
+def test_the_digest_of_several_is_that_of_what_sha256sum_prints(tmp_path: Path) -> None:
+    path = split(tmp_path)
+    assert list(files_of(path)) == ["model.onnx", "weights.bin"]
+    assert size_bytes(path) == path.stat().st_size + ROWS.nbytes
+    lines = (
+        f"{hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()}  {name}\n"
+        for name in ("model.onnx", "weights.bin")
+    )
+    before = sha256_of(path)
+    assert before == hashlib.sha256("".join(lines).encode()).hexdigest()
+    (tmp_path / "weights.bin").write_bytes((ROWS + 1).tobytes())
+    assert sha256_of(path) != before
+
+
+def test_the_weights_of_an_ir_count(tmp_path: Path) -> None:
+    folder = MODELS_DIR / "digits_openvino"
+    xml = shutil.copy(folder / "digits.xml", tmp_path)
+    assert list(files_of(Path(xml))) == ["digits.xml"]
+    shutil.copy(folder / "digits.bin", tmp_path)
+    assert list(files_of(Path(xml))) == ["digits.bin", "digits.xml"]
+    assert sha256_of(Path(xml)) == sha256_of(folder)
+
+
+def test_external_data_is_found_wherever_a_tensor_can_be() -> None:
+    inner = helper.make_graph([], "inner", [], [], [external("in a subgraph")])
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(np.ones(1, np.float32)),
+        numpy_helper.from_array(np.zeros(1, np.int64)),
+        [3],
+    )
+    sparse.values.CopyFrom(external("in a sparse tensor"))
+    several = helper.make_node("X", [], ["a"])
+    several.attribute.append(helper.make_attribute("ts", [external("in a list of tensors")]))
+    several.attribute.append(helper.make_attribute("gs", [inner]))
+    constant = helper.make_node("Constant", [], ["c"], value=external("in a constant"))
+    held = helper.make_function(
+        "d", "f", [], ["c"], [constant], [helper.make_opsetid("", 17)]
+    )  # fmt: skip
+    graph = helper.make_graph([several], "g", [], [], [external("in the graph")])
+    graph.sparse_initializer.append(sparse)
+    model = helper.make_model(graph, functions=[held])
+    training = model.training_info.add()
+    training.algorithm.initializer.append(external("in training"))
+    here = numpy_helper.from_array(ROWS, "here")
+    here.external_data.add(key="location", value="not external")
+    graph.initializer.append(here)
+    assert external_data(memoryview(model.SerializeToString())) == {
+        "in a subgraph",
+        "in a sparse tensor",
+        "in a list of tensors",
+        "in a constant",
+        "in the graph",
+        "in training",
+    }
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_model_reads_nothing_or_is_an_error(content: bytes) -> None:
+    with suppress(ValueError):
+        assert external_data(memoryview(content)) == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"PK\x03\x04", b"\x00" * 1000])
+def test_other_formats_are_left_to_their_frameworks(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    assert files_of(path) == {"model.tflite": path}
+
+
+@pytest.mark.parametrize(
+    "location", ["../out.bin", "/etc/hostname", "a/../../out.bin", "link.bin", "circle", "a\0b"]
+)
+def test_weights_outside_of_the_folder_are_refused(location: str, tmp_path: Path) -> None:
+    (tmp_path / "out.bin").write_bytes(ROWS.tobytes())
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link.bin").symlink_to("../out.bin")
+    (inside / "circle").symlink_to("circle")
+    path = split(inside, location)
+    said = refusal(load_model(str(path)).path, ("onnx",))
+    assert said.startswith(f"{path}: it reads ")
+    assert said.endswith(", which is not in its folder: refused")
+
+
+def test_a_model_in_a_cache_of_links_is_read(tmp_path: Path) -> None:
+    """Caches keep files by their digest, and give them their names by links."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "names").mkdir()
+    path = split(tmp_path / "blobs")
+    for name in ("model.onnx", "weights.bin"):
+        (tmp_path / "names" / name).symlink_to(f"../blobs/{name}")
+    assert sha256_of(tmp_path / "names/model.onnx") == sha256_of(path)
+
+
+def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
+    path = split(tmp_path)
+    (tmp_path / "weights.bin").unlink()
+    assert refusal(files_of, path) == (
+        f"{path}: it reads 'weights.bin', which is not there: put it beside it"
+    )
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def declared(folder: Path, path: Path, **more: Any) -> Model:
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    content |= {"name": "split", "files": {"onnx": {"path": path.name, **more}}}
+    (folder / "split.yaml").write_text(yaml.safe_dump(content))
+    return load_model(str(folder / "split.yaml"))
+
+
+def test_a_manifest_pins_each_file_that_is_read(tmp_path: Path) -> None:
+    path = split(tmp_path)
+    weights = tmp_path / "weights.bin"
+    own, theirs = digest(path), {"path": "weights.bin", "sha256": digest(weights)}
+    model = declared(tmp_path, path, sha256=own, external=[theirs])
+    assert model.path(("onnx",)) == path
+    assert model.sha256(path) == sha256_of(path)
+    assert model.is_pinned(sha256_of(path))
+    assert not model.is_pinned(own)
+
+    said = refusal(declared(tmp_path, path, sha256=own).path, ("onnx",))
+    assert said.startswith(
+        f"{path}: it reads 'weights.bin', which the manifest of 'split' does not"
+    )
+    other = {"path": "other.bin", "sha256": "0" * 64}
+    said = refusal(declared(tmp_path, path, sha256=own, external=[theirs, other]).path, ("onnx",))
+    assert said.startswith(
+        f"{path}: it does not read 'other.bin', which the manifest of 'split' li"
+    )
+
+    weights.write_bytes((ROWS + 1).tobytes())
+    said = refusal(model.path, ("onnx",))
+    assert said.startswith(
+        f"{weights}: SHA-256 is {digest(weights)[:12]}…, the manifest of 'split'"
+    )
+
+
+def test_a_manifest_that_pins_nothing_takes_what_is_there(tmp_path: Path) -> None:
+    path = split(tmp_path)
+    model = declared(tmp_path, path, sha256=None)
+    assert model.path(("onnx",)) == path
+    assert not model.is_pinned(model.sha256(path))
+
+
+def test_external_files_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    away = tmp_path / "away"
+    away.mkdir()
+    path = split(away)
+    weights = away / "weights.bin"
+    (tmp_path / "here").mkdir()
+    model = declared(
+        tmp_path / "here",
+        path,
+        sha256=digest(path),
+        source=path.as_uri(),
+        external=[{"path": weights.name, "sha256": digest(weights), "source": weights.as_uri()}],
+    )
+    assert model.may_have_to_be_obtained
+    said: list[str] = []
+    model.obtain(("onnx",), said.append)
+    assert [s for s in said if s.startswith("fetching")] == [
+        f"fetching {path.as_uri()}, once",
+        f"fetching {weights.as_uri()}, once",
+    ]
+    assert not load_model(str(tmp_path / "here/split.yaml")).may_have_to_be_obtained
+    found = model.path(("onnx",))
+    assert found == tmp_path / "cache/mlperf-harness/models/split/model.onnx"
+    assert sha256_of(found) == sha256_of(path)
+
+
+@pytest.mark.parametrize("path", ["../x.bin", "/etc/hostname"])
+def test_an_external_path_does_not_leave_the_folder(path: str, tmp_path: Path) -> None:
+    model = declared(
+        tmp_path,
+        split(tmp_path),
+        sha256=None,
+        external=[{"path": path, "sha256": "0" * 64, "source": "https://example.org/x"}],
+    )
+    wanted = f"model 'split': file {path} leaves the manifest's folder"
+    assert refusal(model.obtain, ("onnx",), print) == wanted
+
+
+def test_a_run_again_notices_other_weights(tmp_path: Path) -> None:
+    """The real command: the digest it records, and refuses to run again without."""
+    path = split(tmp_path)
+    ask = ("--scenario", "offline", "--mode", "performance", "--queries", "200")
+    done = run(*ask, "--model", str(path), "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    environment = json.loads((tmp_path / "r/environment.json").read_text())
+    assert environment["model_sha256"] == sha256_of(path)
+    (tmp_path / "weights.bin").write_bytes((ROWS + 1).tobytes())
+    done = run("--config", f"{tmp_path}/r/config.yaml", "--out", f"{tmp_path}/s")
+    assert done.status == 2
+    assert "harness: the model file has changed: its digest is" in done.said
+
+
+def test_onnx_saves_models_so(tmp_path: Path) -> None:
+    """As the onnx package itself puts weights into another file."""
+    whole = onnx.load(MODELS_DIR / "digits.onnx")
+    onnx.save(whole, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=64)  # fmt: skip
+    assert list(files_of(tmp_path / "m.onnx")) == ["m.data", "m.onnx"]
+
+
+def odd(content: bytes, way: str) -> bytes:
+    """The same model for every parser of protobuf, which takes what it does not know."""
+    if way == "a group":
+        return content + b"\xc3\x3e\xc4\x3e"  # field 1000 begins, and ends
+    if way == "no UTF-8":
+        return content.replace(b"checksum", b"check\xff\xfe!")
+    return content
+
+
+@pytest.mark.parametrize("way", ["a group", "no UTF-8"])
+def test_no_odd_bytes_hide_the_weights_file(way: str) -> None:
+    """A ValueError made the file one that reads no other: its weights could change unseen."""
+    tensor = external("weights.bin")
+    tensor.external_data.add(key="checksum", value="0")
+    model = helper.make_model(helper.make_graph([], "g", [], [], [tensor]))
+    content = odd(model.SerializeToString(), way)
+    assert external_data(memoryview(content)) == {"weights.bin"}
+
+
+def test_a_tensor_in_two_parts_is_one_tensor() -> None:
+    """Parsers merge them: one part said that it is external, the other where it is."""
+    tensor, where = external("weights.bin"), external("weights.bin")
+    tensor.ClearField("external_data")
+    where.ClearField("data_location")
+    parts = [part.SerializeToString() for part in (tensor, where)]
+    attribute = b"".join(bytes([5 << 3 | 2, len(part)]) + part for part in parts)
+    node = bytes([5 << 3 | 2, len(attribute)]) + attribute
+    graph = bytes([1 << 3 | 2, len(node)]) + node
+    model = bytes([7 << 3 | 2, len(graph)]) + graph
+    assert external_data(memoryview(model)) == {"weights.bin"}

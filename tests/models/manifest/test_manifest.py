@@ -1,0 +1,329 @@
+"""Model manifests: every field is checked, no file is trusted, nothing in YAML is executed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.core.config.parse import Slo
+from harness.core.units import NS_PER_MS
+from harness.errors import ConfigError
+from harness.models.manifest.files import sha256_of
+from harness.models.manifest.manifest import (
+    MODELS_DIR,
+    Model,
+    load_model,
+    load_yaml,
+    parse_manifest,
+    shipped_models,
+)
+from harness.types import Step, TensorSpec
+
+
+def refusal(call: Any, *arguments: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments)
+    return str(caught.value).splitlines()
+
+
+def test_digits_is_shipped_and_parses() -> None:
+    assert "digits" in shipped_models()
+    model = load_model("digits")
+    assert model.manifest is not None
+    assert model.inputs == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
+    assert model.output is not None
+    assert (model.output.name, model.output.postprocess) == ("logits", (Step("argmax", {}),))
+    assert model.slo == Slo(0.99, 50 * NS_PER_MS)
+
+
+def test_every_embedded_file_is_the_one_its_manifest_says() -> None:
+    embedded = 0
+    for model in map(load_model, shipped_models()):
+        assert model.manifest is not None
+        for kind, file in model.manifest.files.items():
+            if (MODELS_DIR / file.path).exists():
+                embedded += 1
+                assert file.sha256 is not None
+                assert model.path((kind,)) == MODELS_DIR / file.path
+    assert embedded >= 3
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> dict[str, Any]:
+    """A good manifest's content; its one file lies in tmp_path."""
+    (tmp_path / "m.onnx").write_bytes(b"weights")
+    found: dict[str, Any] = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    digest = sha256_of(tmp_path / "m.onnx")
+    return {**found, "name": "mine", "files": {"onnx": {"path": "m.onnx", "sha256": digest}}}
+
+
+def written(tmp_path: Path, content: dict[str, Any]) -> Model:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return load_model(str(path))
+
+
+def test_a_model_takes_the_first_format_it_has(tmp_path: Path, content: dict[str, Any]) -> None:
+    model = written(tmp_path, content)
+    assert model.path(("tflite", "onnx")) == tmp_path / "m.onnx"
+    assert model.path(()) is None
+    assert refusal(model.path, ("tflite", "pb")) == [
+        "model 'mine' has no file in a format this backend reads (tflite, pb): it has onnx"
+    ]
+
+
+def test_a_file_that_was_changed_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
+    model = written(tmp_path, content)
+    (tmp_path / "m.onnx").write_bytes(b"weight$")
+    (line,) = refusal(model.path, ("onnx",))
+    pattern = (
+        rf"{re.escape(str(tmp_path))}/m\.onnx: SHA-256 is [0-9a-f]{{12}}…, the manifest of 'mine' "
+        r"says [0-9a-f]{12}…: restore the file, or update the manifest if you changed it"
+    )
+    assert re.fullmatch(pattern, line)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, content: dict[str, Any]) -> None:
+    model = written(tmp_path, content)
+    (tmp_path / "m.onnx").unlink()
+    lines = refusal(model.path, ("onnx",))
+    assert lines == [f"model 'mine' has no file m.onnx here: put it at {tmp_path}/m.onnx"]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 300, "circle"], ids=["NUL", "long", "circle"])
+def test_a_path_that_no_file_can_have_is_one_line(
+    path: str, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    content["files"]["onnx"]["path"] = path
+    (line,) = refusal(written(tmp_path, content).path, ("onnx",))
+    assert line.startswith("model 'mine'")
+
+
+@pytest.mark.parametrize("path", ["../m.onnx", "/etc/hostname", "a/../../m.onnx", "link/m.onnx"])
+def test_a_path_that_leaves_the_folder_is_refused(
+    path: str, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / "link").symlink_to(tmp_path)
+    content["files"]["onnx"]["path"] = path
+    model = written(tmp_path / "inside", content)
+    wanted = f"model 'mine': file {path} leaves the manifest's folder"
+    assert refusal(model.path, ("onnx",)) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"colour": "red"}, "unknown field 'colour'"),
+        ({"accuracy": {"metric": "top1", "target": 1, "unit": "%"}}, "unknown field 'accuracy.unit'"),
+        ({"inputs": [{"name": "x", "shape": [1]}]}, "field 'inputs.0.dtype' is missing"),
+        ({"slo": "15ms"}, "field 'slo': '15ms' is not an SLO: write percentile=bound, e.g. p99=15ms"),
+        ({"name": "../x"}, r"field 'name': String should match pattern '^[A-Za-z0-9][A-Za-z0-9._-]*$', not '../x'"),
+        ({"outputs": [{"name": "y", "postprocess": ["argmax", {"stack": {"outputs": ["y"]}}]}]}, "field 'outputs.0.postprocess': stack sees the outputs by name: it must be the first step"),
+        ({"outputs": [{"name": "y"}, {"name": "z", "postprocess": "argmax"}]}, "field 'outputs': 'z' has postprocess steps, and only the first output's are run"),
+        (
+            {
+                "inputs": [{"name": "x", "dtype": "float32", "shape": ["n", 3, 512, 512]}],
+                "outputs": [{"name": "y", "postprocess": "boxes"}],
+            },
+            "field 'outputs.0.postprocess': boxes.side is 640, the input 'x' is 3x512x512: its sides must be that long",
+        ),
+        ({"max_batch": 0}, "field 'max_batch': Input should be greater than or equal to 1, not 0"),
+        ({"version": 1.0}, "field 'version': Input should be a valid string, not 1.0"),
+        (
+            {"files": {"onnx": {"path": "m.onnx", "sha256": "ABC"}}},
+            "field 'files.onnx.sha256': String should match pattern '^[0-9a-f]{64}$', not 'ABC'",
+        ),
+        ({"dataset": "evil.py:Data"}, "field 'dataset': 'evil.py:Data' is code: name it on the command line; a manifest names plug-ins"),
+        ({"accuracy": {"metric": "os:system", "target": 1}}, "field 'accuracy.metric': 'os:system' is code: name it on the command line; a manifest names plug-ins"),
+        ({"task": "chess"}, "field 'task': Input should be 'image-classification', 'object-detection', 'segmentation', 'image-to-image', 'question-answering', 'text-classification', 'embedding', 'speech-recognition', 'table' or 'none', not 'chess'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(
+    change: dict[str, Any], problem: str, content: dict[str, Any]
+) -> None:
+    assert refusal(parse_manifest, {**content, **change}, "m.yaml") == [f"m.yaml: {problem}"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["name", "version", "description", "licence", "task", "files", "inputs", "outputs", "dataset"],
+)
+def test_a_missing_field_is_named(field: str, content: dict[str, Any]) -> None:
+    del content[field]
+    lines = refusal(parse_manifest, content, "m.yaml")
+    assert lines == [f"m.yaml: field '{field}' is missing"]
+
+
+def test_every_problem_of_a_manifest_is_told_at_once(content: dict[str, Any]) -> None:
+    del content["licence"]
+    lines = refusal(parse_manifest, {**content, "colour": 1, "max_batch": -1}, "m.yaml")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outputs": []},
+        {"accuracy": {"metric": "top1", "target": float("nan")}},
+        {"inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", -1]}]},
+        {"inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 0]}]},
+    ],
+    ids=["no output", "target that is never missed", "negative size", "empty size"],
+)
+def test_a_value_that_no_model_can_have_is_refused(
+    change: dict[str, Any], content: dict[str, Any]
+) -> None:
+    for line in refusal(parse_manifest, {**content, **change}, "m.yaml"):
+        assert line.startswith(f"m.yaml: field '{next(iter(change))}")
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just words", "5", ""])
+def test_what_is_no_mapping_is_no_manifest(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    wanted = f"{path}: a manifest is a mapping of fields, see digits.yaml"
+    assert refusal(load_model, str(path)) == [wanted]
+
+
+BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 9}]\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BOMB, "aliases are not allowed here"),
+        ("a: &x 1\nb: *x\n", "aliases are not allowed here"),
+        ("a: !!python/object:os.system {}", "could not determine a constructor for the tag"),
+        ("a: !!python/object/apply:os.system [id]", "could not determine a constructor"),
+        ("a: [1, 2", "while parsing a flow sequence"),
+        ("a: 2026-13-45", "month must be in 1..12"),
+        ("a: " + "1" * 5000, "Exceeds the limit"),
+        ("{" * 3000, ""),
+        ("? [1]\n: 2\n", "while constructing a mapping"),
+    ],
+    ids=lambda x: x[:12],
+)
+def test_yaml_that_cannot_be_read_is_one_line(text: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(text)
+    (line,) = refusal(load_yaml, path)
+    assert line.startswith(f"{path} is not YAML: {reason}")
+
+
+def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_bytes(b"a: \xff\xfe")
+    (line,) = refusal(load_yaml, path)
+    assert line.startswith(f"{path} is not YAML: 'utf-8' codec can't decode byte 0xff")
+
+
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    assert refusal(load_yaml, path) == [
+        f"{path} is larger than 1 MiB: not a configuration or manifest"
+    ]
+
+
+def test_a_bare_file_is_a_model_about_which_nothing_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"")
+    model = load_model(str(path))
+    assert (model.name, model.manifest, model.inputs, model.output) == ("net", None, (), None)
+    assert model.path(("onnx",)) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("missing.onnx", "--model missing.onnx: there is no such file"),
+        ("models/missing", "--model models/missing: there is no such file"),
+        ("missing.yaml", "missing.yaml cannot be read: No such file or directory"),
+        ("digit", "no model named 'digit': did you mean 'digits'?"),
+        ("xyz", "no model named 'xyz': see `python -m harness list`, or give a path to a file"),
+    ],
+)
+def test_a_model_that_is_not_there_is_one_line(text: str, line: str) -> None:
+    assert refusal(load_model, text) == [line]
+
+
+def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text("a: 1\nb: {target: 99, target: 1}\n")
+    (line,) = refusal(load_yaml, path)
+    assert "the key 'target' comes twice" in line
+
+
+def test_a_manifest_has_inputs(content: dict[str, Any]) -> None:
+    (line,) = refusal(parse_manifest, {**content, "inputs": []}, "m.yaml")
+    assert line == "m.yaml: field 'inputs': there must be at least one"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("outputs", [{"name": "y", "postprocess": {"topk": 0}}], "topk: Input should be"),
+        ("outputs", [{"name": "y"}, {"name": "y"}], "the name 'y' comes twice"),
+        ("inputs", [{"name": "x", "dtype": "float32", "shape": []}], "at least the batch"),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(
+    field: str, value: object, told: str, content: dict[str, Any]
+) -> None:
+    """`topk: 0` was five classes; of two outputs, or steps, of one name one was dropped."""
+    (line,) = refusal(parse_manifest, {**content, field: value}, "m.yaml")
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([{"column": {"names": ["a"]}}, {"column": {"names": ["b"]}}], "comes 2 times"),
+        ([{"normalise": {"std": [float("inf")]}}], "should be a finite number"),
+        ([{"audio": {"max_seconds": float("inf")}}], "less than or equal to 86400"),
+    ],
+)
+def test_steps_that_make_no_input_are_refused(
+    steps: object, told: str, content: dict[str, Any]
+) -> None:
+    given = {"name": "x", "dtype": "float32", "shape": ["n", 4], "preprocess": steps}
+    (line,) = refusal(parse_manifest, {**content, "inputs": [given]}, "m.yaml")
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "line"),
+    [
+        ("performance_count", "5", "field 'performance_count': Input should be a valid integer, not '5'"),
+        ("max_batch", True, "field 'max_batch': Input should be a valid integer, not True"),
+        ("inputs", 5, "field 'inputs': Input should be a list, not 5"),
+        ("accuracy", {"metric": "top1", "target": "75"}, "field 'accuracy.target': Input should be a valid number, not '75'"),
+        ("accuracy", {"metric": "top1", "target": True}, "field 'accuracy.target': Input should be a valid number, not True"),
+        ("outputs", [{"name": "y", "postprocess": {"topk": {"k": True}}}], "field 'outputs.0.postprocess': topk.k: Input should be a valid integer, not True"),
+        ("outputs", [{"name": "y", "postprocess": {"shift": {"by": "1"}}}], "field 'outputs.0.postprocess': shift.by: Input should be a valid integer, not '1'"),
+    ],
+)  # fmt: skip
+def test_words_are_no_numbers(field: str, value: object, line: str) -> None:
+    """`yes` was 1, and "5" was 5."""
+    content = load_yaml(MODELS_DIR / "digits.yaml")
+    assert isinstance(content, dict)
+    with pytest.raises(ConfigError) as told:
+        parse_manifest({**content, field: value}, "m.yaml")
+    assert str(told.value) == f"m.yaml: {line}"
+
+
+def test_ten_thousand_problems_are_twenty_lines_and_a_count() -> None:
+    content = load_yaml(MODELS_DIR / "digits.yaml")
+    assert isinstance(content, dict)
+    with pytest.raises(ConfigError) as told:
+        parse_manifest(content | {f"x{i}": i for i in range(10_000)}, "m.yaml")
+    lines = str(told.value).splitlines()
+    assert lines[0] == "m.yaml: unknown field 'x0'"
+    assert lines[20:] == ["and 9,980 more problems like these"]
+    steps = [{"name": "y", "postprocess": {"topk": {f"x{i}": i for i in range(10_000)}}}]
+    with pytest.raises(ConfigError, match=r"; and 9,995 more$"):
+        parse_manifest({**content, "outputs": steps}, "m.yaml")

@@ -1,0 +1,230 @@
+"""The ready manifests: LoadGen's own table agrees with them, and real files of their shape run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.loadgen.binding import official_load
+from harness.models.manifest.manifest import MODELS_DIR, load_model, shipped_models
+from harness.models.manifest.schema import Manifest
+from harness.models.steps.steps import POSTPROCESS, PREPROCESS
+from tests.builders.pictures import write
+from tests.faults.command import only_all
+
+DOC = (Path(__file__).parents[3] / "docs/manifest.md").read_text(encoding="utf-8")
+MANIFESTS = {name: load_model(name).manifest for name in shipped_models()}
+READY = {name: m for name, m in MANIFESTS.items() if m is not None}
+OFFICIAL = {name: m for name, m in READY.items() if m.mlperf_model}
+
+
+def test_the_ready_manifests_are_there() -> None:
+    wanted = {"resnet50", "resnet50-tf", "yolo", "bert", "3d-unet", "mobilenet", "fcn-resnet50"}
+    assert wanted | {"super-resolution", "digits"} <= set(READY)
+    assert set(OFFICIAL) == {"resnet50", "resnet50-tf", "yolo", "bert", "3d-unet"}
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_manifest_is_called_like_its_file_and_is_on_the_page(name: str) -> None:
+    assert READY[name].name == name
+    assert f"| `{name}` |" in DOC
+    accuracy = READY[name].accuracy
+    if accuracy is not None and name != "digits":
+        assert f"`{accuracy.metric}` ≥ {accuracy.target:.10g}" in DOC
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_counts_and_bounds_are_those_of_loadgens_table(name: str, tmp_path: Path) -> None:
+    manifest = OFFICIAL[name]
+    assert manifest.mlperf_model is not None
+    (tmp_path / "user.conf").write_text("")
+    conf = str(tmp_path / "user.conf")
+    load = official_load("server", manifest.mlperf_model, conf, 10**6, held=7)
+    whole_set = name == "3d-unet"  # the table leaves it to the data set: 43 volumes
+    assert load.performance_count == (7 if whole_set else manifest.performance_count)
+    slo = load_model(name).slo
+    if slo is not None:
+        assert (slo.percentile, slo.bound_ns) == (load.percentile, load.latency_bound_ns)
+
+
+@pytest.mark.parametrize("name", READY)
+def test_a_missing_file_is_one_line_that_says_where_and_how(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model, manifest = load_model(name), READY[name]
+    for kind, file in manifest.files.items():
+        if (MODELS_DIR / file.path).exists():
+            continue
+        assert file.obtain is not None
+        with pytest.raises(ConfigError) as caught:
+            model.path((kind,))
+        home = tmp_path / "mlperf-harness/models" / name / file.path
+        told = f"model {name!r} has no file {file.path} here: put it at {home} ({file.obtain})"
+        assert str(caught.value) == told
+
+
+def _fcn(helper: Any, kind: Any) -> Any:
+    make = helper.make_tensor_value_info
+    size = ["batch", 21, "height", "width"]
+    nodes = [
+        helper.make_node("Concat", ["input"] * 7, ["out"], axis=1),
+        helper.make_node("Neg", ["out"], ["aux"]),
+    ]
+    image = make("input", kind.FLOAT, ["batch", 3, "height", "width"])
+    outputs = [make("out", kind.FLOAT, size), make("aux", kind.FLOAT, size)]
+    return helper.make_graph(nodes, "fcn", [image], outputs)
+
+
+def _super_resolution(helper: Any, kind: Any) -> Any:
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Concat", ["input"] * 9, ["nine"], axis=1),
+        helper.make_node("DepthToSpace", ["nine"], ["output"], blocksize=3),
+    ]
+    image = make("input", kind.FLOAT, ["batch", 1, 224, 224])
+    return helper.make_graph(
+        nodes, "sub-pixel", [image], [make("output", kind.FLOAT, ["batch", 1, 672, 672])]
+    )
+
+
+def _classes(helper: Any, kind: Any) -> Any:
+    """MobileNet's: an image -> logits."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["input"], ["means"]),
+        helper.make_node("Flatten", ["means"], ["output"]),
+    ]
+    image = make("input", kind.FLOAT, ["batch", 3, 224, 224])
+    return helper.make_graph(nodes, "m", [image], [make("output", kind.FLOAT, ["batch", 3])])
+
+
+def _labels(helper: Any, kind: Any) -> Any:
+    """ResNet-50's as MLPerf has it: an image -> its class."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("ReduceMean", ["input_tensor:0"], ["mean"], axes=[1, 2, 3], keepdims=0),
+        helper.make_node("Cast", ["mean"], ["ArgMax:0"], to=kind.INT64),
+    ]
+    image = make("input_tensor:0", kind.FLOAT, ["batch", 3, 224, 224])
+    return helper.make_graph(nodes, "r", [image], [make("ArgMax:0", kind.INT64, ["batch"])])
+
+
+def _head(helper: Any, kind: Any) -> Any:
+    """YOLO's: an image -> 84 numbers for each of 64 anchors."""
+    make = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node(
+            "AveragePool", ["images"], ["means"], kernel_shape=[80, 80], strides=[80, 80]
+        ),
+        helper.make_node("Reshape", ["means", "flat"], ["three"]),
+        helper.make_node("Concat", ["three"] * 28, ["output0"], axis=1),
+    ]
+    image = make("images", kind.FLOAT, ["batch", 3, 640, 640])
+    output = make("output0", kind.FLOAT, ["batch", 84, 64])
+    flat = helper.make_tensor("flat", kind.INT64, [3], [0, 3, 64])
+    return helper.make_graph(nodes, "y", [image], [output], [flat])
+
+
+def _spans(helper: Any, kind: Any) -> Any:
+    """BERT's: three arrays -> two logits for each place."""
+    make = helper.make_tensor_value_info
+    names, size = ("input_ids", "input_mask", "segment_ids"), ["batch", 384]
+    nodes = [
+        helper.make_node("Add", names[:2], ["two"]),
+        helper.make_node("Add", ["two", names[2]], ["three"]),
+        helper.make_node("Cast", ["three"], ["output_start_logits"], to=kind.FLOAT),
+        helper.make_node("Neg", ["output_start_logits"], ["output_end_logits"]),
+    ]
+    outputs = [make(f"output_{end}_logits", kind.FLOAT, size) for end in ("start", "end")]
+    return helper.make_graph(nodes, "b", [make(n, kind.INT64, size) for n in names], outputs)
+
+
+def _volumes(helper: Any, kind: Any) -> Any:
+    make = helper.make_tensor_value_info
+    size = [128, 128, 128]
+    nodes = [helper.make_node("Concat", ["input"] * 3, ["output"], axis=1)]
+    volume = make("input", kind.FLOAT, ["batch", 1, *size])
+    return helper.make_graph(
+        nodes, "u", [volume], [make("output", kind.FLOAT, ["batch", 3, *size])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "dataset"),
+    [
+        ("fcn-resnet50", _fcn, "folder"),
+        ("super-resolution", _super_resolution, "folder"),
+        *only_all(
+            ("mobilenet", _classes, "folder"),
+            ("resnet50", _labels, "folder"),
+            ("yolo", _head, "folder"),
+            ("bert", _spans, "synthetic"),
+            ("3d-unet", _volumes, "synthetic"),
+        ),
+    ],
+)
+def test_a_file_of_the_same_shape_runs(
+    name: str, graph: Any, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps make the input from photographs, and take the answers that it gives."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    onnx = pytest.importorskip("onnx")
+    made = graph(onnx.helper, onnx.TensorProto)
+    opset = onnx.helper.make_opsetid("", 13)
+    onnx.save(
+        onnx.helper.make_model(made, opset_imports=[opset], ir_version=8), tmp_path / "m.onnx"
+    )
+    content = yaml.safe_load((MODELS_DIR / f"{name}.yaml").read_text())
+    content["files"] = {"onnx": {"path": "m.onnx", "sha256": None}}
+    path = tmp_path / "m.yaml"
+    path.write_text(yaml.safe_dump({**content, "requires": {}}))
+    words = ["--scenario", "offline", "--model", str(path), "--dataset", dataset]
+    if dataset == "folder":
+        for i in range(2):
+            write(tmp_path / f"data/a/{i}.jpg", i, 300, 400)
+        words += ["--data-dir", str(tmp_path / "data")]
+    words += ["--queries", "4", "--performance-count", "2", "--mode", "performance"]
+    assert main([*words, "--quiet", "--no-metrics", "--out", str(tmp_path / "run")]) == 0
+
+
+def _fields(schema: dict[str, Any], defs: dict[str, Any], prefix: str = "") -> set[str]:
+    """Dotted names, `*` for a list's or a mapping's entries."""
+    if "$ref" in schema:
+        schema = defs[schema["$ref"].rpartition("/")[2]]
+    found = set()
+    for option in schema.get("anyOf", ()):
+        found |= _fields(option, defs, prefix)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            found |= _fields(schema[key], defs, f"{prefix}*.")
+    for name, field in schema.get("properties", {}).items():
+        found |= {prefix + name} | _fields(field, defs, f"{prefix}{name}.")
+    return found
+
+
+def test_every_field_is_on_the_page() -> None:
+    # The steps check themselves (harness/models/steps/steps.py); pydantic sees tuples of Step there.
+    schema = Manifest.model_json_schema()
+    found = _fields(schema, schema["$defs"])
+    names = {n for n in found if "preprocess." not in n and "postprocess." not in n}
+    assert {"files.*.sha256", "inputs.*.shape", "requires.cpu_flags", "accuracy.tolerance"} <= names
+    assert [n for n in sorted(names) if f"| `{n}` |" not in DOC] == []
+
+
+@pytest.mark.parametrize("steps", [PREPROCESS, POSTPROCESS])
+def test_every_step_and_option_is_on_the_page(steps: Any) -> None:
+    for name, options in steps.items():
+        _, start, rest = DOC.partition(f"\n| `{name}` | |")
+        assert start, name
+        own = rest.partition("\n| `")[0]
+        for option in options.model_fields:
+            assert f"\n| | `{option}` |" in own, f"{name}.{option}"
+
+
+def test_the_example_on_the_page_is_a_manifest() -> None:
+    text = DOC.partition("```yaml\n")[2].partition("```")[0]
+    assert Manifest.model_validate(yaml.safe_load(text)).name == "flowers"

@@ -1,0 +1,118 @@
+"""What a manifest requires is checked before anything is loaded, each failure one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.models.manifest import requirements
+from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.requirements import Here, problems, satisfies
+from harness.models.manifest.schema import Requires
+
+MACHINE = Here("onnxruntime", "onnxruntime-gpu", "1.31.1", 4096, frozenset({"avx2", "fma"}))
+
+
+@pytest.mark.parametrize(
+    ("have", "wanted", "holds"),
+    [
+        ("1.31.1", ">=1.20", True),
+        ("1.9", ">=1.20", False),
+        ("1.20", "==1.20.0", True),
+        ("1.20.1", "==1.20", False),
+        ("1.20.1", "!=1.20", True),
+        ("1.20", ">1.20", False),
+        ("1.20", "<=1.20.0", True),
+        ("2.0", ">=1.20, <2", False),
+        ("1.31.1", ">= 1.20 , < 2", True),
+        ("2.13.0+cpu", ">=2.13", True),
+        ("2.21.0rc1", "<2.21", False),
+        ("10.0", ">9.9.9", True),
+    ],
+)
+def test_versions_are_compared_part_by_part(have: str, wanted: str, holds: bool) -> None:
+    assert satisfies(have, wanted) is holds
+
+
+def test_every_problem_has_its_line() -> None:
+    requires = Requires(
+        frameworks={"onnxruntime": ">=1.99", "tensorflow": ">=9"},
+        ram_mb=10_000,
+        cpu_flags=("avx2", "amx_tile", "avx512f"),
+    )
+    assert list(problems("m", requires, MACHINE)) == [
+        (
+            "model 'm' requires onnxruntime >=1.99, 1.31.1 is installed: "
+            "pip install 'onnxruntime-gpu>=1.99'"
+        ),
+        (
+            "model 'm' requires 10,000 MiB of memory, 4,096 are free: close other programs, or "
+            "run it on a larger machine"
+        ),
+        (
+            "model 'm' requires a CPU with avx2, amx_tile, avx512f, this one lacks amx_tile, "
+            "avx512f: run it on another machine"
+        ),
+    ]
+
+
+def test_what_is_met_is_silent() -> None:
+    requires = Requires(
+        frameworks={"onnxruntime": ">=1.20, <2"}, ram_mb=4096, cpu_flags=("fma", "avx2")
+    )
+    assert list(problems("m", requires, MACHINE)) == []
+
+
+def test_what_is_not_known_here_is_not_held_against_the_machine() -> None:
+    nothing = Here(None, None, None, 1 << 20, frozenset())
+    requires = Requires(frameworks={"torch": ">=99"}, cpu_flags=("avx512f",))
+    assert list(problems("m", requires, nothing)) == []
+
+
+def test_this_machine_can_be_read() -> None:
+    found = requirements.here("onnxruntime")
+    assert found.version is not None
+    assert satisfies(found.version, ">=1.22")
+    assert found.ram_mb > 0
+    assert requirements.here("no_such_module").version is None
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"frameworks": {"onnx": ">=1"}}, "requires.frameworks.onnx"),
+        ({"frameworks": {"torch": "~=2.1"}}, "requires.frameworks.torch"),
+        ({"frameworks": {"torch": "2.1"}}, "requires.frameworks.torch"),
+        ({"ram_mb": 0}, "requires.ram_mb"),
+        ({"cpu_flags": ["AVX 512"]}, "requires.cpu_flags.0"),
+        ({"gpu": "any"}, "requires.gpu"),
+    ],
+)
+def test_a_wrong_requirement_is_an_error_that_names_the_field(
+    change: dict[str, Any], field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.yaml"
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    path.write_text(yaml.safe_dump({**content, "requires": change}))
+    assert main(["--scenario", "offline", "--model", str(path)]) == 2
+    assert f"{path}: " in (line := capsys.readouterr().err)
+    assert repr(field) in line.replace(".[key]", "")
+
+
+def test_the_command_tells_all_at_once_before_it_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    content["requires"] = {"frameworks": {"onnxruntime": ">=99"}, "ram_mb": 10**9}
+    content["files"] = {"onnx": {"path": "nowhere.onnx", "sha256": None}}
+    path = tmp_path / "m.yaml"
+    path.write_text(yaml.safe_dump(content))
+    words = ["--scenario", "offline", "--model", str(path), "--data-dir", str(tmp_path / "none")]
+    assert main(words) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in lines if "requires" in line] == [
+        line.split(": ")[1] for line in lines[1:]
+    ]
+    assert len(lines) == 3

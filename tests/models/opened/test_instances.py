@@ -1,0 +1,127 @@
+"""instances x threads x batch: planned from the cores, never more than they can carry unasked."""
+
+from typing import Any
+
+import pytest
+
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError
+from harness.machine.cores import Cores
+from harness.models.manifest.manifest import load_model
+from harness.models.opened import instances
+from harness.models.opened.instances import Instances
+
+TWO = Cores(((0,), (1,)))
+EIGHT = Cores(tuple((n,) for n in range(8)))
+SMT = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))
+
+
+def planned(cores: Cores, scenario: str = "offline", **asked: Any) -> Instances:
+    config = RunConfig(scenario=scenario, **asked)
+    return instances.plan(config, registry.load("scenario", scenario), load_model("digits"), cores)
+
+
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "plan"),
+    [
+        (TWO, "offline", {}, (2, 1)),
+        (TWO, "server", {}, (2, 1)),
+        (TWO, "single-stream", {}, (1, 2)),
+        (TWO, "offline", {"instances": 1}, (1, 2)),
+        (TWO, "offline", {"threads": 2}, (1, 2)),
+        (TWO, "offline", {"threads": 1}, (2, 1)),
+        (EIGHT, "offline", {}, (8, 1)),
+        (EIGHT, "server", {}, (7, 1)),
+        (EIGHT, "server", {"threads": 2}, (3, 2)),
+        (EIGHT, "server", {"instances": 2}, (2, 3)),
+        (EIGHT, "server", {"instances": 8}, (8, 1)),
+        (EIGHT, "multi-stream", {}, (1, 8)),
+        (SMT, "offline", {}, (4, 1)),
+        (SMT, "offline", {"instances": 8}, (8, 1)),
+        (EIGHT._replace(quota=3.5), "offline", {}, (3, 1)),
+        (EIGHT._replace(quota=3.5), "server", {}, (3, 1)),
+        (EIGHT._replace(quota=0.5), "server", {}, (1, 1)),
+        (Cores(((5,),)), "server", {}, (1, 1)),
+        (Cores(((5,),)), "single-stream", {}, (1, 1)),
+    ],
+)
+def test_the_plan_fits_the_cores(
+    cores: Cores, scenario: str, asked: dict[str, Any], plan: tuple[int, int]
+) -> None:
+    found = planned(cores, scenario, **asked)
+    assert (found.instances, found.threads) == plan
+    assert found.instances * found.threads <= cores.threads
+    assert not found.pinned
+    assert not found.issuer
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked", "told"),
+    [
+        (
+            TWO,
+            {"instances": 2, "threads": 2},
+            (
+                "2 instances x 2 threads are 4 threads, 2 can compute at the same time (2 processors "
+                "on 2 cores, no quota): lower --instances or --threads, or add --oversubscribe"
+            ),
+        ),
+        (SMT, {"threads": 9}, "1 instances x 9 threads are 9 threads, 8 can compute at the same"),
+        (
+            EIGHT._replace(quota=1.5),
+            {"instances": 2},
+            (
+                "2 instances x 1 threads are 2 threads, 1 can compute at the same time (8 processors "
+                "on 8 cores, a quota of 1.5 cores): "
+            ),
+        ),
+        (Cores(((5,),)), {"instances": 2}, "2 instances x 1 threads are 2 threads, 1 can compute"),
+    ],
+)
+def test_oversubscription_is_refused_with_its_numbers_unless_forced(
+    cores: Cores, asked: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(cores, **asked)
+    assert str(caught.value).startswith(told)
+    assert "\n" not in str(caught.value)
+    forced = planned(cores, oversubscribe=True, **asked)
+    assert forced.instances * forced.threads > cores.threads
+
+
+@pytest.mark.parametrize(
+    ("cores", "scenario", "asked", "pinned", "issuer", "owns"),
+    [
+        (TWO, "offline", {}, ((0,), (1,)), (), True),
+        (TWO, "server", {}, ((0,), (1,)), (), False),
+        (TWO, "server", {"instances": 1, "threads": 1}, ((0,),), (1,), True),
+        (TWO, "single-stream", {}, ((0, 1),), (0, 1), True),
+        (EIGHT, "server", {"threads": 3}, ((0, 1, 2), (3, 4, 5)), (6, 7), True),
+        (SMT, "server", {}, ((0,), (1,), (2,)), (3,), True),
+        (SMT, "offline", {"instances": 2, "threads": 4}, ((0, 4, 1, 5), (2, 6, 3, 7)), (), True),
+        # the second core is of both instances: whoever spins there takes it from the other
+        (SMT, "offline", {"instances": 2, "threads": 3}, ((0, 4, 1), (5, 2, 6)), (3, 7), False),
+        (SMT, "server", {"instances": 1, "threads": 5}, ((0, 4, 1, 5, 2),), (6, 3, 7), False),
+        (SMT, "server", {"instances": 1, "threads": 6}, ((0, 4, 1, 5, 2, 6),), (3, 7), True),
+    ],
+)
+def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
+    cores: Cores, scenario: str, asked: Any, pinned: Any, issuer: Any, owns: bool
+) -> None:
+    found = planned(cores, scenario, pin=True, **asked)
+    assert (found.pinned, found.issuer, found.owns_cores) == (pinned, issuer, owns)
+    assert Instances.from_json(found._asdict()) == found
+
+
+def test_the_plan_is_one_line() -> None:
+    assert str(planned(TWO, "server")) == "2 x 1 threads of 2 cores, batch ≤ 64"
+    assert str(planned(EIGHT._replace(quota=0.5))) == "1 x 1 threads of 0.5 cores, batch ≤ 64"
+    told = str(planned(TWO, "single-stream", pin=True))
+    assert told == "1 x 2 threads of 2 cores pinned to 0,1, batch ≤ 1"
+    assert str(planned(TWO, pin=True)) == "2 x 1 threads of 2 cores pinned to 0 | 1, batch ≤ 64"
+
+
+def test_one_thread_on_a_core_each_and_more_than_the_cores_contradict() -> None:
+    with pytest.raises(ConfigError, match=r"^--pin gives each thread a core: drop it, or --over"):
+        RunConfig(scenario="server", pin=True, oversubscribe=True)

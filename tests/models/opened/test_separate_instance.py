@@ -1,0 +1,234 @@
+"""An instance in a process of its own answers as one in this process does, and fails as loudly."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as some
+
+from harness.core.family import children_cpu_s
+from harness.errors import ConfigError, PluginUnavailable
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.separate_instance import Arena, SeparateInstance
+from harness.results.recheck import check
+from harness.types import BackendSetup, Batch, HasOutputs, HasSignature
+from tests.faults.command import SERVER, SHORT, codes, result, run
+
+DIGITS = load_model("digits")
+PROCESSES = ("--backend-option", "processes=on")
+PLUGIN = '''
+import gc, os, time
+import numpy as np
+
+class Plugin:
+    """Answers each index with itself, the way that it was asked to."""
+    def __init__(self, setup): self.way = setup.options.get("way", "array")
+    def __enter__(self):
+        if self.way == "load": raise ValueError("no load")
+        return self
+    def __exit__(self, *exc):
+        if self.way == "close": raise ValueError("no close")
+    def describe(self): return {"framework": "plugin", "pid": os.getpid()}
+    def infer(self, batch):
+        rows = np.asarray(batch.indices, np.float32)[:, None] * np.ones(10, np.float32)
+        if self.way == "raise": raise ValueError("no answer")
+        if self.way == "objects": return np.asarray([object()])
+        if self.way == "die" and len(batch.indices) > 1: os._exit(7)
+        if self.way == "rows": return [row[: n + 1] for n, row in enumerate(rows)]
+        if self.way == "named": return {"a": rows, "b": batch.inputs["x"] + 1}
+        if self.way == "sum": return sum(a.sum(axis=1) for a in batch.inputs.values())
+        if self.way == "garbage":
+            for _ in range(1000):
+                cycle = []
+                cycle.append(cycle)
+            return np.asarray([gc.isenabled(), gc.get_freeze_count()])
+        return rows
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> str:
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    return f"{tmp_path}/plugin.py:Plugin"
+
+
+def setup(way: str = "array", model: Path | None = None) -> BackendSetup:
+    options = {} if model else {"way": way}
+    return BackendSetup(model=model, model_name="test", options=options, max_batch=8)
+
+
+def batch(*indices: int) -> Batch:
+    return Batch(list(indices), {"x": np.zeros((len(indices), 3), np.float32)})
+
+
+arrays = some.arrays(
+    st.sampled_from([np.float32, np.int64, np.bool_, np.uint8]),
+    some.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=40),
+)
+
+
+@given(st.lists(st.lists(arrays, max_size=4), min_size=1, max_size=4))
+def test_arrays_are_got_as_they_were_put_whatever_came_before(rounds: list[list[Any]]) -> None:
+    fd = os.memfd_create("test")
+    try:
+        writer, reader = Arena(fd), Arena(fd)
+        for given_arrays in rounds:
+            layout = writer.put((str(n), a) for n, a in enumerate(given_arrays))
+            found = reader.get(layout)
+            assert [name for name, _ in found] == [str(n) for n in range(len(given_arrays))]
+            for (_, a), b in zip(found, given_arrays, strict=True):
+                assert (a.dtype, a.shape) == (b.dtype, b.shape)
+                assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    finally:
+        os.close(fd)
+
+
+def test_every_kind_of_answer_comes_back_as_it_is(plugin: str) -> None:
+    with SeparateInstance(plugin, setup("array")) as backend:
+        plain: Any = backend
+        assert not isinstance(plain, HasSignature | HasOutputs)
+        assert np.asarray(backend.infer(batch(4, 7))).tolist() == [[4.0] * 10, [7.0] * 10]
+        assert np.asarray(backend.infer(batch(1))).shape == (1, 10)
+        assert backend.describe()["pid"] != os.getpid()
+    with SeparateInstance(plugin, setup("rows")) as backend:
+        assert [len(row) for row in backend.infer(batch(4, 7))] == [1, 2]
+    with SeparateInstance(plugin, setup("named")) as backend:
+        found = backend.infer(batch(4, 7))
+        assert isinstance(found, dict)
+        assert (found["a"].shape, found["b"].tolist()) == ((2, 10), [[1.0] * 3] * 2)
+
+
+def test_a_framework_answers_as_it_does_here() -> None:
+    from harness.backends.ort import OrtBackend
+
+    rows = np.random.default_rng(0).random((8, 1, 8, 8), np.float32)
+    asked = setup(model=DIGITS.path(("onnx",)))
+    with OrtBackend(asked) as here, SeparateInstance("ort", asked) as there:
+        made = Batch(range(8), {"image": rows})
+        assert np.array_equal(np.asarray(here.infer(made)), np.asarray(there.infer(made)))
+        assert there.signature() == here.signature()
+        assert there.outputs() == here.outputs()
+        assert there.describe() == {**here.describe(), "process": "of its own"}
+
+
+def test_what_is_raised_there_is_raised_here(plugin: str) -> None:
+    with pytest.raises(RuntimeError, match=r"^ValueError: no load$"):
+        SeparateInstance(plugin, setup("load")).__enter__()
+    with pytest.raises(ConfigError, match="cannot load it"):
+        SeparateInstance("ort", setup(model=Path(__file__))).__enter__()
+    with SeparateInstance(plugin, setup("raise")) as backend:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"^ValueError: no answer$"):
+                backend.infer(batch(1))
+    with (
+        SeparateInstance(plugin, setup("objects")) as backend,
+        pytest.raises(RuntimeError, match="an array of object cannot leave its process"),
+    ):
+        backend.infer(batch(1))
+    with (
+        pytest.raises(RuntimeError, match=r"^ValueError: no close$"),
+        SeparateInstance(plugin, setup("close")) as backend,
+    ):
+        backend.infer(batch(1))
+
+
+def test_nothing_is_collected_there_between_start_and_end_of_a_run(plugin: str) -> None:
+    """Bug: it was frozen before the warm-up, and its collector ran on in the run."""
+    with SeparateInstance(plugin, setup("garbage")) as backend:
+        warm, frozen = np.asarray(backend.infer(batch(1))).tolist()
+        assert warm
+        for _ in range(2):  # as many as an accuracy run loads sets of samples
+            backend.start_run()
+            collects, now_frozen = np.asarray(backend.infer(batch(1))).tolist()
+            assert not collects
+            assert now_frozen > frozen
+            assert 1000 <= (backend.end_run() or 0) < 2000
+        assert np.asarray(backend.infer(batch(1))).tolist()[0]
+
+
+def test_a_process_that_ends_fails_every_batch_and_is_no_hang(plugin: str) -> None:
+    with SeparateInstance(plugin, setup("die")) as backend:
+        backend.infer(batch(1))
+        for _ in range(2):
+            with pytest.raises(PluginUnavailable, match="ended by itself, with status 7"):
+                backend.infer(batch(1, 2))
+        assert backend.end_run() is None
+
+
+def test_the_process_is_gone_after_its_instance(plugin: str) -> None:
+    with SeparateInstance(plugin, setup()) as backend:
+        pid = backend.describe()["pid"]
+        os.kill(int(str(pid)), signal.SIGSTOP)
+        os.kill(int(str(pid)), signal.SIGCONT)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_run_with_instances_in_processes_is_valid(tmp_path: Path) -> None:
+    arguments = (*SERVER, *SHORT, *PROCESSES, "--oversubscribe", "--instances", "2")
+    done = run(*arguments, "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    found = result(tmp_path / "r")
+    assert found["accuracy"]["value"] >= 98.5
+    assert found["backend_description"]["process"] == "of its own"
+    assert found["measured_process"]["cyclic_garbage_objects"] >= 0
+    assert check(tmp_path / "r") == []
+
+
+def test_neither_on_nor_off_is_one_line(tmp_path: Path) -> None:
+    done = run(*SERVER, *SHORT, "--backend-option", "processes=2", "--out", f"{tmp_path}/r")
+    assert done.status == 2
+    assert done.said.endswith("--backend-option processes: '2' is neither on nor off\n")
+
+
+@pytest.mark.slow
+def test_a_run_whose_instance_dies_is_invalid(tmp_path: Path) -> None:
+    (tmp_path / "dies.py").write_text(DIES)
+    done = run(
+        *(*SERVER, *SHORT, "--mode", "performance", "--instances", "1", *PROCESSES),
+        *("--backend", f"{tmp_path}/dies.py:Dies", "--out", f"{tmp_path}/r"),
+    )
+    assert done.status == 4, done.said + done.printed
+    assert "batch-failed" in codes(tmp_path / "r")
+    assert result(tmp_path / "r")["queries"]["samples_answered"] == 700
+
+
+DIES = """
+import os
+import numpy as np
+
+class Dies:
+    def __init__(self, setup): pass
+    def __enter__(self): return self
+    def __exit__(self, *exc): pass
+    def describe(self): return {}
+    def infer(self, batch):
+        if max(batch.indices) > 100: os._exit(7)  # warm-up has the first 64
+        return np.zeros((len(batch.indices), 10), np.float32)
+"""
+
+
+SPIN = "import time; t = time.process_time; e = t() + 0.2\nwhile t() < e: pass"
+
+
+def test_processor_time_of_children_that_have_ended_is_counted() -> None:
+    before_s = children_cpu_s()
+    subprocess.run([sys.executable, "-S", "-c", SPIN], check=True)
+    assert children_cpu_s() - before_s > 0.19
+
+
+def test_processor_time_of_a_grandchild_that_lives_is_counted() -> None:
+    told = f"{SPIN}\nprint(flush=True); input()"
+    words = ["sh", "-c", f"{sys.executable} -S -c '{told}'; true"]
+    before_s = children_cpu_s()
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        used_s = children_cpu_s() - before_s
+    assert used_s > 0.15  # in ticks of 10 ms

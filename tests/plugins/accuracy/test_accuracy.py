@@ -1,0 +1,104 @@
+"""From LoadGen's accuracy log and the labels to one score; what is short or wrong is no score."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.accuracy.top1 import Top1
+from harness.datasets.digits import DigitsDataset
+from harness.loadgen.logs import ACCURACY, AccuracyLogError
+from harness.results.verdict.score import compute
+from harness.types import Answer, DatasetSetup
+from tests.builders.support import GOLDEN, SAMPLES, SCENARIOS
+
+
+@pytest.fixture(scope="module")
+def labels() -> dict[int, object]:
+    digits = DigitsDataset(DatasetSetup())
+    return {i: digits.label(i) for i in range(SAMPLES)}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_golden_accuracy_log_gives_the_score_of_its_run(
+    scenario: str, labels: dict[int, object]
+) -> None:
+    found = compute(GOLDEN / scenario / "accuracy", "top1", "int64", labels)
+    assert (found.metric, found.value, found.unit, found.samples) == ("top1", 100.0, "%", SAMPLES)
+    assert found.line == "accuracy=100.000%, good=20, total=20"
+
+
+@pytest.mark.parametrize("total", [SAMPLES - 1, SAMPLES + 1])
+def test_a_log_that_answers_other_samples_is_no_score(total: int) -> None:
+    folder = GOLDEN / "server" / "accuracy"
+    with pytest.raises(AccuracyLogError) as caught:
+        compute(folder, "top1", "int64", dict.fromkeys(range(total), 0))
+    assert str(caught.value) == f"{folder / ACCURACY} answers 20 of {total} samples"
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=50),
+    st.sampled_from(("int64", "int32", "uint8", "float32")),
+    st.data(),
+)
+def test_top1_is_the_share_of_right_labels_in_percent(
+    labels: list[int], dtype: str, data: st.DataObject
+) -> None:
+    given_labels = data.draw(
+        st.lists(st.integers(0, 9), min_size=len(labels), max_size=len(labels))
+    )
+    answers = [Answer(i, np.array(x, dtype).tobytes()) for i, x in enumerate(given_labels)]
+    good = sum(a == b for a, b in zip(labels, given_labels, strict=True))
+    found = Top1(dtype).score(answers, dict(enumerate(labels)))
+    assert found.value == pytest.approx(100 * good / len(labels))
+    assert found.samples == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("payload", "dtype"),
+    [
+        (b"", "int64"),
+        (b"\x03", "int64"),
+        (bytes(12), "int64"),
+        (bytes(8), "float32"),
+        (np.float32("nan").tobytes(), "float32"),
+        (np.float32("inf").tobytes(), "float32"),
+    ],
+    ids=["empty", "short", "long", "scores", "nan", "inf"],
+)
+@pytest.mark.parametrize("label", [0, 3])
+def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
+    right = Answer(1, np.array(4, dtype).tobytes())
+    assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
+    with pytest.raises(ValueError, match="no answer is a label: top1 needs one"):
+        Top1(dtype).score([Answer(0, payload)], {0: label})
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [([2, 2], "2 x 2"), ([1, 1], "1 x 1"), ([None, 3], r"\? x 3")],
+)
+def test_a_class_for_each_pixel_is_no_list_of_labels(
+    shape: list[int | None], told: str, tmp_path: Path
+) -> None:
+    """Where the classes of an image's pixels all differed, its first one was scored."""
+    answer = np.arange(4).tobytes().hex()
+    (tmp_path / ACCURACY).write_text(json.dumps([{"seq_id": 0, "qsl_idx": 0, "data": answer}]))
+    with pytest.raises(ValueError, match=rf"top1 needs one label .*, these are {told} numbers:"):
+        compute(tmp_path, "top1", "int64", {0: 0}, shape)
+    for good in ([4], [None], None):  # topk's, a hook's, and of a harness that did not tell it
+        assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
+
+
+def test_labels_that_are_texts_are_no_zero_percent() -> None:
+    with pytest.raises(ValueError, match="labels that are class numbers, there is 'cat'"):
+        Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})
+
+
+def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
+    """The scores of a model in uint8 were taken for labels, the best first."""
+    with pytest.raises(ValueError, match="names a label twice"):
+        Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})

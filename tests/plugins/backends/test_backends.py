@@ -1,0 +1,358 @@
+"""Backends in this process: order, every batch size, threads really taken, one line for bad files."""
+
+import re
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from harness.backends.null import NullBackend
+from harness.backends.ort import OrtBackend
+from harness.backends.parts.onnx_weights import shared_weights
+from harness.datasets.digits import DigitsDataset
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import load_model
+from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
+
+ROOT = Path(__file__).parents[3]
+DIGITS = load_model("digits").path(("onnx",))
+
+
+def setup(model: Path | None = DIGITS, **more: Any) -> BackendSetup:
+    return BackendSetup(model=model, model_name="test", **more)
+
+
+def refusal(made: BackendSetup) -> str:
+    with pytest.raises(ConfigError) as caught, OrtBackend(made):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def digits() -> DigitsDataset:
+    dataset = DigitsDataset(DatasetSetup(inputs=load_model("digits").inputs))
+    dataset.load(range(500))
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def logits(digits: DigitsDataset) -> Any:
+    """(500, 10): each sample's output when it is answered alone."""
+    with OrtBackend(setup()) as backend:
+        return np.concatenate([np.asarray(backend.infer(digits.batch([i]))) for i in range(500)])
+
+
+def test_ort_answers_the_digits(digits: DigitsDataset, logits: Any) -> None:
+    labels = [digits.label(i) for i in range(500)]
+    assert int((logits.argmax(axis=1) == labels).sum()) >= 493  # the manifest's 98.5 %
+
+
+@pytest.fixture(scope="module")
+def ort() -> Any:
+    with OrtBackend(setup(threads=2)) as backend:
+        yield backend
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 499), min_size=1, max_size=64))
+def test_ort_answers_in_the_order_of_the_indices(
+    ort: OrtBackend, digits: DigitsDataset, logits: Any, indices: list[int]
+) -> None:
+    found = np.asarray(ort.infer(digits.batch(indices)))
+    assert found.shape == (len(indices), 10)
+    assert np.allclose(found, logits[indices], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 31, 63, 64])
+def test_ort_takes_every_batch_size(
+    ort: OrtBackend, digits: DigitsDataset, logits: Any, size: int
+) -> None:
+    found = np.asarray(ort.infer(digits.batch(range(size))))
+    assert np.allclose(found, logits[:size], rtol=1e-3, atol=1e-3)
+
+
+def test_ort_does_not_write_to_its_input(ort: OrtBackend, digits: DigitsDataset) -> None:
+    batch = digits.batch(range(10))
+    before = batch.inputs["image"].copy()
+    ort.infer(batch)
+    assert batch.inputs["image"].tolist() == before.tolist()
+
+
+def _threads() -> set[str]:
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_ort_takes_as_many_threads_as_it_is_given_and_gives_them_back(threads: int) -> None:
+    with OrtBackend(setup()):
+        before = _threads()
+        with OrtBackend(setup(threads=threads)) as backend:
+            own = _threads() - before
+            assert len(own) == threads - 1  # the caller is the first
+            assert backend.describe()["threads"] == threads
+        assert own & _threads() == set()
+
+
+def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
+    assert ort.describe() == {
+        "framework": f"onnxruntime {onnxruntime.__version__}",
+        "device": "CPUExecutionProvider",
+        "precision": ["float32"],
+        "threads": 2,
+        "spinning": False,
+        "graph": "all",
+        "arena": True,
+        "io_binding": False,
+        "share_weights": False,
+        "math_library": "MLAS",
+        "opsets": "ai.onnx 17",
+    }
+    assert ort.signature() == (TensorSpec("image", "float32", ("batch", 1, 8, 8)),)
+
+
+def test_ort_can_be_left_and_entered_again(digits: DigitsDataset, logits: Any) -> None:
+    backend = OrtBackend(setup())
+    for _ in range(2):
+        with backend:
+            found = np.asarray(backend.infer(digits.batch([3])))
+        assert np.allclose(found, logits[[3]])
+
+
+def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
+    have = ", ".join(onnxruntime.get_available_providers())
+    assert refusal(setup(provider="WarpExecutionProvider")) == (
+        f"--provider WarpExecutionProvider: this ONNX Runtime has {have}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"spining": "on"},
+            (
+                "backend 'ort' has no option 'spining': it has spinning=auto|off|on graph=all|extended"
+                "|basic|off arena=on|off io_binding=off|on share_weights=off|on"
+            ),
+        ),
+        ({"spinning": "yes"}, "--backend-option spinning: 'yes' is not one of auto, off, on"),
+    ],
+)
+def test_an_option_that_ort_has_not_is_refused(options: dict[str, str], line: str) -> None:
+    assert refusal(setup(options=options)) == line
+
+
+def test_every_problem_is_told_at_once() -> None:
+    made = setup(options={"spining": "on", "graph": "none"})
+    with pytest.raises(ConfigError) as caught:
+        OrtBackend(made)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has CUDA")
+    assert refusal(setup(device="cuda")) == (
+        "--device cuda: this ONNX Runtime has no CUDAExecutionProvider: pip uninstall onnxruntime, "
+        "then pip install 'mlperf-harness[ort-gpu]'"
+    )
+    assert refusal(setup(device="cuda", provider="CPUExecutionProvider")) == (
+        "--device cuda and --provider CPUExecutionProvider contradict: keep one"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"graph": "off"},
+        {"graph": "basic"},
+        {"graph": "extended"},
+        {"arena": "off"},
+        {"io_binding": "on"},
+        {"share_weights": "on"},
+        {"share_weights": "on", "io_binding": "on", "graph": "off"},
+    ],
+    ids=str,
+)
+def test_ort_answers_alike_with_every_option(
+    options: dict[str, str], digits: DigitsDataset, logits: Any
+) -> None:
+    with OrtBackend(setup(options=options)) as backend:
+        about = backend.describe()
+        for size in (1, 64, 7):
+            found = np.asarray(backend.infer(digits.batch(range(size))))
+            assert np.allclose(found, logits[:size], atol=1e-4)
+    for name, value in options.items():
+        assert about[name] in (value, value == "on")
+
+
+def test_weights_are_shared_by_the_sessions_of_one_file_and_freed_with_the_last() -> None:
+    assert DIGITS is not None
+    first, second = shared_weights(DIGITS), shared_weights(DIGITS)
+    assert first is second
+    assert set(first.values) >= {"conv2_weight", "dense1_weight"}
+    stored = np.load(DIGITS.with_name("digits_weights.npz"))
+    for name, value in first.values.items():
+        assert value.numpy().tolist() == stored[name].tolist()
+    gone = weakref.ref(first)
+    del first, second, value
+    assert gone() is None
+
+
+_FOUR_SESSIONS = """
+import sys, psutil
+from contextlib import ExitStack
+from pathlib import Path
+from harness.backends.ort import OrtBackend
+from harness.types import BackendSetup
+before = psutil.Process().memory_info().rss
+with ExitStack() as stack:
+    for _ in range(4):
+        options = {"share_weights": sys.argv[2]}
+        made = BackendSetup(model=Path(sys.argv[1]), model_name="big", options=options)
+        stack.enter_context(OrtBackend(made))
+    print(psutil.Process().memory_info().rss - before)
+"""
+
+
+def test_shared_weights_are_in_memory_once(tmp_path: Path) -> None:
+    path = tmp_path / "big.onnx"
+    weight = np.random.default_rng(0).standard_normal((3072, 3072), np.float32)  # 36 MiB
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3072])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3072])
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y], [onnx.numpy_helper.from_array(weight, "w")])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    grown = {}
+    for option in ("off", "on"):
+        command = [sys.executable, "-c", _FOUR_SESSIONS, str(path), option]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        grown[option] = int(done.stdout)
+    assert grown["off"] > 3.5 * weight.nbytes
+    assert grown["on"] < 2 * weight.nbytes
+
+
+@pytest.mark.parametrize(
+    ("asked", "owns_cores", "spins"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"spinning": "off"}, True, False),
+        ({"spinning": "on"}, False, True),
+    ],
+)
+def test_idle_threads_spin_on_cores_of_their_own_or_when_asked(
+    asked: dict[str, str], owns_cores: bool, spins: bool
+) -> None:
+    with OrtBackend(setup(options=asked, owns_cores=owns_cores)) as backend:
+        assert backend.describe()["spinning"] is spins
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
+def test_a_corrupt_model_is_one_line(content: bytes | str, tmp_path: Path) -> None:
+    assert DIGITS is not None
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(DIGITS.read_bytes()[:5000] if isinstance(content, str) else content)
+    line = refusal(setup(path))
+    assert re.match(rf"^{re.escape(str(path))}: ONNX Runtime cannot load it: \S", line)
+    assert len(line) < len(str(path)) + 250
+
+
+def test_a_model_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "gone.onnx"):
+        assert refusal(setup(path)).startswith(f"{path}: ONNX Runtime cannot load it: ")
+
+
+def saved(tmp_path: Path, batch: int | str, outputs: int = 1) -> Path:
+    """x (batch, 3) -> 2x under one name, or under several: y0 = 2x, y1 = 3x, ..."""
+    names = [f"y{n}" for n in range(outputs)]
+    factors = [
+        helper.make_tensor(f"f{n}", TensorProto.FLOAT, [], [n + 2.0]) for n in range(outputs)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", f"f{n}"], [name]) for n, name in enumerate(names)],
+        "scale",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 3]) for name in names],
+        factors,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "scale.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _rows(count: int) -> Any:
+    return np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_model_with_a_fixed_batch_is_filled_up_and_the_surplus_dropped(
+    count: int, outputs: int, tmp_path: Path
+) -> None:
+    with OrtBackend(setup(saved(tmp_path, 4, outputs))) as backend:
+        assert backend.signature() == (TensorSpec("x", "float32", (4, 3)),)
+        found = backend.infer(Batch(range(count), {"x": _rows(count)}))
+    by_name = found if isinstance(found, dict) else {"y0": found}
+    assert list(by_name) == [f"y{n}" for n in range(outputs)]
+    for n, rows in enumerate(by_name.values()):
+        assert np.asarray(rows).tolist() == ((n + 2) * _rows(count)).tolist()
+
+
+def test_a_model_with_several_outputs_gives_them_by_name(tmp_path: Path) -> None:
+    with OrtBackend(setup(saved(tmp_path, "n", 3))) as backend:
+        found = backend.infer(Batch([0, 1], {"x": _rows(2)}))
+    assert isinstance(found, dict)
+    assert list(found) == ["y0", "y1", "y2"]
+    assert found["y2"].tolist() == (4 * _rows(2)).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_null_answers_one_row_an_index_and_says_that_it_is_none(count: int) -> None:
+    with NullBackend(setup(None, max_batch=5)) as backend:
+        answers = backend.infer(Batch(range(count), {}))
+        about = backend.describe()
+    assert answers.shape == (count, 10)
+    assert not answers.any()
+    assert about["framework"] == about["device"] == "none"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"provider": "CPU"}, {"options": {"spinning": "on"}}, {"device": "cuda"}]
+)
+def test_null_refuses_what_it_cannot_do(asked: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="takes no --device but cpu, no --provider and no"):
+        NullBackend(setup(None, **asked))
+
+
+def test_an_output_that_is_not_a_row_a_sample_is_not_hidden_by_the_padding(tmp_path: Path) -> None:
+    path = tmp_path / "sum.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
+    node = helper.make_node("Transpose", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    with OrtBackend(setup(path)) as backend:
+        found = backend.infer(Batch([0, 1], {"x": _rows(2)}))
+    assert np.asarray(found).shape == (3, 4)
+
+
+def test_the_batch_that_a_file_fixes() -> None:
+    free, four = TensorSpec("a", "float32", ("n", 3)), TensorSpec("b", "float32", (4, 3))
+    assert fixed_batch([free]) is None
+    assert fixed_batch([free, four]) == 4
+    with pytest.raises(ConfigError, match=r"different first dimensions \(b 4, c 1\)"):
+        fixed_batch([free, four, TensorSpec("c", "float32", (1, 3))])

@@ -1,0 +1,94 @@
+"""Backends whose package is missing, and the one framework that the fast tests run for real."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.core import registry
+from harness.core.config.run_config import from_plain
+from harness.errors import ConfigError
+from harness.models.manifest.files import size_bytes
+from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.opened.loading import model_file
+
+ROOT = Path(__file__).parents[3]
+EXTRAS = {name: entry for name, entry in registry.BACKENDS.items() if entry.extra}
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_missing_package_is_exit_3_with_the_command_that_installs_it(
+    name: str, tmp_path: Path
+) -> None:
+    entry = EXTRAS[name]
+    code = (
+        f"import sys; sys.modules[{entry.needs!r}] = None; from harness.cli.main import main; "
+        f"sys.exit(main(['--scenario', 'offline', '--backend', {name!r}]))"
+    )
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"harness: backend {name!r} needs the module {entry.needs!r}: "
+        f"pip install 'mlperf-harness[{entry.extra}]'\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorflow_runs_end_to_end(tmp_path: Path) -> None:
+    if not EXTRAS["tensorflow"].installed:
+        pytest.skip("extra 'tensorflow' is not installed")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "harness", "--scenario", "offline", "--backend", "tensorflow"]
+    command += ["--mode", "accuracy", "--out", str(out), "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((out / "result.json").read_text())
+    assert result["accuracy"]["value"] == pytest.approx(99.2)
+
+
+def _path(backend: str, *options: str) -> Path | None:
+    values = {"scenario": "offline", "backend": backend, "backend_option": list(options)}
+    return model_file(from_plain(values), load_model("digits"))
+
+
+def test_format_chooses_among_the_manifests_files() -> None:
+    assert _path("ort", "format=onnx") == MODELS_DIR / "digits.onnx"
+    with pytest.raises(ConfigError) as caught:
+        _path("ort", "format=tflite")
+    assert str(caught.value) == "--backend-option format: backend 'ort' reads onnx, not 'tflite'"
+
+
+def test_the_size_of_a_folder_is_that_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a").write_bytes(b"123")
+    (tmp_path / "deep" / "b").write_bytes(b"4567")
+    assert (size_bytes(tmp_path), size_bytes(tmp_path / "a")) == (7, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["option", "config"])
+def test_run_sh_installs_the_extra_on_first_use_and_says_so(source: str, tmp_path: Path) -> None:
+    """A checkout without an environment; LiteRT is the smallest framework."""
+    checkout = tmp_path / "checkout"
+    unwanted = shutil.ignore_patterns(
+        ".*", "build", "results", "tests", "__pycache__", "*.egg-info"
+    )
+    shutil.copytree(ROOT, checkout, symlinks=True, ignore=unwanted)
+    if (ROOT / ".uv" / "bin").exists():
+        shutil.copytree(ROOT / ".uv", checkout / ".uv")  # one download less
+    (checkout / "run.yaml").write_text("scenario: offline\nbackend: litert\n")
+    chosen = {"option": ["--scenario", "offline", "--backend", "litert"]}
+    command = [str(checkout / "run.sh"), *chosen.get(source, ["--config", "run.yaml"])]
+    command += ["--queries", "2000"]
+    first, second = (
+        subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+        for _ in range(2)
+    )
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "run.sh: installing backend 'litert' into .venv (first use)" in first.stderr
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "installing" not in second.stderr

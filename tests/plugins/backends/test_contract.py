@@ -1,0 +1,491 @@
+"""What every backend promises, asked of each of them on its own file of the digits model.
+
+A framework that is not installed is skipped here; ./test.sh --all installs them all.
+"""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from harness.core import registry
+from harness.datasets.digits import DigitsDataset
+from harness.errors import ConfigError
+from harness.models.manifest.manifest import load_model
+from harness.types import BackendSetup, Batch, DatasetSetup
+
+ROOT = Path(__file__).parents[3]
+MODEL = load_model("digits")
+INSTANCES = 2  # the same everywhere: TensorFlow fixes it at the first op of a process
+
+
+class Case(NamedTuple):
+    backend: str
+    format: str
+    options: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        return "-".join([self.backend, self.format, *self.options.values()])
+
+    def setup(self, **more: Any) -> BackendSetup:
+        values = {
+            "model": MODEL.path((self.format,)),
+            "inputs": MODEL.inputs,
+            "instances": INSTANCES,
+            "max_batch": 64,
+            "options": self.options,
+        }
+        return BackendSetup(model_name="digits", **{**values, **more})
+
+    def open(self, **more: Any) -> Any:
+        return registry.load("backend", self.backend)(self.setup(**more))
+
+
+CASES = (
+    Case("ort", "onnx"),
+    Case("ort", "onnx", {"io_binding": "on", "share_weights": "on"}),
+    Case("litert", "tflite"),
+    Case("openvino", "openvino"),
+    Case("openvino", "onnx"),
+    Case("torch", "torchscript"),
+    Case("torch", "torchscript", {"compile": "on"}),
+    Case("tensorflow", "savedmodel"),
+    Case("tensorflow", "keras"),
+    Case("tensorflow", "keras", {"compile": "off"}),
+)
+
+
+def params(cases: tuple[Case, ...]) -> list[Any]:
+    """Frameworks other than ort take seconds to import: slow."""
+    marks = {"ort": ()}
+    return [
+        pytest.param(case, id=str(case), marks=marks.get(case.backend, (pytest.mark.slow,)))
+        for case in cases
+    ]
+
+
+each_case = pytest.mark.parametrize("case", params(CASES))
+each_backend = pytest.mark.parametrize(
+    "case", params(tuple({case.backend: case for case in reversed(CASES)}.values()))
+)
+
+
+@pytest.fixture(autouse=True)
+def _installed(case: Case) -> None:
+    entry = registry.BACKENDS[case.backend]
+    if not entry.installed:
+        pytest.skip(f"extra {entry.extra!r} is not installed")
+
+
+@pytest.fixture(scope="module")
+def digits() -> DigitsDataset:
+    dataset = DigitsDataset(DatasetSetup(inputs=MODEL.inputs))
+    dataset.load(range(500))
+    return dataset
+
+
+@pytest.fixture(scope="module")
+def logits(digits: DigitsDataset) -> Any:
+    """(500, 10): ONNX Runtime's, in one batch."""
+    with CASES[0].open() as backend:
+        return np.asarray(backend.infer(digits.batch(range(500))))
+
+
+@each_case
+def test_it_agrees_with_onnx_runtime_on_every_digit(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    with case.open() as backend:
+        found = np.asarray(backend.infer(digits.batch(range(500))))
+    assert found.dtype == np.float32
+    assert found.shape == (500, 10)
+    assert np.abs(found - logits).max() < 1e-4
+    assert found.argmax(axis=1).tolist() == logits.argmax(axis=1).tolist()
+
+
+@each_case
+def test_batches_of_every_size_are_answered_in_their_order(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    order = np.random.default_rng(1).permutation(500)
+    with case.open() as backend:
+        for size in (1, 64, 2, 7, 63, 1, 31):
+            indices = order[:size].tolist()
+            found = np.asarray(backend.infer(digits.batch(indices)))
+            assert found.shape == (size, 10)
+            assert np.abs(found - logits[indices]).max() < 1e-4
+
+
+@each_case
+def test_an_answer_stays_when_the_next_one_is_given(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    with case.open() as backend:
+        first = np.asarray(backend.infer(digits.batch([0, 1])))
+        backend.infer(digits.batch([2, 3]))
+        assert np.abs(first - logits[:2]).max() < 1e-4
+
+
+@each_case
+def test_the_input_is_only_read(case: Case, digits: DigitsDataset, logits: Any) -> None:
+    """A dataset's rows may lie in a file that is mapped for reading."""
+    rows = digits.batch(range(8)).inputs["image"].copy()
+    before = rows.copy()
+    with case.open() as backend:
+        backend.infer(Batch(range(8), {"image": rows}))
+        assert rows.tolist() == before.tolist()
+        rows.flags.writeable = False
+        found = np.asarray(backend.infer(Batch(range(8), {"image": rows})))
+    assert np.abs(found - logits[:8]).max() < 1e-4
+
+
+@each_case
+def test_instances_answer_in_threads_of_their_own_at_the_same_time(
+    case: Case, digits: DigitsDataset, logits: Any
+) -> None:
+    worst: list[float] = []
+    start = threading.Barrier(INSTANCES)
+
+    def answer(backend: Any, seed: int) -> None:
+        order = np.random.default_rng(seed).permutation(500)
+        start.wait()
+        for first in range(0, 500, 10):
+            indices = order[first : first + 10].tolist()
+            found = np.asarray(backend.infer(digits.batch(indices)))
+            worst.append(float(np.abs(found - logits[indices]).max()))
+
+    with case.open() as one, case.open() as other:
+        threads = [
+            threading.Thread(target=answer, args=(backend, seed))
+            for seed, backend in enumerate((one, other))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(worst) == 50 * INSTANCES
+    assert max(worst) < 1e-4
+
+
+@each_case
+def test_it_can_be_left_and_entered_again(case: Case, digits: DigitsDataset, logits: Any) -> None:
+    backend = case.open()
+    for index in (3, 4):
+        with backend:
+            found = np.asarray(backend.infer(digits.batch([index])))
+        assert np.abs(found - logits[[index]]).max() < 1e-4
+
+
+@each_case
+def test_it_tells_what_it_is(case: Case) -> None:
+    with case.open() as backend:
+        about = backend.describe()
+        (image,) = backend.signature()
+        outputs = backend.outputs()
+    assert {"framework", "device", "precision", "threads", "math_library"} <= set(about)
+    assert about["threads"] == 1
+    assert any(c.isdigit() for c in about["framework"]), "the version"
+    assert (image.name, image.dtype, image.shape[1:]) == ("image", "float32", (1, 8, 8))
+    assert not isinstance(image.shape[0], int)
+    assert outputs == (() if case.backend == "torch" else ("logits",))
+
+
+@each_case
+def test_compiled_and_eager_are_told_apart(case: Case) -> None:
+    with case.open() as backend:
+        told = backend.describe().get("compile")
+    wanted = {
+        ("tensorflow", "savedmodel", None): "tf.function",
+        ("tensorflow", "keras", None): "tf.function",
+        ("tensorflow", "keras", "off"): "eager",
+        ("torch", "torchscript", None): "none",
+        ("torch", "torchscript", "on"): "TorchScript",
+    }
+    assert told == wanted.get((case.backend, case.format, case.options.get("compile")))
+
+
+def _refusal(case: Case, **more: Any) -> str:
+    with pytest.raises(ConfigError) as caught, case.open(**more):
+        pass
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+    return str(caught.value)
+
+
+@each_backend
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x00" * 1000, "cut"])
+def test_a_corrupt_file_is_one_line(case: Case, content: bytes | str, tmp_path: Path) -> None:
+    good = MODEL.path((case.format,))
+    assert good is not None
+    name = {"openvino": "bad.xml", "onnx": "bad.onnx"}.get(case.format, good.name)
+    path = tmp_path / (name if good.is_file() or case.format == "openvino" else "saved_model.pb")
+    whole = good if good.is_file() else next(good.glob("*.xml"), good / "saved_model.pb")
+    path.write_bytes(whole.read_bytes()[:5000] if isinstance(content, str) else content)
+    model = tmp_path if path.name == "saved_model.pb" else path
+    assert _refusal(case, model=model).startswith(f"{model}: ")
+
+
+@each_backend
+def test_an_absent_file_is_one_line(case: Case, tmp_path: Path) -> None:
+    good = MODEL.path((case.format,))
+    assert good is not None
+    path = tmp_path / good.name
+    assert _refusal(case, model=path).startswith(f"{path}: ")
+
+
+@each_backend
+def test_what_it_has_not_is_refused(case: Case) -> None:
+    options = {**case.options, "nosuch": "1"}
+    assert _refusal(case, options=options).startswith(
+        f"backend {case.backend!r} has no option 'nosuch': it has "
+    )
+    if case.backend != "ort":
+        assert _refusal(case, provider="X") == (
+            f"backend {case.backend!r} has no providers: drop --provider X"
+        )
+
+
+@each_backend
+def test_a_device_that_is_not_there_is_refused(case: Case) -> None:
+    said = _refusal(case, device="cuda")
+    if case.backend in ("litert", "openvino"):
+        assert said == f"backend {case.backend!r} has no --device cuda: it has cpu"
+    else:
+        assert said.startswith("--device cuda: ")
+
+
+_COUNT_THREADS = """
+import sys, threading
+from pathlib import Path
+import numpy as np
+from harness import registry
+from harness.models.manifest.manifest import load_model
+from harness.types import BackendSetup, Batch
+
+name, format, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+model = load_model("digits")
+rows = np.ones((500, 1, 8, 8), np.float32)
+setup = BackendSetup(
+    model=model.path((format,)), model_name="digits", inputs=model.inputs, threads=threads,
+    max_batch=500,
+)
+
+def work():
+    for _ in range(5):
+        backend.infer(Batch(range(500), {"image": rows}))
+    print("tasks", len(list(Path("/proc/self/task").iterdir())))
+
+with registry.load("backend", name)(setup) as backend:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    print("told", backend.describe()["threads"])
+"""
+
+
+def _threads(case: Case, threads: int) -> dict[str, int]:
+    command = [sys.executable, "-W", "ignore", "-c", _COUNT_THREADS]
+    command += [case.backend, case.format, str(threads)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    words = done.stdout.split()
+    return {words[n]: int(words[n + 1]) for n in range(0, len(words), 2)}
+
+
+@each_backend
+def test_threads_are_really_taken(case: Case) -> None:
+    """In a process each, because TensorFlow fixes them and PyTorch has one number a process."""
+    one, two = _threads(case, 1), _threads(case, 2)
+    assert (one["told"], two["told"]) == (1, 2)
+    assert two["tasks"] - one["tasks"] == 1
+
+
+@pytest.mark.parametrize("case", params((Case("tensorflow", "savedmodel"),)))
+def test_threads_that_cannot_be_had_any_more_are_refused(case: Case, digits: DigitsDataset) -> None:
+    with case.open() as backend:
+        backend.infer(digits.batch([0]))
+        assert _refusal(case, threads=3) == (
+            "--threads 3 --instances 2: TensorFlow has started with 1 and 2 in this process: "
+            "use another process"
+        )
+
+
+def _sequence_onnx(folder: Path) -> Path:
+    """ids (n, length) int64 -> ids + 1, as long; and their sum, one number."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    shape = ["n", "length"]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["ids", "one"], ["next"]),
+            helper.make_node("ReduceSum", ["ids", "axis"], ["total"], keepdims=0),
+        ],
+        "sequence",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, shape)],
+        [
+            helper.make_tensor_value_info("next", TensorProto.INT64, shape),
+            helper.make_tensor_value_info("total", TensorProto.INT64, shape[:1]),
+        ],
+        [
+            helper.make_tensor("one", TensorProto.INT64, [], [1]),
+            helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    path = folder / "sequence.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+_SEQUENCE = """
+import sys, tensorflow as tf
+spec = tf.TensorSpec((None, None), tf.int64, name="ids")
+function = tf.function(
+    lambda ids: {"next": ids + 1, "total": tf.reduce_sum(ids, axis=1)}, input_signature=[spec]
+)
+module = tf.Module()
+module.function = function
+concrete = function.get_concrete_function()
+if sys.argv[1].endswith(".tflite"):
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
+    open(sys.argv[1], "wb").write(converter.convert())
+else:
+    tf.saved_model.save(module, sys.argv[1], signatures={"serving_default": concrete})
+"""
+
+
+def _sequence_by_tensorflow(path: Path) -> Path:
+    """In a process of its own, which TensorFlow's thread counts are lost with."""
+    pytest.importorskip("tensorflow", reason="TensorFlow writes the model")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _SEQUENCE, path], check=True)
+    return path
+
+
+def _sequence_torch(folder: Path) -> Path:
+    torch: Any = pytest.importorskip("torch")
+
+    class Sequence(torch.nn.Module):  # type: ignore[misc] # torch may not be installed
+        def forward(self, ids: Any) -> dict[str, Any]:
+            return {"next": ids + 1, "total": ids.sum(1)}
+
+    free = {0: torch.export.Dim("n", min=1, max=99), 1: torch.export.Dim("length", min=1, max=99)}
+    example = (torch.zeros(2, 3, dtype=torch.int64),)
+    exported = torch.export.export(Sequence(), example, dynamic_shapes=(free,))
+    torch.export.save(exported, folder / "sequence.pt2")
+    return folder / "sequence.pt2"
+
+
+@pytest.mark.parametrize(
+    "case",
+    params(
+        (
+            Case("ort", "onnx"),
+            Case("ort", "onnx", {"io_binding": "on"}),
+            Case("openvino", "onnx"),
+            Case("tensorflow", "savedmodel"),
+            Case("litert", "tflite"),
+            Case("torch", "torchscript"),
+        )
+    ),
+)
+def test_sequences_of_any_length_are_answered_in_their_own_type(case: Case, tmp_path: Path) -> None:
+    """Ragged inputs are filled up to the longest of their batch, and each batch has another one."""
+    if case.format == "onnx":
+        path = _sequence_onnx(tmp_path)
+    elif case.backend == "torch":
+        path = _sequence_torch(tmp_path)
+    else:
+        name = "sequence.tflite" if case.format == "tflite" else "sequence"
+        path = _sequence_by_tensorflow(tmp_path / name)
+    random = np.random.default_rng(0)
+    with case.open(model=path, inputs=()) as backend:
+        (spec,) = backend.signature()
+        assert (spec.dtype, len(spec.shape)) == ("int64", 2)
+        assert not any(isinstance(size, int) for size in spec.shape)
+        for count, length in ((1, 5), (3, 2), (3, 9), (1, 1), (8, 9), (2, 5)):
+            ids = random.integers(0, 99, (count, length))
+            found = backend.infer(Batch(range(count), {spec.name: ids}))
+            assert {name: str(rows.dtype) for name, rows in found.items()} == {
+                "next": "int64",
+                "total": "int64",
+            }
+            assert found["next"].tolist() == (ids + 1).tolist()
+            assert found["total"].tolist() == ids.sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("case", params((Case("ort", "onnx"), Case("openvino", "onnx"))))
+def test_weights_in_another_file_are_read(case: Case, digits: DigitsDataset, logits: Any, tmp_path: Path) -> None:  # fmt: skip
+    import onnx
+
+    path = tmp_path / "digits.onnx"
+    whole = onnx.load(MODEL.path(("onnx",)))
+    onnx.save(whole, path, save_as_external_data=True, location="w.data", size_threshold=64)
+    with case.open(model=path) as backend:
+        found = np.asarray(backend.infer(digits.batch(range(8))))
+    assert np.abs(found - logits[:8]).max() < 1e-4
+
+
+@pytest.mark.parametrize("case", params((Case("tensorflow", "keras"),)))
+def test_what_is_no_keras_file_is_called_so(case: Case, tmp_path: Path) -> None:
+    """Keras itself says that the file is not there."""
+    path = tmp_path / "bad.keras"
+    path.write_bytes(b"not a model")
+    assert _refusal(case, model=path) == (
+        f"{path}: it is no Keras file: that is a zip archive, this is none"
+    )
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """x (4, 3) float32 -> y = 2x, as ONNX."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    path = tmp_path_factory.mktemp("fixed") / "fixed.onnx"
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "two"], ["y"])],
+        "double",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])],
+        [helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def _fixed_tflite(folder: Path) -> Path:
+    """The same as LiteRT; in a process of its own, which TensorFlow's thread counts are lost with."""
+    path = folder / "fixed.tflite"
+    code = (
+        "import sys, tensorflow as tf\n"
+        "double = tf.function(lambda x: {'y': 2.0 * x},"
+        " input_signature=[tf.TensorSpec((4, 3), name='x')])\n"
+        "module = tf.Module()\n"
+        "converter = tf.lite.TFLiteConverter.from_concrete_functions("
+        "[double.get_concrete_function()], module)\n"
+        "open(sys.argv[1], 'wb').write(converter.convert())\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, path], check=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    "case", params((Case("ort", "onnx"), Case("openvino", "onnx"), Case("litert", "tflite")))
+)
+def test_a_batch_that_the_file_fixes_is_filled_up(case: Case, fixed: Path, tmp_path: Path) -> None:
+    if case.backend == "litert":
+        pytest.importorskip("tensorflow", reason="TensorFlow converts the model")
+        fixed = _fixed_tflite(tmp_path)
+    with case.open(model=fixed, inputs=()) as backend:
+        (spec,) = backend.signature()
+        assert spec.shape == (4, 3)
+        for count in (1, 3, 4):
+            rows = np.arange(3 * count, dtype=np.float32).reshape(count, 3)
+            found = np.asarray(backend.infer(Batch(range(count), {spec.name: rows})))
+            assert found.tolist() == (2 * rows).tolist()

@@ -1,0 +1,194 @@
+"""LibriSpeech's layout: samples, lengths and transcripts; every fault with its file."""
+
+import shutil
+import struct
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.datasets.librispeech import LibrispeechDataset
+from harness.datasets.parts.sound import decode
+from harness.errors import ConfigError, PluginUnavailable
+from harness.models.steps.steps import PREPROCESS
+from harness.types import DatasetSetup, Step, TensorSpec
+
+RATE = 1000
+SAMPLES = TensorSpec("wave", "float32", ("batch", 500))
+LENGTH = TensorSpec("length", "int64", ("batch",))
+
+
+def audio(**options: Any) -> Step:
+    given = {"rate": RATE, "max_seconds": 0.5, **options}
+    return Step("audio", PREPROCESS["audio"].model_validate(given).model_dump())
+
+
+def setup(folder: Path, *specs: TensorSpec, **steps: tuple[Step, ...]) -> DatasetSetup:
+    declared = {"wave": (audio(),), "length": (audio(gives="length"),), **steps}
+    inputs = specs or (SAMPLES, LENGTH)
+    return DatasetSetup(
+        inputs=inputs, data_dir=folder, steps={s.name: declared.get(s.name, ()) for s in inputs}
+    )
+
+
+def ramp(count: int) -> list[int]:
+    return [(i * 97) % 65536 - 32768 for i in range(count)]
+
+
+def wav(path: Path, values: list[int], rate: int = RATE, channels: int = 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as file:
+        file.setparams((channels, 2, rate, 0, "NONE", ""))
+        file.writeframes(struct.pack(f"<{len(values)}h", *values))
+
+
+def chapter(folder: Path) -> Path:
+    """Two speakers; the second utterance is longer than half a second."""
+    wav(folder / "19/198/19-198-0001.wav", ramp(800))
+    wav(folder / "19/198/19-198-0000.wav", ramp(300))
+    wav(folder / "26/495/26-495-0000.wav", ramp(10))
+    (folder / "19/198/19-198.trans.txt").write_text(
+        "19-198-0000 NORTHANGER ABBEY\n\n19-198-0001 THIS LITTLE WORK\n"
+    )
+    (folder / "26/495/26-495.trans.txt").write_text("26-495-0000 A\n")
+    return folder
+
+
+def refusal(made: DatasetSetup) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        LibrispeechDataset(made)
+    return str(caught.value).splitlines()
+
+
+def test_samples_are_cut_or_filled_and_their_length_is_told(tmp_path: Path) -> None:
+    data = LibrispeechDataset(setup(chapter(tmp_path)))
+    data.load([1, 0, 2])
+    batch = data.batch([0, 1, 2]).inputs
+    assert batch["length"].tolist() == [300, 500, 10]
+    assert str(batch["length"].dtype) == "int64"
+    expected = np.zeros((3, 500), np.float32)
+    for row, count in enumerate((300, 500, 10)):
+        expected[row, :count] = np.array(ramp(count)) / 32768
+    assert batch["wave"].tobytes() == expected.tobytes()
+    assert [data.label(i) for i in range(3)] == ["NORTHANGER ABBEY", "THIS LITTLE WORK", "A"]
+    about = data.describe()
+    assert (about["count"], about["cut"]) == (3, 1)
+
+
+def test_every_width_of_pcm_is_the_same_sound(tmp_path: Path) -> None:
+    values = [-128, -1, 0, 1, 127]
+    packed = {
+        1: bytes(v + 128 for v in values),
+        2: struct.pack("<5h", *(v << 8 for v in values)),
+        3: b"".join(struct.pack("<i", v << 16)[:3] for v in values),
+        4: struct.pack("<5i", *(v << 24 for v in values)),
+    }
+    for width, content in packed.items():
+        path = tmp_path / f"{width}.wav"
+        with wave.open(str(path), "wb") as file:
+            file.setparams((1, width, RATE, 0, "NONE", ""))
+            file.writeframes(content)
+        assert decode(path).tolist() == [v / 128 for v in values]
+
+
+def test_every_fault_is_told_with_its_file(tmp_path: Path) -> None:
+    chapter(tmp_path)
+    a, b = tmp_path / "19/198", tmp_path / "26/495"
+    wav(a / "19-198-0000.wav", ramp(30), rate=8000)
+    wav(a / "19-198-0001.wav", ramp(30), channels=2)
+    wav(b / "26-495-0000.wav", [])
+    wav(b / "26-495-0003.wav", ramp(3))
+    (b / "26-495-0004.wav").write_bytes(b"RIFF")
+    (b / "26-495.trans.txt").write_text(
+        "26-495-0000 A\n26-495-0000 B\n26-495-0001\n26-495-0002 C\n26-495-0004 D\n"
+    )
+    text = b / "26-495.trans.txt"
+    assert refusal(setup(tmp_path)) == [
+        f"{text}:2: '26-495-0000' is in {text}:1, too",
+        f"{text}:3: no transcript after '26-495-0001'",
+        f"{b}/26-495-0003.wav: no transcript names it",
+        (f"{a}/19-198-0000.wav: 8,000 Hz, the audio step says 1,000: convert the file, a resampler "
+        "here would change the scores"),
+        f"{a}/19-198-0001.wav: 2 channels: convert it to one",
+        f"{b}/26-495-0000.wav: no sound in it",
+        f"{text}:3: there is no file 26-495-0001.flac or 26-495-0001.wav",
+        f"{text}:4: there is no file 26-495-0002.flac or 26-495-0002.wav",
+        f"{b}/26-495-0004.wav cannot be read: not PCM in a WAV file",
+    ]  # fmt: skip
+
+
+def test_a_file_cut_off_is_told_as_it_is_loaded(tmp_path: Path) -> None:
+    data = LibrispeechDataset(setup(chapter(tmp_path)))
+    path = tmp_path / "19/198/19-198-0000.wav"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(ConfigError, match=r"0000\.wav is cut off: 59[23] of 600 bytes$"):
+        data.load([0])
+
+
+def test_a_folder_without_speech_and_one_that_is_a_file_are_one_line(tmp_path: Path) -> None:
+    assert refusal(setup(tmp_path)) == [
+        f"{tmp_path} has no .flac or .wav files and no *.trans.txt: name their folder"
+    ]
+    (tmp_path / "x.wav").touch()
+    assert refusal(setup(tmp_path / "x.wav")) == [
+        f"--data-dir {tmp_path}/x.wav is a file: dataset 'librispeech' wants folders <speaker>/<chapter>"
+    ]
+
+
+def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
+    chapter(tmp_path)
+    wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
+    assert refusal(setup(tmp_path)) == [
+        (f"{tmp_path}/26/198/19-198-0000.wav: there is {tmp_path}/19/198/19-198-0000.wav, too: "
+        "names must differ")
+    ]  # fmt: skip
+
+
+def test_steps_that_do_not_fit_the_model_are_told(tmp_path: Path) -> None:
+    short = TensorSpec("wave", "float32", ("batch", 400))
+    assert refusal(setup(tmp_path, short, TensorSpec("length", "int64", ("batch", 2)))) == [
+        "input 'wave' takes 400, its step gives 500 audio samples",
+        "input 'length' takes 2, its step gives one number",
+    ]
+    assert refusal(setup(tmp_path, SAMPLES, TensorSpec("y", "int64", ("batch",)))) == [
+        "dataset 'librispeech' needs an `audio` step for input 'y': declare it in the model's manifest"
+    ]
+    assert refusal(setup(tmp_path, length=(audio(gives="length", rate=2000),))) == [
+        "the inputs' audio steps differ in rate or max_seconds: make them equal"
+    ]
+
+
+def test_flac_is_the_same_sound_as_wav(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    chapter(tmp_path / "wav")
+    shutil.copytree(tmp_path / "wav", tmp_path / "flac")
+    for path in (tmp_path / "flac").rglob("*.wav"):
+        values, rate = soundfile.read(str(path), dtype="int16")
+        soundfile.write(str(path.with_suffix(".flac")), values, rate)
+        path.unlink()
+    one, other = (LibrispeechDataset(setup(tmp_path / kind)) for kind in ("wav", "flac"))
+    one.load([0, 1, 2])
+    other.load([0, 1, 2])
+    inputs = zip(
+        one.batch([0, 1, 2]).inputs.values(), other.batch([0, 1, 2]).inputs.values(), strict=True
+    )
+    assert all(a.tobytes() == b.tobytes() for a, b in inputs)
+    assert one.describe()["digest"] != other.describe()["digest"]
+    broken = tmp_path / "flac/26/495/26-495-0000.flac"
+    broken.write_bytes(b"fLaC?")
+    (line,) = refusal(setup(tmp_path / "flac"))
+    assert line.startswith(f"{broken} cannot be read: ")
+
+
+def test_flac_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter(tmp_path)
+    path = tmp_path / "26/495/26-495-0000.wav"
+    path.rename(path.with_suffix(".flac"))
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(PluginUnavailable, match=r"pip install 'mlperf-harness\[audio\]', or conv"):
+        LibrispeechDataset(setup(tmp_path))

@@ -1,0 +1,264 @@
+"""Datasets: rows in the order loaded, views where they can be, the same bytes for the same seed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.datasets.digits import FILE, DigitsDataset
+from harness.datasets.parts.rows import LoadedRows
+from harness.datasets.synthetic import COUNT, MEMORY_LIMIT_BYTES, SyntheticDataset
+from harness.errors import ConfigError
+from harness.types import Dataset, DatasetSetup, TensorSpec
+
+TOTAL = 50
+
+
+def refusal(cls: Any, setup: DatasetSetup) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        cls(setup)
+    return str(caught.value).splitlines()
+
+
+def rows_of(indices: Sequence[int]) -> tuple[LoadedRows, Any]:
+    """Rows whose content is their index, and the array they are held in."""
+    rows = LoadedRows(TOTAL)
+    held = np.repeat(np.asarray(indices, np.int64)[:, None], 3, axis=1)
+    rows.hold(indices, {"x": held})
+    return rows, held
+
+
+loaded = st.lists(st.integers(0, TOTAL - 1), min_size=1, max_size=30)
+
+
+@given(loaded, st.data())
+def test_a_batch_holds_the_rows_asked_for_in_that_order(indices: list[int], data: Any) -> None:
+    asked = data.draw(st.lists(st.sampled_from(indices), min_size=1, max_size=20))
+    rows, _ = rows_of(indices)
+    batch = rows.batch(asked)
+    assert batch.indices == asked
+    assert batch.inputs["x"].tolist() == [[i, i, i] for i in asked]
+
+
+@given(st.permutations(range(20)), st.integers(0, 19), st.integers(1, 20))
+def test_rows_side_by_side_are_a_view_and_others_one_copy(
+    order: list[int], start: int, size: int
+) -> None:
+    rows, held = rows_of(order)
+    side_by_side = order[start : start + size]
+    assert np.shares_memory(rows.batch(side_by_side).inputs["x"], held)
+    if len(side_by_side) > 1:
+        backwards = rows.batch(side_by_side[::-1]).inputs["x"]
+        assert not np.shares_memory(backwards, held)
+
+
+def test_a_single_row_is_a_view() -> None:
+    rows, held = rows_of([5, 3])
+    (row,) = rows.batch([3]).inputs["x"]
+    assert np.shares_memory(row, held)
+    assert row.tolist() == [3, 3, 3]
+
+
+def test_an_index_loaded_twice_keeps_its_first_row() -> None:
+    """Multi-stream ends its list with duplicates; the queries before them stay contiguous."""
+    rows, held = rows_of([4, 2, 9, 4, 2])
+    batch = rows.batch([4, 2, 9])
+    assert np.shares_memory(batch.inputs["x"], held[:3])
+    assert not np.shares_memory(rows.batch([9, 4, 2]).inputs["x"], held)
+
+
+@pytest.mark.parametrize("asked", [[7], [1, 7], [7, 1], [1, 2, 7, 3]])
+def test_a_sample_that_is_not_loaded_is_named(asked: list[int]) -> None:
+    rows, _ = rows_of([1, 2, 3])
+    with pytest.raises(KeyError, match=r"^'sample 7 is not loaded'$"):
+        rows.batch(asked)
+
+
+def test_what_was_loaded_before_is_gone() -> None:
+    rows, _ = rows_of([1, 2])
+    rows.hold([3], {"x": np.zeros((1, 3))})
+    with pytest.raises(KeyError, match=r"^'sample 1 is not loaded'$"):
+        rows.batch([1])
+    rows.unload([])
+    with pytest.raises(KeyError, match=r"^'sample 3 is not loaded'$"):
+        rows.batch([3])
+
+
+IMAGE = TensorSpec("pixels", "float32", ("batch", 1, 8, 8))
+
+
+def test_digits_are_500_images_between_0_and_1_with_their_labels() -> None:
+    digits = DigitsDataset(DatasetSetup(inputs=(IMAGE,)))
+    order = [499, 0, 17]
+    digits.load(order)
+    images = digits.batch(order).inputs["pixels"]
+    assert (images.shape, str(images.dtype)) == ((3, 1, 8, 8), "float32")
+    assert (float(images.min()), float(images.max())) == (0.0, 1.0)
+    with np.load(FILE) as file:
+        assert images[:, 0].tolist() == (file["images"][order] / 16).tolist()
+        assert [digits.label(i) for i in range(500)] == file["labels"].tolist()
+    assert len(digits) == 500
+    assert {digits.label(i) for i in range(500)} == set(range(10))
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"), [(DigitsDataset, "digits"), (SyntheticDataset, "synthetic")]
+)
+def test_a_folder_that_is_not_read_is_refused(cls: Any, name: str) -> None:
+    """The run would be on other samples than the user's."""
+    with pytest.raises(ConfigError, match=f"^dataset '{name}' reads no --data-dir: drop it, or "):
+        cls(DatasetSetup(inputs=(IMAGE,), data_dir=Path("mine")))
+
+
+def test_digits_describe_the_file_they_come_from() -> None:
+    about = DigitsDataset(DatasetSetup()).describe()
+    assert about["count"] == 500
+    assert len(str(about["digest"])) == 64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shown"),
+    [
+        ((TensorSpec("x", "float32", ("n", 3, 8, 8)),), "x float32 ['n', 3, 8, 8]"),
+        ((TensorSpec("x", "uint8", ("n", 1, 8, 8)),), "x uint8 ['n', 1, 8, 8]"),
+        ((IMAGE, TensorSpec("y", "int64", (1,))), "pixels float32 ['batch', 1, 8, 8], y int64 [1]"),
+    ],
+)
+def test_a_model_that_takes_no_digits_is_refused(
+    inputs: tuple[TensorSpec, ...], shown: str
+) -> None:
+    (line,) = refusal(DigitsDataset, DatasetSetup(inputs=inputs))
+    assert line == (
+        f"dataset 'digits' gives float32 images of 1x8x8, the model takes {shown}: "
+        "choose another --dataset, e.g. synthetic"
+    )
+
+
+SPECS = (
+    TensorSpec("image", "float32", (None, 3, 4)),
+    TensorSpec("half", "float16", (None, 2)),
+    TensorSpec("ids", "int64", (None, 5)),
+    TensorSpec("mask", "bool", (None, 1)),
+)
+
+
+def synthetic(seed: int, specs: tuple[TensorSpec, ...] = SPECS) -> SyntheticDataset:
+    return SyntheticDataset(DatasetSetup(inputs=specs, seed=seed))
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, COUNT - 1), min_size=1, max_size=6))
+def test_the_same_seed_gives_the_same_bytes_in_whatever_order_they_are_loaded(
+    seed: int, indices: list[int]
+) -> None:
+    one, other = synthetic(seed), synthetic(seed)
+    one.load(indices)
+    other.load(sorted(set(indices)))
+    a, b = one.batch(indices).inputs, other.batch(indices).inputs
+    for spec in SPECS:
+        assert a[spec.name].dtype == np.dtype(spec.dtype)
+        assert a[spec.name].shape == (len(indices), *spec.shape[1:])
+        assert a[spec.name].tobytes() == b[spec.name].tobytes()
+
+
+def test_another_seed_gives_other_samples_and_another_digest() -> None:
+    one, other = synthetic(1), synthetic(2)
+    one.load([0])
+    other.load([0])
+    assert one.batch([0]).inputs["image"].tolist() != other.batch([0]).inputs["image"].tolist()
+    assert one.describe()["digest"] != other.describe()["digest"]
+    assert one.describe() == synthetic(1).describe()
+
+
+def test_samples_differ_from_one_another() -> None:
+    made = synthetic(0)
+    made.load(range(20))
+    images = made.batch(range(20)).inputs["image"]
+    assert len({image.tobytes() for image in images}) == 20
+
+
+def test_integers_are_0_or_1_so_that_any_embedding_has_them() -> None:
+    made = synthetic(0)
+    made.load(range(20))
+    assert set(made.batch(range(20)).inputs["ids"].ravel().tolist()) == {0, 1}
+
+
+def test_synthetic_samples_have_no_label_and_say_that_they_are_synthetic() -> None:
+    made: Dataset = synthetic(0)
+    assert SyntheticDataset.synthetic
+    assert [made.label(i) for i in (0, COUNT - 1)] == [None, None]
+
+
+def test_large_samples_are_held_in_smaller_numbers() -> None:
+    row = 1 << 20
+    made = synthetic(0, (TensorSpec("x", "float32", (None, row)),))
+    assert made.performance_count == MEMORY_LIMIT_BYTES // (4 * row)
+    assert synthetic(0).performance_count == COUNT
+    assert synthetic(0, (TensorSpec("x", "uint8", (None, 1 << 30)),)).performance_count == 1
+
+
+SYMBOLIC = TensorSpec("ids", "int64", ("batch", "sequence"))
+MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "lines"),
+    [
+        (
+            (SYMBOLIC,),
+            {},
+            ["input 'ids' has the symbolic shape batchxsequence: give its size with --input-shape ids=1xN"],
+        ),
+        (
+            (SYMBOLIC, MIXED),
+            {},
+            [
+                "input 'ids' has the symbolic shape batchxsequence: give its size with --input-shape ids=1xN",
+                "input 'x' has the symbolic shape ?x3xhxw: give its size with --input-shape x=1x3xNxN",
+            ],
+        ),
+        ((SYMBOLIC,), {"ids": (1, 2, 3)}, ["--input-shape ids=1x2x3 does not fit batchxsequence"]),
+        ((MIXED,), {"x": (1, 4, 8, 8)}, ["--input-shape x=1x4x8x8 does not fit ?x3xhxw"]),
+        ((MIXED,), {"x": (3, 8, 8)}, ["--input-shape x=3x8x8 does not fit ?x3xhxw"]),
+        (
+            (MIXED,),
+            {"x": (1, 3, 8, 8), "y": (1,)},
+            ["--input-shape y: the model's inputs are x"],
+        ),
+        (
+            (TensorSpec("s", "tensor(string)", (None, 1)),),
+            {},
+            ["input 's' is tensor(string): no synthetic data of that type"],
+        ),
+    ],
+)  # fmt: skip
+def test_a_shape_that_cannot_be_made_is_refused(
+    inputs: tuple[TensorSpec, ...], shapes: dict[str, tuple[int, ...]], lines: list[str]
+) -> None:
+    assert refusal(SyntheticDataset, DatasetSetup(inputs=inputs, shapes=shapes)) == lines
+
+
+def test_a_model_that_tells_no_inputs_is_refused() -> None:
+    (line,) = refusal(SyntheticDataset, DatasetSetup())
+    assert line == (
+        "dataset 'synthetic' needs the model's inputs: name a --model with a manifest, which "
+        "declares them"
+    )
+
+
+def test_a_symbolic_shape_takes_the_size_that_was_given() -> None:
+    made = SyntheticDataset(DatasetSetup(inputs=(SYMBOLIC,), shapes={"ids": (1, 7)}))
+    made.load([3])
+    assert made.batch([3]).inputs["ids"].shape == (1, 7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_an_input_of_one_number_a_sample_is_made(dtype: str) -> None:
+    """Bug: rows of shape () were numpy scalars, which cannot be assigned to."""
+    made = synthetic(0, (TensorSpec("x", dtype, ("batch",)),))
+    made.load([0, 1, 2])
+    numbers = made.batch([0, 1, 2]).inputs["x"]
+    assert (numbers.shape, str(numbers.dtype)) == ((3,), dtype)

@@ -1,0 +1,460 @@
+"""`compare`: noise is no difference, a slower backend is worse, what is not comparable is refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.results.evidence import bootstrap
+from harness.results.compare.agreement import agreement
+from harness.results.compare.compare import (MIXED, SAME, WORSE, Comparison, compare)
+from harness.results.compare.report import (lines, parse_limit)
+from harness.results.compare.finished import (FinishedRun, Number, side)
+from harness.cli.main import main
+from harness.errors import ConfigError
+
+FRACTIONS = {"p50": 0.5, "p99": 0.99}
+SLOW = """\
+import time
+from harness.backends.null import NullBackend
+
+class Slow(NullBackend):
+    def infer(self, batch):
+        time.sleep(0.002)
+        return super().infer(batch)
+"""
+
+
+def autocorrelated(n: int, seed: int) -> Any:
+    """Latencies in ns whose neighbours are alike for about 200 samples."""
+    rng = np.random.default_rng(seed)
+    level = np.convolve(rng.normal(size=n + 199), np.ones(200) / 200**0.5, "valid")
+    return np.exp(12 + 0.3 * level)
+
+
+def test_intervals_of_autocorrelated_samples_hold_the_truth() -> None:
+    """As often as they say; not so where neighbours are torn apart, as if independent."""
+    truth = np.exp(12.0)
+    held = torn = 0
+    for seed in range(60):
+        values = autocorrelated(8000, seed)
+        anyhow = np.random.default_rng(seed).permutation(8000)
+        in_time, shuffled = (
+            bootstrap.interval(
+                bootstrap.drawn_percentiles(values, bootstrap.blocks(order), FRACTIONS)["p50"]
+            )
+            for order in (np.arange(8000), anyhow)
+        )
+        held += in_time[0] <= truth <= in_time[1]
+        torn += shuffled[0] <= truth <= shuffled[1]
+    assert held >= 50
+    assert torn <= 20
+
+
+def test_draws_lie_around_the_percentile_and_a_constant_has_no_spread() -> None:
+    values = np.random.default_rng(1).lognormal(12, 0.5, 20_000)
+    draws = bootstrap.drawn_percentiles(values, bootstrap.blocks(np.arange(20_000)), FRACTIONS)
+    for name, fraction in FRACTIONS.items():
+        assert np.median(draws[name]) == pytest.approx(np.quantile(values, fraction), rel=0.02)
+    assert np.median(draws["mean"]) == pytest.approx(values.mean(), rel=0.01)
+    same = bootstrap.drawn_percentiles(np.full(50, 7), bootstrap.blocks(np.arange(50)), FRACTIONS)
+    assert {bootstrap.interval(d) for d in same.values()} == {(7.0, 7.0)}
+
+
+def test_a_steady_rate_has_a_narrow_interval() -> None:
+    low, high = bootstrap.interval(bootstrap.drawn_rate(np.arange(1, 1001) * 1_000_000, 0))
+    assert low == pytest.approx(1000)
+    assert high == pytest.approx(1000)
+
+
+def test_noise_between_runs_is_students() -> None:
+    assert bootstrap.between_runs([1.0], [2.0]) is None
+    # two-sample t with 2 + 2 runs: pooled deviation 0.1414, standard error 0.1414, t(2) 4.303
+    found = bootstrap.between_runs([1.0, 1.2], [1.0, 1.2])
+    assert found == pytest.approx(4.303 * 0.02**0.5, rel=1e-3)
+    many = [float(i % 2) for i in range(40)]
+    error = (10 / 78 * 2 * 2 / 40) ** 0.5 * (many[1] - many[0])
+    found = bootstrap.between_runs(many, many)
+    assert found == pytest.approx(1.9908 * error, rel=2e-3)  # t(78), any table
+
+
+def a_run(name: str, *, doubts: tuple[str, ...] = (), **changed: float) -> FinishedRun:
+    """Of a server scenario; no folder behind it, so no answers."""
+    numbers = {"p50": 100.0, "p99": 1000.0, "throughput": 500.0, "accuracy": 99.0} | changed
+    rng = np.random.default_rng(0)
+    kinds = {"p50": "body", "p99": "tail", "throughput": "rate", "accuracy": "exact"}
+    made = {
+        key: Number(
+            value,
+            "ns",
+            kinds[key],
+            None if key == "accuracy" else value * rng.normal(1, 0.01, bootstrap.DRAWS),
+            higher_is_better=key in ("throughput", "accuracy"),
+        )
+        for key, value in numbers.items()
+    }
+    result = {
+        "verdict": "VALID",
+        "reasons": [],
+        "doubts": [{"code": code, "text": ""} for code in doubts],
+        "scenario": "server",
+        "backend": "ort",
+        "slo": "p99=50ms",
+        "model": "digits",
+        "dataset": "digits",
+        "throughput_per_s": {},
+        "accuracy": {"value": 99.0, "metric": "top1"},
+    }
+    return FinishedRun(
+        name=name, folder=Path(name), result=result, environment={}, config={}, numbers=made
+    )
+
+
+def verdicts(
+    ours: list[FinishedRun], theirs: list[FinishedRun], noise: float | None = None
+) -> dict[str, str | None]:
+    return {c.name: c.verdict for c in compare(ours, theirs, noise).changes}
+
+
+def test_more_than_the_assumed_noise_is_worse_and_less_is_no_difference() -> None:
+    assert verdicts([a_run("a")], [a_run("b", p99=1150)])["p99"] == SAME
+    assert verdicts([a_run("a")], [a_run("b", p99=1350)])["p99"] == WORSE
+    assert verdicts([a_run("a")], [a_run("b", throughput=450)])["throughput"] == WORSE
+    assert verdicts([a_run("a")], [a_run("b", p99=1150)], noise=0.05)["p99"] == WORSE
+
+
+@pytest.mark.parametrize("code", ["frequency-dropped", "thermal-throttled", "settings-changed"])
+def test_a_machine_that_was_slowed_down_is_not_calm(code: str) -> None:
+    hot = a_run("b", p99=1350, doubts=(code,))
+    assert verdicts([a_run("a")], [hot])["p99"] == SAME
+
+
+def test_nothing_against_20_ns_is_no_more_than_a_factor_of_20() -> None:
+    """It was x 2e+13, and -100 % the other way round."""
+    change = compare([a_run("a", p50=0)], [a_run("b", p50=20)]).changes[0]
+    assert change.name == "p50"
+    assert change.change == pytest.approx(19)
+    change = compare([a_run("b", p50=20)], [a_run("a", p50=0)]).changes[0]
+    assert change.change == pytest.approx(-0.95)
+
+
+def test_a_busy_machine_needs_several_runs() -> None:
+    busy = a_run("b", p99=1350, doubts=("busy-machine",))
+    assert verdicts([a_run("a")], [busy])["p99"] == SAME
+    ours = [a_run(f"a{i}", p99=1000 + i, doubts=("busy-machine",)) for i in range(4)]
+    theirs = [a_run(f"b{i}", p99=1350 + i) for i in range(4)]
+    assert verdicts(ours, theirs)["p99"] == WORSE
+
+
+def test_runs_that_differ_by_themselves_are_no_difference() -> None:
+    ours = [a_run("a0", p99=1000), a_run("a1", p99=2000)]
+    found = compare(ours, [a_run("b0", p99=1400), a_run("b1", p99=2800)])
+    assert next(c for c in found.changes if c.name == "p99").verdict == SAME
+    assert found.noise.startswith("measured")
+    assert noise_line(found) == (
+        "measured, from several runs a side: a change of less than 2 % is no difference"
+    )
+
+
+def noise_line(found: Comparison) -> str:
+    (line,) = (x for x in lines(found, []) if x.startswith("noise"))
+    return line.removeprefix("noise").strip()
+
+
+@pytest.mark.parametrize(
+    ("sides", "doubts", "line"),
+    [
+        ((1, 1), (), "of a calm machine, because one run a side cannot tell it (three a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
+        ((2, 1), ("steal",), "of a busy machine, because two runs of one side cannot tell it (three a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
+    ],
+)  # fmt: skip
+def test_the_noise_is_told_in_words(
+    sides: tuple[int, int], doubts: tuple[str, ...], line: str
+) -> None:
+    ours, theirs = ([a_run(str(i), p99=1000 + i, doubts=doubts) for i in range(n)] for n in sides)
+    assert noise_line(compare(ours, theirs)) == f"assumed {line} is no difference"
+    assert noise_line(compare(ours, theirs, 0.03)) == (
+        "as given: a change of less than 3 % is no difference"
+    )
+
+
+def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
+    found = compare([a_run("a")], [a_run("b", accuracy=98.8)])
+    assert found.verdict == WORSE
+    assert found.changes[-1].low == pytest.approx(-0.2 / 99)
+    assert compare([a_run("a")], [a_run("b", accuracy=98.8, p50=10)]).verdict == MIXED
+
+
+@pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])
+def test_a_limit_needs_name_sign_and_percent(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a limit: write number:change"):
+        parse_limit(text)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of one machine and workload: `fast`, and `slow` whose backend sleeps for 2 ms."""
+    folder = tmp_path_factory.mktemp("compare")
+    (folder / "slow.py").write_text(SLOW)
+    given = ["--scenario", "single-stream", "--mode", "performance", "--queries", "400", "--quiet"]
+    for name, backend in (("fast", "null"), ("slow", f"{folder}/slow.py:Slow")):
+        assert main([*given, "--backend", backend, "--out", str(folder / name)]) == 0
+    return folder
+
+
+def test_a_slower_backend_is_worse_and_the_gate_exits_6(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast, slow = str(runs / "fast"), str(runs / "slow")
+    assert main(["compare", fast, slow]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1].startswith("verdict   worse: p90 x ")
+    assert "differs   backend: null -> " in printed
+    assert main(["compare", fast, slow, "--fail-on", "p90:+5%"]) == 6
+    assert "limit     broken   p90 x " in capsys.readouterr().out
+    assert main(["compare", slow, fast, "--fail-on", "p90:+5%", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "better"
+    assert found["changes"]["infer.p50"]["verdict"] == "better"
+    assert found["changes"]["infer.p50"]["high"] < -0.5
+
+
+def test_a_run_against_itself_is_no_difference(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", str(runs / "fast"), str(runs / "fast"), "--fail-on", "p90:+0%"]) == 0
+    assert "verdict   no difference: p90 +0.0 %" in capsys.readouterr().out
+
+
+def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -> Path:
+    shutil.copytree(source, copy)
+    path = copy / name
+    load = yaml.safe_load if name.endswith("yaml") else json.loads
+    content = load(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "line"),
+    [
+        ("config.yaml", lambda c: c.update(model_sha256="f00"), "model digest: fast -, other f00"),
+        ("config.yaml", lambda c: c.update(max_batch=9), "largest batch: fast 1, other 9"),
+        ("config.yaml", lambda c: c.update(target_qps=5.0), "offered rate: fast -, other 5.0"),
+        ("config.yaml", lambda c: c.update(dataset_digest="0"), "dataset digest: fast "),
+        ("environment.json", lambda c: c["loadgen"].update(seeds={"qsl": 1}), "seeds: fast qsl="),
+        ("result.json", lambda c: c["backend_description"].update(precision="int8"), "precision: fast none, other int8"),
+        ("result.json", lambda c: c.update(verdict="INVALID", reasons=[{"code": "late", "text": ""}]), "other is INVALID (late)"),
+    ],
+)  # fmt: skip
+def test_what_is_not_comparable_is_not_ranked(
+    runs: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    change: Callable[[Any], None],
+    line: str,
+) -> None:
+    other = edited(runs / "fast", tmp_path / "other", name, change)
+    assert main(["compare", str(runs / "fast"), str(other), "--fail-on", "p90:+5%"]) == 4
+    printed = capsys.readouterr().out.splitlines()
+    assert any(one.startswith(f"refused   {line}") for one in printed)
+    assert printed[-1] == "verdict   not comparable: nothing is ranked"
+    rows = [one for one in printed if not one.startswith("noise")]
+    assert not any(one.endswith((SAME, WORSE)) for one in rows)
+
+
+def test_a_side_of_two_configurations_is_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = edited(runs / "fast", tmp_path / "other", "config.yaml", lambda c: c.update(threads=9))
+    assert main(["compare", f"{runs / 'fast'},{other}", str(runs / "slow")]) == 4
+    assert "fast and other are not one configuration: threads" in capsys.readouterr().out
+
+
+def test_a_pattern_names_finished_runs_once(runs: Path) -> None:
+    assert [run.name for run in side(f"{runs}/*")] == ["fast", "slow"]
+    assert len(side(f"{runs}/fast,{runs}/fast")) == 1
+    with pytest.raises(ConfigError, match=r"matches no finished run: see `runs`$"):
+        side(f"{runs}/nothing-*")
+
+
+def powered(source: str, joules: float) -> Callable[[Any], None]:
+    """A result as if this source had been read."""
+
+    def change(content: Any) -> None:
+        energy = {"joules_per_query": joules, "joules_per_sample": joules, "mean_watts": 20.0}
+        content["power"] = {"readings": [{"source": source, **energy}]}
+
+    return change
+
+
+def test_numbers_a_core_a_watt_and_a_price(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
+    theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("rapl:psys", 0.75))
+    machine = json.loads((theirs / "environment.json").read_text())
+    cores = machine["machine"]["cores_usable"]
+    machine["machine"]["cores_usable"] = 1000 * cores  # beyond any noise of a short run
+    (theirs / "environment.json").write_text(json.dumps(machine))
+    words = ["compare", str(ours), str(theirs), "--price", "2/h,0.5/h", "--json"]
+    limit = "joules_per_sample.rapl:psys:+10%"
+    assert main([*words, "--noise", "1%", "--fail-on", limit]) == 6
+    (found,) = json.loads(capsys.readouterr().out)
+    changes = found["changes"]
+    rate = changes["throughput"]["before"]
+    assert changes["throughput_per_core"]["before"] == pytest.approx(rate / cores)
+    assert changes["throughput_per_core"]["change"] == pytest.approx(-0.999)
+    assert changes["throughput_per_core"]["verdict"] == WORSE
+    assert changes["throughput_per_watt.rapl:psys"]["after"] == pytest.approx(rate / 20)
+    assert changes["samples_per_price"]["before"] == pytest.approx(rate * 1800)
+    assert changes["samples_per_price"]["after"] == pytest.approx(rate * 7200)
+    assert changes["joules_per_sample.rapl:psys"]["verdict"] == WORSE
+    assert changes["joules_per_query.rapl:psys"]["change"] == pytest.approx(0.5)
+    assert main(words[:-1]) == 0
+    table = capsys.readouterr().out
+    assert "joules_per_sample.rapl:psys" in table
+    assert "500 mJ" in table
+
+
+def test_a_cheaper_machine_makes_no_run_better(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compare", str(runs / "fast"), str(runs / "fast"), "--price", "200/h,1/h", "--json"]
+    assert main(words) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["changes"]["samples_per_price"]["verdict"] == "better"
+    assert found["verdict"] == SAME
+
+
+def test_energy_of_different_sources_is_not_compared(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = edited(runs / "fast", tmp_path / "a", "result.json", powered("rapl:psys", 0.5))
+    theirs = edited(runs / "fast", tmp_path / "b", "result.json", powered("estimate:cpu", 0.1))
+    assert main(["compare", str(ours), str(theirs), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [name for name in found["changes"] if "joules" in name or "watt" in name] == []
+
+
+def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) -> None:
+    (cpu,) = side(str(runs / "fast"))
+    other = edited(
+        runs / "fast", tmp_path / "gpu", "config.yaml", lambda c: c.update(device="cuda")
+    )
+    (gpu,) = side(str(other))
+    assert "throughput_per_core" in cpu.numbers
+    assert set(cpu.numbers) - set(gpu.numbers) == {"throughput_per_core"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["fast"], "compare needs two sides: name another run"),
+        (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: both sides have no p9: did you mean p99?"),
+        (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: that way is better: write p99:+5%"),
+        (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
+        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 prices for 2 sides: one for each"),
+        (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
+        (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
+        (["fast", "gone"], "gone/result.json cannot be read: No such file or directory: is this a run's folder?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(runs)
+    assert main(["compare", *words]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "{", '{"verdict": 3, "reasons": [3]}'])
+def test_a_broken_result_is_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
+    (other / "result.json").write_text(content)
+    assert main(["compare", str(runs / "fast"), str(other)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("verb", "sides"), [("compare", 2), ("report", 1)])
+def test_a_scenario_that_nobody_knows_is_one_line(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str, sides: int
+) -> None:
+    """It was a KeyError where every side has it."""
+    other = Path(shutil.copytree(runs / "fast", tmp_path / "other"))
+    changed = json.loads((other / "result.json").read_text()) | {"scenario": "tea-break"}
+    (other / "result.json").write_text(json.dumps(changed))
+    assert main([verb, *[str(other)] * sides]) == 2
+    assert capsys.readouterr().err == (
+        f"harness: {other}/result.json has no usable scenario ('tea-break'): `check` says more\n"
+    )
+
+
+def _answered(folder: Path, rows: Any) -> Path:
+    (folder / "accuracy").mkdir(parents=True)
+    log = [{"qsl_idx": i, "data": row.tobytes().hex()} for i, row in enumerate(rows)]
+    (folder / "accuracy/mlperf_log_accuracy.json").write_text(json.dumps(log))
+    ended = {"ended": {"answer_dtype": str(rows.dtype)}}
+    (folder / "accuracy/run.json").write_text(json.dumps(ended))
+    return folder
+
+
+def test_agreement_of_labels_and_of_scores(tmp_path: Path) -> None:
+    labels = np.arange(10)
+    ours = _answered(tmp_path / "a", labels)
+    found = agreement(ours, _answered(tmp_path / "b", np.where(labels == 3, 0, labels)))
+    assert found == (10, 9, 0.9, None, None)
+    scores = np.eye(4, dtype=np.float32)
+    moved = scores + np.float32(0.5) * np.roll(scores, 1, axis=1)
+    found = agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved))
+    assert found is not None
+    assert found[:3] == (4, 0, 1.0)
+    assert found[3:] == pytest.approx((0.5, 0.5))
+    assert agreement(ours, tmp_path) is None
+
+
+def test_answers_of_a_forged_type_are_refused(tmp_path: Path) -> None:
+    ours = _answered(tmp_path / "a", np.arange(3))
+    (ours / "accuracy/run.json").write_text('{"ended": {"answer_dtype": "O"}}')
+    with pytest.raises(ConfigError, match="its answers cannot be read: answers cannot be object"):
+        agreement(ours, ours)
+
+
+def test_rerun_runs_the_same_configuration_and_compares(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shorter(config: Any) -> None:
+        config["queries"] = 64
+
+    source = edited(runs / "fast", tmp_path / "fast", "config.yaml", shorter)
+    (tmp_path / "latest").symlink_to("fast")
+    again = tmp_path / "fast-rerun"
+    words = ["rerun", str(tmp_path / "latest"), "--quiet", "--fail-on"]
+    assert main([*words, "p50:+100000%"]) == 0
+    printed = capsys.readouterr().out
+    assert f"A   {source}  (single-stream null digits)" in printed
+    assert f"B   {again}  (single-stream null digits)" in printed
+    assert yaml.safe_load((again / "config.yaml").read_text())["queries"] == 64
+
+
+def test_rerun_of_a_changed_model_is_refused_as_any_run_is(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    source = edited(runs / "fast", copy, "config.yaml", lambda c: c.update(dataset_digest="f" * 64))
+    assert main(["rerun", str(source), "--quiet"]) == 2
+    assert "the dataset has changed" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["copy"]

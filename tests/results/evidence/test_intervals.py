@@ -1,0 +1,163 @@
+"""Intervals of percentiles: they hold the truth as often as they say, by three ways of counting."""
+
+import re
+from itertools import accumulate
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.results.pages import run_table
+from harness.results.evidence import bootstrap
+from harness.results.evidence.intervals import latency_intervals
+from harness.results.evidence.stages import (PERCENTILES, query_latency_ns)
+from harness.core.stats import (early_stopping_ns, interval_ranks)
+from tests.builders.support import (evidence, golden_log)
+
+STREAMS = {
+    "single-stream": "early_stopping_latency_ss",
+    "multi-stream": "early_stopping_latency_ms",
+}
+
+
+@given(st.integers(1, 400), st.sampled_from((0.5, 0.9, 0.97, 0.99, 0.999)))
+def test_ranks_are_those_of_the_exact_binomial(count: int, p: float) -> None:
+    at_most = list(
+        accumulate(comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(count + 1))
+    )
+    low, high = interval_ranks(count, p, 0.95)
+    below = [k for k in range(count) if at_most[k] <= 0.025]
+    above = [k for k in range(count) if at_most[k] >= 0.975]
+    assert low == (below[-1] if below else None)
+    assert high == (above[0] if above else None)
+
+
+def test_known_ranks() -> None:
+    """Of ten samples the median lies between the second and the ninth (98 %), any table of it."""
+    assert interval_ranks(10, 0.5, 0.95) == (1, 8)
+    assert interval_ranks(5, 0.5, 0.95) == (None, None)
+    assert interval_ranks(1_000_000, 0.5, 0.95) == (499_019, 500_980)
+
+
+def test_independent_samples_hold_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(400):
+        ordered = np.sort(rng.exponential(1.0, 700))
+        low, high = interval_ranks(700, 0.9, bootstrap.LEVEL)
+        assert low is not None
+        assert high is not None
+        held += ordered[low] <= -np.log(0.1) <= ordered[high]
+    assert 0.93 * 400 <= held <= 0.99 * 400
+
+
+@pytest.mark.parametrize("scenario", STREAMS)
+def test_the_early_stopping_estimate_is_loadgens(scenario: str) -> None:
+    """By rank: the journal's stamps are not LoadGen's to the nanosecond."""
+    run, log = evidence(scenario), golden_log(scenario)
+    assert run.done is not None
+    ordered = np.sort(query_latency_ns(run.done, run.plan.samples_per_query))
+    told = log.get("early_stopping_result")
+    discarded = int(re.findall(r"Would discard (\d+) highest", told)[0])
+    percentile = log.get("effective_target_latency_percentile")
+    found = early_stopping_ns(ordered, percentile)
+    assert found == ordered[len(ordered) - 1 - discarded]
+    assert found == pytest.approx(log.get(STREAMS[scenario]), abs=20_000)
+
+
+@pytest.mark.parametrize(("count", "estimated"), [(0, False), (63, False), (64, True)])
+def test_too_few_queries_have_no_estimate(count: int, estimated: bool) -> None:
+    assert (early_stopping_ns(range(count), 0.9) is not None) == estimated
+
+
+@pytest.mark.parametrize("scenario", ["single-stream", "multi-stream", "server"])
+def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
+    run = evidence(scenario)
+    assert run.done is not None
+    found = latency_intervals(run.done, run.plan.samples_per_query)
+    assert found is not None
+    ordered = np.sort(query_latency_ns(run.done, run.plan.samples_per_query))
+    for name, fraction in PERCENTILES.items():
+        value = ordered[int(len(ordered) * fraction)]
+        low, high = found[name]["order_statistic"]
+        assert low is None or low <= value
+        assert high is None or value <= high
+        first, last = found[name]["block_bootstrap"]
+        assert first <= value <= last
+    assert found["p99.9"]["order_statistic"][1] is None  # 700 queries: nobody knows
+    assert (found["level"], found["source"]) == (0.95, "journal")
+
+
+def test_neighbours_that_are_alike_widen_the_bootstrap_and_not_the_order_statistic() -> None:
+    run = evidence("server")
+    assert run.done is not None
+    count = len(run.done)
+    rng = np.random.default_rng(2)
+    calm = rng.normal(10e6, 1e6, count).astype(np.int64)
+    bursts = np.sort(calm)  # the same values, the slow ones one after another
+    widths = []
+    for latency in (calm, bursts):
+        columns = dict(run.done.columns)
+        columns["completed_ns"] = np.arange(count) * 10**9
+        columns["scheduled_ns"] = columns["completed_ns"] - latency
+        found = latency_intervals(type(run.done)(columns, count, True), 1)
+        assert found is not None
+        widths.append([found["p50"][kind] for kind in ("order_statistic", "block_bootstrap")])
+    (order_calm, drawn_calm), (order_bursts, drawn_bursts) = widths
+    assert order_calm == order_bursts
+    assert drawn_bursts[1] - drawn_bursts[0] > 3 * (drawn_calm[1] - drawn_calm[0])
+
+
+def test_the_table_shows_them_and_a_dash_where_nothing_is_known() -> None:
+    intervals = {
+        "p99": {
+            "order_statistic": [1_000_000, None],
+            "block_bootstrap": [900_000, 2_000_000],
+            "early_stopping": None,
+        },
+        "level": 0.95,
+        "source": "journal",
+    }
+    result: dict[str, Any] = dict.fromkeys(
+        ("headline", "throughput_per_s", "latency_ns", "accuracy", "power", "power_reason"), None
+    )
+    result |= {"reasons": [], "doubts": [], "not_for_submission": []}
+    result |= {"verdict": "VALID", "scenario": "server", "backend": "null", "model": "digits"}
+    result |= {"stages_ns": None, "latency_intervals_ns": intervals}
+    text = "\n".join(run_table.lines(result, Path("results/run")))
+    assert re.search(r"p99 +1\.00 ms to - +900 us to 2\.00 ms +-$", text, re.MULTILINE)
+
+
+@given(st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=12))
+def test_the_mean_over_runs_lies_in_its_interval_and_among_the_runs(values: list[float]) -> None:
+    found = bootstrap.over_runs(values)
+    assert found is not None
+    mean, interval = found
+    assert interval is not None
+    low, high = interval
+    assert low * (1 - 1e-9) <= mean <= high * (1 + 1e-9)
+    assert min(values) * (1 - 1e-9) <= mean <= max(values) * (1 + 1e-9)
+
+
+def test_the_interval_over_runs_is_students() -> None:
+    """Logs 0, 1, 2: mean 1, deviation 1, t(2) 4.303."""
+    found = bootstrap.over_runs([1.0, np.e, np.e**2])
+    assert found is not None
+    assert found[1] is not None
+    mean, low, high = np.log([found[0], *found[1]])
+    assert (mean, high - mean) == pytest.approx((1.0, 4.303 / 3**0.5))
+    assert high - mean == pytest.approx(mean - low)
+    assert bootstrap.over_runs([0.0, 1.0, 2.0]) is None
+    assert bootstrap.over_runs([]) is None
+
+
+def test_one_degree_of_freedom_has_no_interval() -> None:
+    """Rates of 1,000/s and 1,100/s were between 572/s and 1,922/s."""
+    mean, interval = bootstrap.over_runs([4.0, 9.0]) or (0.0, (0.0, 0.0))
+    assert mean == pytest.approx(6.0)
+    assert interval is None
+    assert bootstrap.between_runs([1.0, 2.0], [1.5]) is None

@@ -1,0 +1,418 @@
+"""The reference dispatcher: simulated queueing against theory and against a plainer simulation."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.run.measured import service_times as service_module
+from harness.models.opened.instances import Instances
+from harness.loadgen.plan import (LoadPlan, Seeds)
+from harness.results.evidence.reference import (line, report, simulate)
+from harness.loadgen.schedule import server_schedule_ns
+from harness.run.measured.service_times import (QUANTILES, VERSION, ServiceTimes, batches_of, measure, together)
+from harness.results.evidence.stages import (STAGES, Completions)
+from harness.types import Array, Batch
+from harness.run.measured.warm_up import Answerer
+
+
+def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:
+    rows = np.repeat(np.asarray(ns, np.float64)[:, None], QUANTILES, axis=1)
+    return ServiceTimes(tuple(sizes or range(1, len(ns) + 1)), rows, (9,) * len(ns))
+
+
+def slowly(arrivals: list[int], service_ns: list[int], instances: int) -> list[tuple[int, int]]:
+    """(queue, infer) a query, nanosecond by nanosecond: nothing in common with the one under test."""
+    busy_until = [0] * instances
+    waiting: list[int] = []
+    found: dict[int, tuple[int, int]] = {}
+    now = 0
+    while len(found) < len(arrivals):
+        waiting += [i for i, at in enumerate(arrivals) if at == now]
+        while waiting and min(busy_until) <= now:
+            taken, waiting = waiting[: len(service_ns)], waiting[len(service_ns) :]
+            spent = service_ns[len(taken) - 1]
+            busy_until[busy_until.index(min(busy_until))] = now + spent
+            found |= {i: (now - arrivals[i], spent) for i in taken}
+        now += 1
+    return [found[i] for i in range(len(arrivals))]
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=30),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    st.integers(1, 3),
+)
+def test_queueing_is_what_a_simulation_by_the_clock_gives(
+    gaps: list[int], service_ns: list[int], instances: int
+) -> None:
+    arrivals = np.cumsum(gaps) - gaps[0]
+    found = simulate(arrivals, constant(*service_ns), instances, len(service_ns))
+    wanted = slowly(arrivals.tolist(), service_ns, instances)
+    assert list(zip(found.queue_ns.tolist(), found.infer_ns.tolist(), strict=True)) == wanted
+
+
+def test_a_wait_that_was_asked_for_is_not_the_dispatchers() -> None:
+    """--batch-wait: the batch goes when it is full, or when its oldest query has waited."""
+    scheduled_ns = np.array([0, 10, 20, 1000, 1500, 5000])
+    found = simulate(scheduled_ns, constant(5, 6, 7), 2, 3, wait_ns=600)
+    assert found.queue_ns.tolist() == [20, 10, 0, 600, 100, 600]
+    assert found.infer_ns.tolist() == [7, 7, 7, 6, 6, 5]
+    assert simulate(scheduled_ns, constant(5, 6, 7), 2, 3).queue_ns.tolist() == [0, 0, 0, 0, 0, 0]
+
+
+def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
+    done = completions(np.arange(100) * 10_000, queue=5000, infer=100)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    spec = Instances(1, 1, 2)
+    greedy = report(server, done, bare, spec)
+    assert greedy["lost_ns"]["queue"] == 5000
+    assert "held it back" in line(greedy, None)
+    asked = report(server, done, {"version": VERSION, **bare}, spec, wait_ns=5000)
+    assert (asked["ratio"], asked["at_run_speed"]["ratio"]) == (1, 1)
+    assert "was not the bottleneck" in line(asked, None)
+    assert report(server, done, bare, spec, wait_ns=5000) == greedy, "an earlier version's run"
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_one_instance_without_batches_waits_as_queueing_theory_says(load: float) -> None:
+    """M/D/1: the mean wait is load / (2 (1 - load)) services (Pollaczek and Khinchine)."""
+    service_ns = 1_000_000
+    scheduled_ns = server_schedule_ns(200_000, load * 1e9 / service_ns, 7)
+    found = simulate(scheduled_ns, constant(service_ns), 1, 1)
+    wanted = service_ns * load / (2 * (1 - load))
+    assert found.queue_ns.mean() == pytest.approx(wanted, rel=0.05)
+
+
+def test_service_times_between_and_beyond_what_was_measured() -> None:
+    service = constant(10, 40, sizes=(1, 4))
+    assert [service.median_ns(size) for size in (1, 2, 3, 4, 8)] == [10, 20, 30, 40, 80]
+
+
+def test_before_and_after_are_one_measurement() -> None:
+    before, after = constant(10.0), constant(30.0)
+    both = together(before, after)
+    assert (both.ns[0, 0], both.ns[0, -1], both.counts) == (10, 30, (18,))
+    assert both.ns.mean() == pytest.approx(20)
+    assert ServiceTimes.from_json(both.to_json()).sizes == (1,)
+
+
+class Counting:
+    """A backend that notes who calls it at the same time."""
+
+    def __init__(self, at_once: list[int]) -> None:
+        self._at_once = at_once
+        self.sizes: list[int] = []
+
+    def infer(self, batch: Batch) -> Any:
+        self.sizes.append(len(batch.indices))
+        self._at_once.append(threading.active_count())
+        time.sleep(0.002)
+
+
+class Plain:
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return Batch(tuple(indices), {})
+
+
+def on(backend: Any) -> Answerer:
+    anything: Any = None
+    return Answerer(backend, anything, anything)
+
+
+def test_bare_loops_keep_every_instance_busy_at_once() -> None:
+    at_once: list[int] = []
+    others = threading.active_count()
+    backends = [Counting(at_once), Counting(at_once)]
+    dataset: Any = Plain()
+    batches = batches_of(dataset, [5, 6, 7], [1, 2, 4])
+    assert [[b.indices for b in alike] for alike in batches] == [
+        [(5,), (6,), (7,)],
+        [(5, 6), (7, 5)],
+        [(5, 6, 7, 5)],
+    ]
+    service = measure([on(b) for b in backends], batches, 0.06)
+    assert service.sizes == (1, 2, 4)
+    assert min(service.counts) >= 2 * 3
+    assert max(at_once) == others + 2
+    assert all(set(b.sizes) == {1, 2, 4} for b in backends)
+    assert service.ns.min() >= 2e6
+
+
+class FakeTime:
+    """Stands still until a model computes."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+@pytest.mark.parametrize(
+    ("ms_per_sample", "sizes", "counts"),
+    [
+        (1000, (1, 8), (1, 1)),
+        (50, (1, 2, 4, 8), (3, 3, 1, 1)),  # after 150, 450, 650 and 1050 ms
+        (5, (1, 2, 4, 8), (5, 3, 3, 3)),
+    ],
+)
+def test_bare_loops_of_a_slow_model_end_in_time(
+    ms_per_sample: int,
+    sizes: tuple[int, ...],
+    counts: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the largest size, so that no other has to be guessed from smaller ones."""
+    clock = FakeTime()
+    monkeypatch.setattr(service_module, "time", clock)
+
+    class Slow:
+        def infer(self, batch: Batch) -> None:
+            clock.now_ns += len(batch.indices) * ms_per_sample * 1_000_000
+
+    dataset: Any = Plain()
+    batches = batches_of(dataset, range(8), [1, 2, 4, 8])
+    found = measure([on(Slow())], batches, limit_s=0.1, most_s=0.5)
+    assert (found.sizes, found.counts) == (sizes, counts)
+
+
+def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
+    bare = {
+        "before": constant(100, 200, 400, sizes=[1, 2, 4]).to_json(),
+        "after": constant(100, 400, sizes=[1, 4]).to_json(),
+    }
+    server = plan("server", target_qps=1.0, percentile=0.99)
+    found = report(server, completions(np.arange(9) * 1000, infer=100), bare, Instances(1, 1, 4))
+    assert [row["batch"] for row in found["service_ns"]] == [1, 4]
+    assert (found["ratio"], found["drift"]) == (1, 0)
+
+
+def test_bare_loops_raise_what_a_backend_raises() -> None:
+    class Broken:
+        def infer(self, _batch: Batch) -> Any:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match=r"^no$"):
+        measure([on(Broken()), on(Broken())], [[Batch((0,), {})]], 0.01)
+
+
+@pytest.mark.parametrize("found", [float("nan"), float("inf"), -1.0])
+def test_stored_service_times_that_are_no_times_are_refused(found: float) -> None:
+    stored = constant(1).to_json()
+    stored["ns"][0][0] = found
+    with pytest.raises(ValueError, match="no number of ns"):
+        ServiceTimes.from_json(stored)
+
+
+def plan(scenario: str, samples_per_query: int = 1, **more: Any) -> LoadPlan:
+    return LoadPlan(
+        scenario=scenario,
+        accuracy=False,
+        query_count=10,
+        journal_samples=10 * samples_per_query,
+        total_count=10,
+        performance_count=10,
+        seeds=Seeds(1, 2, 3),
+        samples_per_query=samples_per_query,
+        **more,
+    )
+
+
+def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
+    """Every sample alone in its batch, each stage as long as said."""
+    at = np.asarray(scheduled_ns, np.int64)
+    columns = {"order": np.arange(len(at)), "scheduled_ns": at}
+    columns |= {"batch": columns["order"], "batch_size": np.ones(len(at), np.int64)}
+    names = ("entry", "taken", "gathered", "inferred", "postprocessed", "completed")
+    for stage, name in zip(STAGES, names, strict=True):
+        at = at + spent_ns.get(stage, 0)
+        columns[f"{name}_ns"] = at
+    return Completions(columns, len(at), True)
+
+
+BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
+SPEC = Instances(1, 1, 1)
+
+
+def test_what_a_server_run_lost_sums_to_its_tail() -> None:
+    done = completions(np.arange(100) * 1000, issue_delay=5, queue=20, infer=130, complete=7)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC, 3000.0)
+    assert (found["reference"], found["ours"], found["ratio"]) == (100, 162, 1.62)
+    lost = {"issue_delay": 5, "queue": 20, "gather": 0, "infer": 30, "postprocess": 0}
+    assert found["lost_ns"] == lost | {"complete": 7}
+    assert line(found, 1000.0) == (
+        "p99 162 ns, 1.62 x the reference's 100 ns: the load generator held it back, 30 ns in infer, "
+        "20 ns in queue more; null backend here 3,000/s, 3 x"
+    )
+
+
+def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.results.evidence.reference.LIMIT_QUERIES", 60)
+    done = completions(np.arange(100) * 1000, infer=130)
+    bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
+    found = report(plan("server", target_qps=1.0, percentile=0.99), done, bare, SPEC)
+    assert line(found, None).startswith("p99 of the first 60 queries 130 ns, 1.3 x")
+
+
+def test_offline_is_held_against_the_bare_loop() -> None:
+    done = completions(np.zeros(50, np.int64), infer=10_000, postprocess=990_000)
+    bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
+    found = report(plan("offline"), done, bare, Instances(2, 1, 1))
+    assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
+    assert "held it back" in line(found, None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "instances", "sizes", "bare_sizes"),
+    [
+        (180, 2, [64, 64, 52], [52, 64]),
+        (384, 3, [64] * 6, [64]),
+        (130, 2, [64, 64, 2], [2, 64]),
+        (192, 2, [64] * 3, [64]),
+        (10, 2, [10], [10]),
+    ],
+)
+def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
+    samples: int, instances: int, sizes: list[int], bare_sizes: list[int]
+) -> None:
+    """Whoever is free takes the next slice at once, as a dispatcher without any cost would."""
+    free, rows = [0] * instances, []
+    for size in sizes:
+        worker = int(np.argmin(free))
+        rows.append((free[worker], free[worker] + 500 + 1000 * size))
+        free[worker] = rows[-1][1]
+    begin, end = np.repeat(np.asarray(rows), sizes, axis=0).T
+    done = completions(np.zeros(samples, np.int64))
+    columns: dict[str, Array] = dict(done.columns)
+    columns |= dict.fromkeys(("taken_ns", "gathered_ns"), begin)
+    columns |= dict.fromkeys(("inferred_ns", "postprocessed_ns", "completed_ns"), end)
+    columns["batch"] = np.repeat(np.arange(len(sizes)), sizes)
+    columns["batch_size"] = np.repeat(sizes, sizes)
+    stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()
+    bare = {"version": VERSION, "before": stored, "after": stored}
+    ran = Completions(columns, samples, True)
+    found = report(plan("offline"), ran, bare, Instances(instances, 1, 64))
+    assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
+
+
+def test_an_earlier_versions_run_is_derived_as_it_was() -> None:
+    """Two instances, 180 samples: its reference divides them evenly, and `check` finds no difference."""
+    done = completions(np.zeros(180, np.int64), infer=116_000)
+    stored = constant(64_000, sizes=[64]).to_json()
+    found = report(plan("offline"), done, {"before": stored, "after": stored}, Instances(2, 1, 64))
+    assert found["reference"] == pytest.approx(2 * 64 * 1e9 / 64_000)
+    assert found.keys().isdisjoint(("model_ratio", "at_run_speed")), "its result.json has neither"
+
+
+def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
+    bare = {
+        "before": constant(100, 10_000, sizes=[1, 64]).to_json(),
+        "after": constant(150, 10_000, sizes=[1, 64]).to_json(),
+    }
+    done = completions(np.zeros(65, np.int64), infer=10_000)
+    assert report(plan("offline"), done, bare, Instances(1, 1, 64))["drift"] == 0
+
+
+def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
+    done = completions(np.repeat(np.arange(5) * 1000, 2), infer=100, postprocess=10)
+    columns = dict(done.columns)
+    second = np.tile([0, 110], 5)
+    for name in columns.keys() - {"order", "scheduled_ns", "entry_ns"}:
+        columns[name] = columns[name] + second
+    found = report(plan("multi-stream", 2), Completions(columns, 10, True), BARE, SPEC)
+    assert (found["reference"], found["ours"]) == (pytest.approx(200), 220)
+    assert found["lost_ns"]["queue"] == pytest.approx(10)
+    assert found["lost_ns"]["postprocess"] == 10
+
+
+def test_a_machine_that_changed_decides_nothing() -> None:
+    found = report(plan("single-stream"), completions(np.arange(9) * 1000, infer=100), BARE, SPEC)
+    assert found["drift"] == pytest.approx(2 / 9)
+    assert "not decidable: the model itself took 22% longer after the run" in line(found, None)
+
+
+def test_no_reference_says_why() -> None:
+    found = report(plan("server"), completions([0]), {"reason": "the backend broke"}, SPEC)
+    assert line(found, None) == "no reference: the backend broke"
+
+
+def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
+    """A model twice as slow in every fifth second, behind an ideal dispatcher: nothing was lost."""
+    arrivals = np.cumsum(np.random.default_rng(1).exponential(6.4e6, 4000)).astype(np.int64)
+    service = constant(*(9_500_000 * n for n in range(1, 9)))
+    bare = {"version": VERSION, "before": service.to_json(), "after": service.to_json()}
+    journal = _ideal_journal(arrivals, instances=2, max_batch=8)
+    server = plan("server", target_qps=1.0, percentile=0.99)
+
+    def judged(columns: dict[str, Array], instances: int = 2) -> dict[str, Any]:
+        done = Completions(columns, len(arrivals), True)
+        return report(server, done, bare, Instances(instances, 1, 8))
+
+    ideal = judged(journal)
+    assert ideal["ratio"] > 1.5
+    assert ideal["at_run_speed"]["ratio"] == pytest.approx(1.0)
+    assert ideal["model_ratio"] == pytest.approx(1.2, abs=0.05)
+    assert line(ideal, None).endswith(
+        "not decidable: with a model as slow as it was in the run the reference's is "
+        f"{ideal['ours'] / 1e6:.0f} ms, and this 1 x that"
+    )
+    alone = judged(journal, 1)["at_run_speed"]["ratio"]
+    assert alone < 0.5, "one instance would have been far slower than these two"
+    late = judged(journal | {"completed_ns": journal["completed_ns"] + np.int64(200_000_000)})
+    assert late["at_run_speed"]["ratio"] > 1.2
+    assert "held it back" in line(late, None)
+
+
+def test_a_slower_model_is_told_in_offline_too() -> None:
+    done = completions(np.zeros(50, np.int64), infer=13_000)
+    done.columns["completed_ns"][-1] = 25 * 13_500
+    bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
+    found = report(plan("offline"), done, {"version": VERSION, **bare}, Instances(2, 1, 1))
+    assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
+    assert "the reference's is 153,846/s, and this 1.04 x that" in line(found, None)
+    older = report(plan("offline"), done, bare, Instances(2, 1, 1))
+    assert "held it back" in line(older, None)
+
+
+def test_a_stall_of_the_model_acquits_no_load_generator() -> None:
+    """1 ms a call, 0.6 ms lost in each query; one call of a second moves sums, and no median."""
+    done = completions(np.arange(101) * 10_000_000, infer=1_000_000, complete=600_000)
+    for name in ("inferred_ns", "postprocessed_ns", "completed_ns"):
+        done.columns[name][50] += 1_000_000_000
+    stored = constant(1_000_000).to_json()
+    bare = {"version": VERSION, "before": stored, "after": stored}
+    found = report(plan("single-stream"), done, bare, SPEC)
+    assert found["model_ratio"] > 10
+    assert found["at_run_speed"]["ratio"] == pytest.approx(1.6)
+    assert "held it back, 600 us in complete" in line(found, None)
+
+
+def _ideal_journal(arrivals: Array, instances: int, max_batch: int) -> dict[str, Array]:
+    free, rows, first = [0] * instances, [], 0
+    while first < len(arrivals):
+        worker = int(np.argmin(free))
+        start = max(free[worker], int(arrivals[first]))
+        waiting = arrivals[first : first + max_batch]
+        size = max(1, int((waiting <= start).sum()))
+        slow = 2 if start // 1_000_000_000 % 5 == 0 else 1
+        free[worker] = start + size * slow * 9_500_000
+        rows += [(at, start, free[worker], first, size) for at in waiting[:size].tolist()]
+        first += size
+    names = ("scheduled_ns", "gathered_ns", "inferred_ns", "batch", "batch_size")
+    columns: dict[str, Array] = dict(zip(names, np.asarray(rows, np.int64).T, strict=True))
+    for name, same in (
+        ("entry_ns", "scheduled_ns"),
+        ("taken_ns", "gathered_ns"),
+        ("postprocessed_ns", "inferred_ns"),
+        ("completed_ns", "inferred_ns"),
+    ):
+        columns[name] = columns[same]
+    return columns | {"order": np.arange(len(arrivals))}

@@ -1,0 +1,369 @@
+"""`report`: every plot is drawn, and nothing that a run says can become part of the page's code."""
+
+import errno
+import json
+import re
+import shlex
+import shutil
+import sys
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.results.pages import page
+from harness.results.pages.page import thinned
+from harness.results.pages.figures import figures
+from harness.cli.main import main
+from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.machine.host_log import HostLog
+from harness.run.supervisor.keeper import RunKeeper
+from harness.loadgen.logs import DETAIL
+from harness.machine.power.energy import (PowerLog, window_ns)
+from harness.results.recheck import check
+from harness.results.run_folder import ResultFolder
+from harness.types import PowerSource, Reason
+from harness.core.units import (NS_PER_MS, NS_PER_S)
+from tests.stand_ins.chromium import (needs_chromium, shown)
+from tests.builders.support import (GOLDEN, SCENARIOS, evidence)
+from tests.results.test_result_json import findings
+
+HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+NO_PLOTLY = "a page with plots needs the module 'plotly': pip install 'mlperf-harness[report]'"
+PACKAGE = PowerSource("rapl:package-0", "processor package", "J", wraps_at_joules=100.0)
+BOARD = PowerSource("hwmon:board", "the board", "W")
+MEMORY = PowerSource("rapl:dram", "memory", "J")
+GUESS = PowerSource("estimate:cpu", "an estimate", "J", provenance="estimated")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "run"
+    given = ["--scenario", "multi-stream", "--backend", "null", "--mode", "performance", "--quiet"]
+    assert main([*given, "--queries", "662", "--out", str(out), "--no-report"]) == 0
+    return out
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """With names and messages as nobody should have them."""
+    copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
+    result = json.loads((copy / "result.json").read_text())
+    reason = Reason("late", HOSTILE)._asdict()
+    result.update(verdict="INVALID", reasons=[reason], doubts=[reason], backend=HOSTILE)
+    (copy / "result.json").write_text(json.dumps(result))
+    return copy
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_scenario_has_its_plots_and_they_are_plain_json(scenario: str) -> None:
+    made = list(figures(evidence(scenario)))
+    assert len(made) == 5
+    for figure in made:
+        text = json.dumps([figure.data, figure.layout], allow_nan=False)
+        assert json.loads(text) == [list(figure.data), figure.layout]
+        assert all(len(trace["x"]) == len(trace["y"]) > 0 for trace in figure.data)
+
+
+def test_the_stages_of_a_plot_sum_to_the_latency() -> None:
+    run = evidence("server")
+    assert run.done is not None
+    (stages,) = [f for f in figures(run) if f.title == "Where the time goes"]
+    slowest_ms = sum(trace["y"][-1] for trace in stages.data)
+    ordered_ms = np.sort(run.done.latency_ns) / 1e6
+    assert ordered_ms[-2] * 0.9 <= slowest_ms <= ordered_ms[-1] * 1.001
+
+
+def over_time(*, power: PowerLog | None = None, host: HostLog | None = None) -> Any:
+    (plot,) = [f for f in figures(evidence("server"), host, power) if f.title == "Over time"]
+    return plot
+
+
+def lines(plot: Any) -> dict[str, Any]:
+    return {trace["name"]: trace for trace in plot.data}
+
+
+def begun_ns() -> int:
+    done = evidence("server").done
+    assert done is not None
+    return int(done.columns["scheduled_ns"].min())
+
+
+def sampled() -> tuple[PowerLog, HostLog]:
+    """Ten seconds around the golden run: 40 W by a counter that wraps, a board that once was silent
+    for 2 s and once drew 500 W, an estimate; a machine with one core busy, half of it the run's.
+    """
+    at = [begun_ns() - 5 * NS_PER_S + n * 50 * NS_PER_MS for n in range(200)]
+    power = PowerLog(sources=(PACKAGE, BOARD, GUESS, MEMORY))
+    power.series = {
+        PACKAGE.name: [(t, (70 + 2 * n) % 100.0) for n, t in enumerate(at)],
+        BOARD.name: [(t, 500.0 if n == 90 else 60.0) for n, t in enumerate(at) if not 40 <= n < 80],
+        GUESS.name: [(t, 0.4 * n) for n, t in enumerate(at)],
+    }
+    host = HostLog()
+    for n, t in enumerate(at[::20]):
+        row = {"wall_ns": t, "mhz_cpu0": 2000.0, "mhz_cpu1": 3000.0, "celsius_a": 50.0 + n}
+        row |= {f"cpu_{mode}_s": 0.0 for mode in ("nice", "system", "irq", "softirq", "steal")}
+        row |= {"cpu_user_s": 1.0 * n, "cpu_idle_s": 1.0 * n}
+        host.rows.append(row | ({"measured_cpu_s": 0.5 * n} if n > 3 else {}))
+    return power, host
+
+
+def test_power_and_machine_are_on_the_time_axis_of_the_latency() -> None:
+    power, host = sampled()
+    plot = over_time(power=power, host=host)
+    found = lines(plot)
+    assert {trace.get("xaxis", "x") for trace in plot.data} == {"x"}
+    assert plot.layout["xaxis"]["anchor"] == "y6"
+    assert plot.layout["yaxis6"]["title"] == "°C"
+    domains = [plot.layout[f"yaxis{n}"]["domain"] for n in ("", 2, 3, 4, 5, 6)]
+    assert (domains[0][1], domains[-1][0]) == pytest.approx((1, 0))
+    assert all(below[1] < above[0] for above, below in pairwise(domains))
+    assert found["rapl:package-0"]["y"] == pytest.approx([40.0] * 19)
+    assert found["estimate:cpu (estimated)"]["y"] == pytest.approx([8.0] * 19)
+    board = found["hwmon:board"]["y"]
+    assert max(y for y in board if y is not None) == 500
+    assert board.count(None) == 1
+    assert found["all processes"]["y"] == pytest.approx([1.0] * 9)
+    assert found["measured process"]["y"] == pytest.approx([0.5] * 5)
+    assert found["stolen"]["y"] == [0] * 9
+    assert set(found["fastest core"]["y"]) == {3.0}
+    assert found["hottest sensor"]["y"][-1] == 59
+
+
+def test_a_machine_that_tells_nothing_has_no_empty_panels() -> None:
+    bare = HostLog([{"wall_ns": begun_ns() + n * NS_PER_S} for n in range(3)])
+    silent = PowerLog(sources=(PACKAGE,), series={PACKAGE.name: []})
+    assert list(lines(over_time(power=silent, host=bare))) == list(lines(over_time()))
+    once = HostLog([{"wall_ns": begun_ns(), "cpu_steal_s": 0.0}])
+    assert "yaxis3" not in over_time(host=once).layout
+
+
+def test_the_window_on_the_time_axis_is_loadgens() -> None:
+    run = evidence("server")
+    window = window_ns(run.log.values)
+    assert window is not None
+    (band,) = over_time().layout["shapes"]
+    assert band["x0"] == pytest.approx((window[0] - begun_ns()) / NS_PER_S)
+    assert band["x1"] == pytest.approx((window[1] - begun_ns()) / NS_PER_S)
+    first, last = over_time().layout["xaxis"]["range"]
+    assert first < band["x0"] < band["x1"] < last
+
+
+def test_no_extreme_is_lost_however_many_points_there_are() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.lognormal(size=100_000)
+    x, kept = thinned(np.arange(100_000), y)
+    assert len(x) <= 600
+    assert (np.diff(x) > 0).all()
+    assert (y[x] == kept).all()
+    assert {y.min(), y.max()} <= set(kept)
+    few = thinned(np.arange(5), y[:5])
+    assert (few[1] == y[:5]).all()
+
+
+def test_the_slowest_query_is_in_every_plot_of_latency() -> None:
+    run = evidence("single-stream")
+    assert run.done is not None
+    slowest_ms = run.done.latency_ns.max() / NS_PER_MS
+    cdf, tail, time, *_ = figures(run)
+    for found in (cdf.data[0]["x"], tail.data[0]["y"], lines(time)["slowest"]["y"]):
+        assert max(y for y in found if y is not None) == pytest.approx(slowest_ms, rel=1e-5)
+
+
+def test_a_run_that_completed_nothing_has_no_plots() -> None:
+    assert list(figures(evidence("server", done=None))) == []
+
+
+def test_a_page_needs_no_network_and_is_escaped(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run}/report.html\n"
+    text = (run / "report.html").read_text()
+    assert HOSTILE not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "<b>late</b>: &lt;/script&gt;" in text
+    (script,) = run.parent.glob("plotly-*.min.js")
+    assert re.findall(r"(?:src|href)=\"([^\"]*)\"", text.partition('id="figures"')[0]) == ["data:,"]
+    assert f'<script src="../{script.name}"></script>' in text
+    assert script.stat().st_size > 10**6
+    assert f"python -m harness --config {shlex.quote(str(run / 'config.yaml'))}" in unescape(text)
+
+
+def test_every_run_leaves_its_report_beside_one_script_for_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    given = ["--scenario", "single-stream", "--backend", "null", "--mode", "performance", "--quiet"]
+    given += ["--duration", "2s", "--no-metrics"]
+    assert main([*given, "--out", str(tmp_path / "a")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"report      {tmp_path}/a/report.html"
+    text = (tmp_path / "a/report.html").read_text()
+    assert "Latency distribution" in text
+    assert "cores busy" in text
+    assert check(tmp_path / "a") == []
+    (script,) = tmp_path.glob("plotly-*")
+    before = script.stat()
+    assert main([*given, "--out", str(tmp_path / "b"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "VALID"
+    assert (tmp_path / "b/report.html").is_file()
+    assert [p.stat() for p in tmp_path.glob("*plotly*")] == [before]
+
+
+@pytest.fixture
+def kept(finished: Path, tmp_path: Path) -> RunKeeper:
+    """A run that has ended well, and is stored and told."""
+    power, host = sampled()
+    keeper = RunKeeper(ResultFolder(tmp_path / "kept"), findings("server", None), Exporter())
+    outdir = keeper.folder.subfolder("performance", "run_1")
+    shutil.copy(GOLDEN / "server/performance" / DETAIL, outdir)
+    keeper.keep(evidence("server"), outdir)
+    keeper.keep_samples(host, power)
+    for name in ("config.yaml", "environment.json"):
+        shutil.copy(finished / name, keeper.folder.path)
+    assert keeper.conclude(0).status == 0
+    return keeper
+
+
+def told(kept: RunKeeper, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What the report's turn printed on both streams."""
+    capsys.readouterr()
+    kept.report(as_json=False)
+    return capsys.readouterr()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_report_has_power_with_what_it_covers(
+    kept: RunKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    assert told(kept, capsys) == (f"report      {tmp_path}/kept/report.html\n", "")
+    text = (tmp_path / "kept/report.html").read_text()
+    for words in ("processor package", "<td>measured</td>", "<td>estimated</td>", "40.0 W"):
+        assert words in text
+    assert "rapl:dram: no reading: it gave no reading." in text
+    assert "not an MLPerf Power result" in text
+
+
+def broken(*_: object, **__: object) -> None:
+    raise RuntimeError("of two\nlines")
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "line"),
+    [
+        ("harness.results.pages.report.figures", broken, "RuntimeError: of two lines"),
+        ("shutil.copyfile", full, "{folder}/report.html cannot be written: No space left on device"),
+        ("pathlib.Path.write_text", full, "{folder}/report.html cannot be written: No space left on device"),
+    ],
+)  # fmt: skip
+def test_a_report_that_fails_is_one_line_and_leaves_the_run_whole(
+    kept: RunKeeper,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    fault: Any,
+    line: str,
+) -> None:
+    pytest.importorskip("plotly")
+    folder = tmp_path / "kept"
+    before = names(folder)
+    monkeypatch.setattr(where, fault)
+    out, err = told(kept, capsys)
+    line = line.format(folder=folder)
+    assert (out, err) == ("", f"harness: no report: {line}: `report {folder}` makes one later\n")
+    assert names(folder) == before
+    assert [n for n in names(tmp_path) if n.startswith(".plotly")] == []
+
+
+def test_without_plotly_a_line_of_the_table_says_so(
+    kept: RunKeeper,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert told(kept, capsys) == (f"report      none: {NO_PLOTLY}\n", "")
+    assert "report.html" not in names(tmp_path / "kept")
+
+
+def test_a_run_that_could_not_be_saved_has_no_report(
+    kept: RunKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.not_saved(OSError(errno.EIO, "Input/output error"))
+    assert told(kept, capsys) == ("", "")
+    assert "report.html" not in names(tmp_path / "kept")
+
+
+def test_plots_hold_nothing_that_ends_a_script(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script").write_text("script")
+    monkeypatch.setattr(page, "_plotly", lambda: (tmp_path / "script", "plotly.min.js"))
+    hostile = evidence("server")
+    (figure, *_) = figures(hostile)
+    bad = figure._replace(data=[{"name": HOSTILE, "x": [1], "y": [1]}])
+    monkeypatch.setattr("harness.results.pages.report.figures", lambda *_: [bad])
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text().partition('id="figures">')[2]
+    found: list[dict[str, Any]] = json.loads(text.partition("</script>")[0])
+    assert found[0]["data"][0]["name"] == HOSTILE
+
+
+def test_several_runs_need_a_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), str(run)]) == 2
+    line = "harness: a report of several runs lies in none of them: pass --out FILE\n"
+    assert capsys.readouterr().err == line
+
+
+def test_without_plotly_the_extra_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert main(["report", str(run)]) == 3
+    assert capsys.readouterr().err == f"harness: {NO_PLOTLY}\n"
+    assert not (run / "report.html").exists()
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_a_browser_draws_every_plot_without_an_error(
+    run: Path, kept: RunKeeper, tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly")
+    out = tmp_path / "page.html"
+    assert (
+        main(["report", str(run), str(tmp_path / "kept"), "--standalone", "--out", str(out)]) == 0
+    )
+    found = shown(out)
+    assert found.console == []
+    assert found.drawn == 10
+    assert "<title>owned" not in found.document
+    kept.report(as_json=False)
+    beside = shown(tmp_path / "kept/report.html")
+    assert (beside.console, beside.drawn) == ([], 5)
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_a_page_that_was_moved_away_from_its_script_says_so(
+    kept: RunKeeper, tmp_path: Path
+) -> None:
+    pytest.importorskip("plotly")
+    kept.report(as_json=False)
+    (tmp_path / "far/away").mkdir(parents=True)
+    moved = (tmp_path / "kept/report.html").rename(tmp_path / "far/away/report.html")
+    assert "Not drawn: plotly's script is not where it was" in shown(moved).document

@@ -1,0 +1,239 @@
+"""`runs --history` and `--pareto`: what is drawn of many runs, and what is not."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.results import database
+from harness.results.pages.history import (Told, history, numbers)
+from harness.results.pages.page import Article
+from harness.results.pages.pareto import (beats, pareto)
+from harness.cli.main import main
+from tests.stand_ins.chromium import (needs_chromium, shown)
+from tests.results.test_database import result
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, **more: Any) -> Any:
+    reading = {"source": "rapl:psys", "provenance": "measured", "joules_per_sample": joules}
+    return result(
+        f"2026-01-{day:02}T10:00:00.000+00:00",
+        headline={"value": rate, "unit": "queries/s"},
+        throughput_per_s={"completed": rate},
+        latency_ns={"p50": 1_000_000, "p99": int(p99_ms * 1e6)},
+        accuracy={"metric": "top1", "value": top1, "lower_is_better": False},
+        power={"readings": [reading]},
+        **more,
+    )
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """`best` is beaten by none, `frugal` only in speed, `poor` in all; `bad` is INVALID, `fast` is on
+    another machine, `noisy` of another scenario.
+    """
+    folder = tmp_path / "results"
+    folder.mkdir()
+    made = {
+        "best": measured(1, 2000, 5, 99.0, 0.4),
+        "frugal": measured(2, 1000, 9, 98.0, 0.1, model="small"),
+        "poor": measured(3, 900, 9.5, 97.0, 0.5, model=HOSTILE),
+        "bad": measured(
+            4, 9000, 1, 99.9, 0.01, verdict="INVALID", reasons=[{"code": "slo-missed"}]
+        ),
+        "fast": measured(5, 9000, 1, 99.9, 0.01, environment={"machine": {"host": "beta"}}),
+        "noisy": measured(6, 9000, 1, 99.9, 0.01, scenario="offline"),
+        "again": measured(7, 1800, 6, 99.0, 0.4),
+    }
+    for name, content in made.items():
+        database.add(folder, name, content)
+    (folder / "best").mkdir()
+    (folder / "best/report.html").touch()
+    return folder
+
+
+def rows(results: Path, **conditions: str) -> list[dict[str, Any]]:
+    return database.newest_first(results, None, **conditions)
+
+
+def text(article: Article) -> str:
+    return "\n".join([*article.head, *article.tail])
+
+
+def figure(article: Article, title: str) -> Any:
+    (found,) = [f for f in article.figures if f.title == title]
+    return found
+
+
+def test_a_history_is_of_one_workload_on_one_machine(results: Path) -> None:
+    articles = history(rows(results), results, results / "page.html")
+    titles = [re.sub("<.*?>", "", a.head[0]) for a in articles]
+    assert titles == [
+        "digits · server · ort",
+        "digits · offline · ort",
+        "digits · server · ort",
+        "&lt;img src=x onerror=alert(1)&gt; · server · ort",
+        "small · server · ort",
+    ]
+    assert "3 runs on alpha with the dataset digits, 1 of them INVALID" in text(articles[0])
+
+
+def test_a_line_of_the_history_leads_from_valid_run_to_valid_run(results: Path) -> None:
+    first, offline, *_ = history(rows(results), results, results / "page.html")
+    line, crosses = figure(first, "Throughput").data
+    assert line["x"] == ["2026-01-01T10:00:00.000", "2026-01-07T10:00:00.000"]
+    assert line["y"] == [2000, 1800]
+    assert (crosses["y"], crosses["mode"], crosses["name"]) == ([9000], "markers", "INVALID")
+    assert [f.title for f in first.figures] == [
+        "Throughput",
+        "P50 latency",
+        "P99 latency",
+        "Accuracy, top1",
+        "Energy, rapl:psys",
+    ]
+    assert [f.title for f in offline.figures] == [
+        "Throughput",
+        "Accuracy, top1",
+        "Energy, rapl:psys",
+    ]
+
+
+def test_the_history_links_to_reports_that_are_there(results: Path) -> None:
+    (results / "pages").mkdir()
+    page = results / "pages/page.html"
+    article = history(rows(results, model="digits"), results, page)[0]
+    assert '<a href="../best/report.html">best</a>' in text(article)
+    assert ">again</td>" in text(article)
+
+
+def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: Path) -> None:
+    for n in range(12):
+        database.add(results, f"more{n}", measured(8, 1, 1, 1, 1, model=f"m{n}"))
+    articles = history(rows(results), results, results / "page.html")
+    assert len(articles) == 13
+    assert "5 more are left out" in text(articles[-1])
+
+
+def test_an_older_row_has_no_direction_of_its_accuracy() -> None:
+    row = dict.fromkeys(database.COLUMNS) | {"scenario": "server", "accuracy": 99.0, "metric": "x"}
+    assert numbers(row) == {"accuracy, x": Told(99.0, "", None)}
+
+
+@pytest.mark.parametrize("value", ["text", float("nan"), float("inf"), None, b"1"])
+def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
+    row = dict.fromkeys(database.COLUMNS) | {"scenario": "server", "p99_ns": value}
+    assert numbers(row) == {}
+
+
+def of(**values: float) -> dict[str, Told]:
+    return {name: Told(value, "", name == "rate") for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "found"),
+    [
+        (of(rate=2, p99=1), of(rate=1, p99=2), True),
+        (of(rate=2, p99=1), of(rate=2, p99=2), True),
+        (of(rate=2, p99=1), of(rate=2, p99=1), False),
+        (of(rate=2, p99=3), of(rate=1, p99=2), False),
+        (of(rate=2, p99=1), of(rate=1), True),
+        (of(rate=2), of(rate=1, p99=9), False),
+    ],
+)
+def test_who_beats_whom(ours: Any, theirs: Any, found: bool) -> None:
+    assert beats(ours, theirs) is found
+
+
+def test_the_front_holds_valid_runs_of_one_task_and_machine(results: Path) -> None:
+    articles = pareto(rows(results), results, results / "page.html")
+    alpha = articles[0]
+    assert "4 VALID runs on alpha, 2 of them on the front" in text(alpha)
+    assert len(articles) == 3
+    assert "bad" not in text(alpha)
+    cells = re.findall(
+        "<tr><td>(?:<a.*?>)?(.*?)(?:</a>)?</td><td>.*?</td><td>(.*?)</td>", text(alpha)
+    )
+    assert dict(cells) == {
+        "best": "on the front",
+        "frugal": "on the front",
+        "again": "best",
+        "poor": "again",
+    }
+    assert len(alpha.figures) == 6
+    plot = figure(alpha, "P99 latency against throughput")
+    symbols = {t["name"]: t["marker"]["symbol"] for t in plot.data if "marker" in t}
+    assert symbols["digits ort"] == ["circle-open", "circle"]
+    front = plot.data[-1]
+    assert (front["x"], front["y"]) == ([2000], [5])
+    energy = figure(alpha, "Energy, rapl:psys against throughput").data[-1]
+    assert list(zip(energy["x"], energy["y"], strict=True)) == [(1000, 0.1), (2000, 0.4)]
+
+
+def test_models_on_noise_have_no_task_in_common(results: Path) -> None:
+    for name in ("a", "b"):
+        database.add(results, name, measured(9, 1, 1, 1, 1, model=name, dataset="synthetic"))
+    found = pareto(rows(results, since="2026-01-08"), results, results / "page.html")
+    assert len(found) == 2
+
+
+def test_a_page_is_written_and_escaped(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("plotly")
+    words = ["runs", "--results", str(results), "--history", str(tmp_path / "h.html")]
+    assert main([*words, "--pareto", str(tmp_path / "p.html"), "--model", "*"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/h.html\n{tmp_path}/p.html\n"
+    assert len(list(tmp_path.glob("plotly-*.min.js"))) == 1
+    for name in ("h.html", "p.html"):
+        page = (tmp_path / name).read_text()
+        assert HOSTILE not in page
+        assert '<script src="plotly-' in page
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        (["--standalone"], 2, "--standalone is of pages: add --history PAGE or --pareto PAGE"),
+        (["--history", "h.html", "--format", "csv"], 2, "--format csv prints the runs, a page draws them: drop one"),
+        (["--history", "h.html", "--pareto", "./h.html"], 2, "h.html would have two pages, the second in place of the first: name another"),
+        (["--history", "none/h.html"], 2, "none/h.html cannot be written: No such file or directory"),
+        (["--pareto", "p.html", "--verdict", "invalid"], 0, "--pareto p.html: none of these runs is VALID, so there is nothing to draw"),
+        (["--history", "h.html", "--model", "none"], 0, "no such run in {results}: `runs` without a filter lists all"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_one_line(
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    status: int,
+    line: str,
+) -> None:
+    pytest.importorskip("plotly")
+    monkeypatch.chdir(results)
+    assert main(["runs", "--results", str(results), *words]) == status
+    assert capsys.readouterr().err == f"harness: {line.format(results=results)}\n"
+    assert not list(results.glob("*.html"))
+
+
+@pytest.mark.slow
+@needs_chromium()
+def test_a_browser_draws_every_plot(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    for name, plots in (("history", 5 * 4 + 3), ("pareto", 6)):
+        page = tmp_path / f"{name}.html"
+        assert main(["runs", "--results", str(results), f"--{name}", str(page)]) == 0
+        found = shown(page)
+        assert (found.console, found.drawn) == ([], plots)
+
+
+def test_a_page_never_takes_the_place_of_a_device(results: Path, tmp_path: Path) -> None:
+    """As root, `--history /dev/full` made an ordinary file of it, and everybody's disk was never full again."""
+    pytest.importorskip("plotly")
+    device = tmp_path / "device"
+    device.symlink_to("/dev/null")
+    assert main(["runs", "--results", str(results), "--history", str(device)]) == 0
+    assert device.is_symlink()

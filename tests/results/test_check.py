@@ -1,0 +1,245 @@
+"""`check` derives a run's verdict from its files, and finds what was edited by hand."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.machine.power.energy import PowerLog
+from harness.types import PowerSource
+
+NOTHING_LOADED = json.dumps(
+    dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
+    | {"dataset": "digits", "scored": True}
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("check") / "run"
+    arguments = ["--scenario", "server", "--target-qps", "2000", "--queries", "2010"]
+    arguments += [
+        "--meter",
+        "estimate=4",
+        "--slo",
+        "p99=5s",
+    ]  # a verdict that no busy machine changes
+    assert main([*arguments, "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_a_finished_run_agrees_with_its_files(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(run)]) == 0
+    assert capsys.readouterr().out == f"{run}: result.json agrees with the files\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda r: r["latency_ns"].update(p99=1), "latency_ns.p99: result.json says 1, the files"),
+        (lambda r: r["accuracy"].update(value=99.9), "accuracy.value: result.json says 99.9, the"),
+        (lambda r: r["headline"].update(value=9e9), "headline.value: result.json says 90000"),
+        (lambda r: r["stages_ns"]["infer"].update(p50=1), "stages_ns.infer.p50: result.json says"),
+        (lambda r: r.update(verdict="INVALID"), "verdict: result.json says 'INVALID', the files"),
+    ],
+)
+def test_a_number_edited_by_hand_is_found(
+    run: Path,
+    change: Callable[[dict[str, Any]], None],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    edit(run / "result.json", change)
+    assert main(["check", str(run)]) == 4
+    assert capsys.readouterr().out.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("queries: 2010", "queries: 5000", "queries is 5000, the run was made with 2010"),
+        ("device: cpu", "device: cuda", "device is cuda, the run was made with cpu"),
+        ("batch_wait: 0s", "batch_wait: 5ms", "batch_wait is 5ms, the run was made with 0s"),
+        ("- estimate=4", "- rapl", "meter is rapl, the run was made with estimate=4"),
+        ("meter:\n- estimate=4", "", "meter is None, the run was made with estimate=4"),
+        ("estimate=4", "estimate=9", "meter is estimate=9, the run was made with estimate=4"),
+    ],
+)
+def test_a_configuration_edited_by_hand_is_found(
+    run: Path, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "config.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert main(["check", str(run)]) == 4
+    assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_folder_of_before_the_request_was_kept_is_checked(run: Path) -> None:
+    edit(run / "findings.json", lambda said: said.pop("asked"))
+    assert main(["check", str(run)]) == 0
+
+
+@pytest.mark.parametrize("asked", [3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}])
+def test_a_request_that_was_not_kept_by_a_run_is_one_line(
+    asked: object, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit(run / "findings.json", lambda said: said.update(asked=asked))
+    assert main(["check", str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {run}")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        (
+            "environment.json",
+            '"python"',
+            '"pithon"',
+            "environment.system.python: result.json says ",
+        ),
+        ("accuracy/accuracy.txt", "accuracy=", "accuracy=9", "accuracy.txt does not say 'accuracy"),
+        ("performance/run_1/mlperf_log_summary.txt", "VALID", "INVALID", "does not say 'Result is"),
+        (
+            "performance/run_1/mlperf_log_summary.txt",
+            "No errors",
+            "1 ERROR",
+            "does not say 'No err",
+        ),
+        ("accuracy/mlperf_log_summary.txt", "No errors", "2 ERRORS", "does not say 'No errors enc"),
+        ("accuracy/mlperf_log_summary.txt", "No warnings", "3 warnings", "does not say 'No warn"),
+        ("performance/run_1/run.json", '"ended": {', '"ended": null, "was": {', "verdict: result"),
+        ("result.json", "not under the official rules", "official", "not_for_submission: result"),
+    ],
+)
+def test_an_edit_in_any_file_is_found(
+    run: Path, name: str, old: str, new: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert main(["check", str(run)]) == 4
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", ["environment.json", "accuracy/accuracy.txt", "accuracy/mlperf_log_summary.txt"]
+)
+def test_a_file_that_is_gone_is_found(run: Path, name: str) -> None:
+    (run / name).unlink()
+    assert main(["check", str(run)]) != 0
+
+
+def test_a_run_that_was_moved_agrees_with_its_files(run: Path, tmp_path: Path) -> None:
+    assert main(["check", str(run.rename(tmp_path / "elsewhere"))]) == 0
+
+
+def test_an_invalid_log_under_a_valid_result_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = run / "performance/run_1/mlperf_log_detail.txt"
+    log.write_text(log.read_text().replace('"value": "VALID"', '"value": "INVALID"'))
+    assert main(["check", str(run)]) == 4
+    assert "verdict: result.json says 'VALID', the files give 'INVALID'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("result.json", "{"),
+        ("result.json", "[]"),
+        ("config.yaml", "scenario: nosuch"),
+        ("findings.json", "[]"),
+        ("findings.json", '{"loaded": {"inputs": 3}}'),
+        ("findings.json", NOTHING_LOADED),
+        ("performance/run_1/run.json", "{}"),
+        ("performance/run_1/run.json", '{"plan": 3}'),
+        ("performance/run_1/completions.npz", "no zip"),
+    ],
+)
+def test_a_broken_file_is_one_line(
+    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / name).write_text(content)
+    assert main(["check", str(run)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("harness: ")
+    assert said.count("\n") == 1
+
+
+def test_an_environment_of_another_run_is_found(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "environment.json"
+    edit(path, lambda said: said["loadgen"]["seeds"].update(schedule=7))
+    edit(path, lambda said: said["dataset"].update(digest="b"))
+    edit(path, lambda said: said.update(model_sha256="a"))
+    assert main(["check", str(run)]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    starts = ("seeds is {", "dataset digest is b,", "model_sha256 is a,")
+    assert len(lines) == len(starts)
+    for line, start in zip(lines, starts, strict=True):
+        assert line.startswith(f"environment.json: {start}")
+    edit(path, lambda said: said.update(loadgen=-1))
+    for verb in (["check"], ["compare", str(run)]):
+        assert main([*verb, str(run)]) == 2
+        assert ": its files do not fit together: " in capsys.readouterr().err
+
+
+def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run / "performance" / "run_1" / "run.json"
+    edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
+    assert main(["compare", str(run), str(run)]) == 2
+    assert "is not what a run writes: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("host.csv", "wall_ns,cpu_user_s\n12,much\n"),
+        ("host.csv", "cpu_user_s\n3\n"),
+        ("host.csv", "wall_ns\n1,2,3\n"),
+        ("power.csv", "wall_ns,source,joules,watts\n1,x,,\n"),
+        ("power.csv", "wall_ns\n1\n"),
+        ("power.csv", "\xff"),
+    ],
+)
+def test_a_broken_table_of_samples_is_named(
+    run: Path, name: str, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was findings.json that was named."""
+    power = PowerLog((PowerSource("x", "all", "W"),)).to_json()
+    edit(run / "findings.json", lambda said: said.update(power=power))
+    (run / "power.csv").write_text("")
+    (run / name).write_bytes(content.encode("latin-1"))
+    assert main(["check", str(run)]) == 2
+    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not what a run writes: ")
+
+
+def test_a_folder_that_is_no_run_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"harness: {tmp_path}/result.json cannot be read: No such file or directory: "
+        "is this a run's folder?\n"
+    )

@@ -1,0 +1,187 @@
+"""`runs`: filters, exports, older and newer files, folders that are gone."""
+
+import csv
+import io
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.results import database
+from harness.cli.main import main
+
+
+def result(started: str, **changed: Any) -> dict[str, Any]:
+    return {
+        "started": started,
+        "scenario": "server",
+        "backend": "ort",
+        "model": "digits",
+        "dataset": "digits",
+        "mode": "both",
+        "verdict": "VALID",
+        "reasons": [],
+        "headline": {"value": 2000.4, "unit": "queries/s"},
+        "latency_ns": {"p50": 10, "p99": 1_500_000},
+        "throughput_per_s": {"completed": 2000.4},
+        "accuracy": {"metric": "top1", "value": 99.2},
+        "environment": {"machine": {"host": "alpha"}},
+        **changed,
+    }
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    made = {
+        "old": result("2026-01-01T10:00:00.000+00:00"),
+        "new": result("2026-02-01T10:00:00.000+00:00", model="resnet50", scenario="offline"),
+        "bad": result("2026-02-02T10:00:00.000+00:00", verdict="INVALID", backend="null"),
+        "far": result("2026-02-03T10:00:00.000+00:00", environment={"machine": {"host": "beta"}}),
+    }
+    for name, content in made.items():
+        database.add(tmp_path, name, content)
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def listed(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert main(["runs", "--results", str(results), "--format", "json", *words]) == 0
+    return [row["folder"] for row in json.loads(capsys.readouterr().out)]
+
+
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        ("", ["far", "bad", "new", "old"]),
+        ("--model resnet50", ["new"]),
+        ("--model dig*", ["far", "bad", "old"]),
+        ("--backend null", ["bad"]),
+        ("--scenario Offline", ["new"]),
+        ("--host alpha", ["bad", "new", "old"]),
+        ("--since 2026-02-01", ["far", "bad", "new"]),
+        ("--since 2026-02-01T12:30+02:00", ["far", "bad"]),
+        ("--verdict valid", ["far", "new", "old"]),
+        ("--verdict invalid --host beta", []),
+        ("--limit 1", ["far"]),
+        ("--model ' OR 1=1 --", []),
+    ],
+)
+def test_filters(
+    results: Path, capsys: pytest.CaptureFixture[str], words: str, folders: list[str]
+) -> None:
+    given = words.split() if "'" not in words else words.split(" ", 1)
+    assert listed(results, capsys, *given) == folders
+
+
+def test_csv_has_every_column_and_nothing_for_what_was_not_measured(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.add(results, "bare", result("2026-03-01", accuracy=None, backend='a,"b"'))
+    assert main(["runs", "--results", str(results), "--format", "csv", "--limit", "1"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert list(row) == [*database.COLUMNS, "removed"]
+    assert (row["accuracy"], row["backend"], row["removed"]) == ("", 'a,"b"', "True")
+
+
+@pytest.mark.parametrize(
+    ("readings", "energy"),
+    [
+        ([], (None, None)),
+        ([("estimate:cpu", "estimated", 0.5)], (0.5, "estimate:cpu")),
+        ([("estimate:cpu", "estimated", 0.5), ("rapl:psys", "measured", 0.7)], (0.7, "rapl:psys")),
+    ],
+)
+def test_energy_is_of_a_measured_source_where_there_is_one(
+    tmp_path: Path, readings: list[tuple[str, str, float]], energy: tuple[float | None, str | None]
+) -> None:
+    names = ("source", "provenance", "joules_per_sample")
+    power = {"readings": [dict(zip(names, one, strict=True)) for one in readings]}
+    database.add(tmp_path, "run", result("2026-01-01", power=power))
+    (row,) = database.newest_first(tmp_path)
+    assert (row["joules_per_sample"], row["energy_source"]) == energy
+
+
+def test_a_folder_that_was_removed_is_told(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "old").rmdir()
+    assert main(["runs", "--results", str(results)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "(removed)" in line] == ["old"]
+
+
+def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "runs --scenario no --since soon --verdict good --format xml --limit 0"
+    assert main(words.split()) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        (
+            "harness: --scenario: no scenario named 'no': choose from "
+            "single-stream, multi-stream, server, offline"
+        ),
+        "harness: --since soon: write a date, e.g. 2026-11-21",
+        "harness: --verdict good: write valid or invalid",
+        "harness: --format xml: choose from table, csv, json",
+        "harness: --limit 0: it must lie between 1 and 9,223,372,036,854,775,807",
+    ]
+    assert main(["runs", "--limit", "9" * 20, "--since", "0001-01-01T00:00:00+23:59"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "harness: --since 0001-01-01T00:00:00+23:59: write a date, e.g. 2026-11-21",
+        f"harness: --limit {'9' * 20}: it must lie between 1 and 9,223,372,036,854,775,807",
+    ]
+
+
+def test_no_match_is_not_an_empty_database(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "--results", str(results), "--model", "none"]) == 0
+    assert "no such run in" in capsys.readouterr().err
+
+
+def older(results: Path) -> None:
+    """As schema 1 left it."""
+    with closing(sqlite3.connect(database.path_in(results))) as db, db:
+        for column in ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source"):
+            db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 0")
+
+
+def test_an_older_file_is_read_as_it_is_and_migrated_by_the_next_run(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older(results)
+    before = database.path_in(results).read_bytes()
+    assert listed(results, capsys) == ["far", "bad", "new", "old"]
+    assert listed(results, capsys, "--host", "alpha") == []
+    assert database.path_in(results).read_bytes() == before
+    database.add(results, "next", result("2026-04-01"))
+    assert listed(results, capsys, "--host", "alpha") == ["next"]
+    assert len(listed(results, capsys)) == 5
+
+
+def test_a_newer_file_is_left_alone(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(database.path_in(results))) as db, db:
+        db.execute("PRAGMA user_version = 99")
+    before = database.path_in(results).read_bytes()
+    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness knows 3: update"):
+        database.add(results, "next", result("2026-04-01"))
+    assert main(["runs", "--results", str(results)]) == 2
+    line = "it has schema 99, this harness knows 3: update the harness\n"
+    assert capsys.readouterr().err.endswith(line)
+    assert database.path_in(results).read_bytes() == before
+
+
+def test_a_locked_database_is_said_and_stays_whole(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(database, "_LOCKED_S", 0.05)
+    with closing(sqlite3.connect(database.path_in(results))) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            database.add(results, "next", result("2026-04-01"))
+        assert main(["runs", "--results", str(results)]) == 2
+        line = "runs.sqlite cannot be read: database is locked: another process writes there: "
+        assert capsys.readouterr().err.endswith(f"{line}try again\n")
+    assert len(listed(results, capsys)) == 4

@@ -1,0 +1,200 @@
+"""result.json from golden evidence: LoadGen's numbers, each absent where it was not measured."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.results.evidence import performance
+from harness.core import registry
+from harness.core.config.run_config import RunConfig
+from harness.models.opened.instances import Instances
+from harness.models.manifest.manifest import load_model
+from harness.results.result_json import (NOT_STORED, Findings, result)
+from harness.core.config.parse import parse_slo
+from harness.loadgen.plan import Calibration
+from harness.results.verdict.score import Scoring
+from harness.types import Reason, Score
+from harness.results.verdict.reasons import Evidence
+from tests.builders.support import (ENDED, SCENARIOS, evidence, golden_log)
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
+
+
+def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
+    return Findings(
+        config=RunConfig(scenario=scenario, mode="performance"),
+        model=load_model("digits"),
+        dataset="digits",
+        scenario=registry.load("scenario", scenario),
+        slo=parse_slo("p99=50ms") if scenario == "server" else None,
+        started="2026-01-01T00:00:00.000+00:00",
+        calibration=Calibration(slowest_batch_ns=10**6),
+        performance=run,
+        **more,
+    )
+
+
+@each_scenario
+def test_a_golden_run_is_valid_with_loadgens_numbers(scenario: str) -> None:
+    found = result(findings(scenario, evidence(scenario)))
+    log = golden_log(scenario)
+    per = "per_query_latency" if scenario == "multi-stream" else "latency"
+    assert (found["verdict"], found["reasons"]) == ("VALID", [])
+    assert found["latency_ns"]["p99"] == log.get(f"result_99.00_percentile_{per}_ns")
+    assert found["latency_ns"]["source"] == "LoadGen mlperf_log_detail.txt"
+    assert found["headline"]["value"] == log.get(found["headline"]["source"].split()[1])
+    assert found["power"] is None
+    assert found["power_reason"]
+    assert found["steady_state"]["is_steady"] == (
+        "drift" not in [d["code"] for d in found["doubts"]]
+    )
+    intervals = found["latency_intervals_ns"]
+    assert (intervals is None) == (scenario == "offline")
+
+
+@each_scenario
+def test_latencies_of_a_run_that_died_come_from_the_journal_and_say_so(scenario: str) -> None:
+    died = Reason("died", "the measured process was killed by SIGSEGV in the run")
+    found = result(findings(scenario, evidence(scenario, failure=died, ended=None)))
+    assert found["verdict"] == "INVALID"
+    assert found["reasons"] == [{"code": died.code, "text": died.text}]
+    assert found["headline"] is None
+    assert found["latency_ns"]["source"] == "interrupted, from the journal"
+    assert found["latency_ns"]["p99"] > 0
+
+
+@pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
+def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: str) -> None:
+    """LoadGen writes 0 where it had too few queries for early stopping."""
+    run = evidence(scenario)
+    key = registry.load("scenario", scenario).early_stopping_key
+    values = {**run.log.values, key: 0, "early_stopping_met": False, "result_validity": "INVALID"}
+    found = result(findings(scenario, replace(run, log=replace(run.log, values=values))))
+    assert found["headline"] is None or found["headline"]["value"] is None
+    assert [r["code"] for r in found["reasons"]] == ["loadgen-invalid"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "issuer"),
+    [({**ENDED, "issuer": [0]}, [0]), ({**ENDED, "issuer": []}, None), (ENDED, [3]), (None, [3])],
+)
+def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
+    ended: Any, issuer: list[int] | None
+) -> None:
+    """Bug: a shared dispatcher's is the first instance's; what was left over stood there.
+
+    Runs of older versions, and those that died, did not tell: theirs is what was planned.
+    """
+    spec = Instances(1, 1, 8, pinned=((0,),), issuer=(3,))
+    found = findings("server", evidence("server", ended=ended), spec=spec)
+    found.calibration = Calibration(slowest_batch_ns=10**6, placed=((1, 0),))
+    plan = result(found)["plan"]
+    assert plan["issuer"] == issuer
+
+
+@pytest.mark.parametrize(
+    ("more", "growth", "reason"),
+    [
+        ({"rss_run_peak_bytes": 130_000_000, "rss_run_peak_reason": None}, 30_000_000, None),
+        ({"rss_run_peak_bytes": None, "rss_run_peak_reason": "refused"}, None, "refused"),
+        ({}, 100_000_000, None),  # of an older version, whose result.json has that
+    ],
+)
+def test_growth_of_memory_is_the_runs_or_absent(
+    more: dict[str, Any], growth: int | None, reason: str | None
+) -> None:
+    ended = {**ENDED, "used": {**ENDED["used"], **more}}
+    told = result(findings("server", evidence("server", ended=ended)))["measured_process"]
+    assert (told["rss_growth_bytes"], told["rss_growth_reason"]) == (growth, reason)
+
+
+def test_a_run_that_has_not_happened_did_not_finish() -> None:
+    found = result(findings("server", None))
+    assert [r["code"] for r in found["reasons"]] == ["did-not-finish"]
+    for name in ("headline", "latency_ns", "throughput_per_s", "stages_ns", "queries"):
+        assert found[name] is None
+
+
+def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
+    low = Score(metric="top1", value=10.0, unit="%", samples=500, line="")
+    with_score = result(findings("server", evidence("server"), scoring=Scoring(low)))
+    assert [r["code"] for r in with_score["reasons"]] == ["accuracy-below-target"]
+    assert with_score["accuracy"]["target"] == 98.5
+    without = result(findings("server", evidence("server")))
+    assert without["accuracy"] == {"value": None, "reason": "performance run only"}
+
+
+@pytest.mark.parametrize(
+    ("config", "notes"),
+    [
+        ({}, ["a quick run, not under the official rules"]),
+        (
+            {"backend": "null"},
+            [
+                "a quick run, not under the official rules",
+                "null backend: the harness's own cost, no model",
+            ],
+        ),
+        ({"mlperf": True}, []),
+    ],
+)
+def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
+    found = findings("server", evidence("server"))
+    found.config = replace(found.config, **config)
+    assert result(found)["not_for_submission"] == notes
+
+
+def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
+    found = findings("server", evidence("server"))
+    assert result(found)["power_reason"].startswith("no meter was asked for")
+    asked = replace(found, config=replace(found.config, meter=(("rapl", ""),)))
+    assert result(asked)["power_reason"] == NOT_STORED
+
+
+@each_scenario
+def test_a_result_saved_again_finds_nothing_again(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a million queries was sorted and simulated four times, between its steps."""
+    found = findings(scenario, evidence(scenario))
+    first = result(found)
+    for name in ("latency_intervals", "summarise", "steady_state", "percentiles"):
+        monkeypatch.delattr(performance, name)
+    monkeypatch.delattr("harness.results.evidence.reference.report")
+    assert result(found) == first
+    found.ceiling_per_s = 1e6  # known at the end only
+    told = result(found)["reference"]
+    assert told == first["reference"] or told["null_backend_per_s"] == 1e6
+    found.performance = evidence(scenario)
+    with pytest.raises(NameError):  # another run's numbers are not this one's
+        result(found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "wait_ns"),
+    [
+        ({}, 0),
+        ({"batch_wait_ns": 7}, 7),
+        ({"batch_wait_ns": 7, "dispatch": "deadline"}, 7),
+        ({"batch_wait_ns": 10**9, "dispatch": "deadline"}, 49 * 10**6),
+    ],
+)
+def test_the_reference_waits_as_the_run_was_asked_to(
+    changed: dict[str, Any], wait_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --dispatch deadline no longer than a batch of 1 ms is in time for the SLO of 50 ms."""
+    given: list[int] = []
+
+    def note(*_: object, wait_ns: int) -> dict[str, Any]:
+        given.append(wait_ns)
+        return {"reason": "noted"}
+
+    monkeypatch.setattr("harness.results.evidence.reference.report", note)
+    run = evidence("server")
+    assert run.ended is not None
+    found = findings("server", replace(run, ended={**run.ended, "bare": {}}))
+    found.spec = Instances(1, 1, 1)
+    found.config = replace(found.config, **changed)
+    result(found)
+    assert given == [wait_ns]

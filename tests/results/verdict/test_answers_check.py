@@ -1,0 +1,108 @@
+"""Answers of the performance run against the accuracy run's."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.results.verdict.doubts import compared_doubts
+from harness.loadgen.logs import (ACCURACY, AccuracyLogError)
+from harness.results.verdict.answers_check import (WANTED, Compared, compare)
+from harness.types import Array, Reason
+from harness.results.verdict.reasons import compared_reasons
+
+
+def written(folder: Path, rows: list[tuple[int, bytes]]) -> Path:
+    folder.mkdir()
+    content = [{"seq_id": i, "qsl_idx": s, "data": d.hex()} for i, (s, d) in enumerate(rows)]
+    (folder / ACCURACY).write_text(json.dumps(content))
+    return folder
+
+
+def floats(*values: float) -> bytes:
+    row: Array = np.array(values, np.float32)
+    return row.tobytes()
+
+
+def label(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def test_labels_must_be_equal(tmp_path: Path) -> None:
+    right = written(tmp_path / "a", [(0, label(3)), (1, label(4)), (2, label(5))])
+    found = written(tmp_path / "p", [(1, label(4)), (2, label(6)), (0, label(3)), (2, label(5))])
+    assert compare(found, right, "int64", 10.0) == Compared(4, 1, "sample 2: 6, 5")
+
+
+@pytest.mark.parametrize(
+    ("payload", "differs"),
+    [
+        (floats(1.0, 200.0), 0),
+        (floats(1.0009, 200.1), 0),
+        (floats(1.5, 200.0), 1),
+        (floats(1.0, 201.0), 1),
+        (floats(1.0), 1),
+        (floats(float("nan"), 200.0), 1),
+        (b"", 1),
+        (b"123", 1),
+    ],
+)
+def test_floats_may_differ_by_the_tolerance(payload: bytes, differs: int, tmp_path: Path) -> None:
+    right = written(tmp_path / "a", [(7, floats(1.0, 200.0))])
+    found = written(tmp_path / "p", [(7, payload)])
+    assert compare(found, right, "float32", 1e-3).differing == differs
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_tolerance_goes_with_the_answers_size(scale: float, tmp_path: Path) -> None:
+    """Ten thousand classes share a probability of 1, and differences of 1e-4 are everything."""
+    random = np.random.default_rng(3)
+    row = random.random(10_000) * scale
+    right = written(tmp_path / "a", [(0, floats(*row))])
+    same = written(tmp_path / "s", [(0, floats(*(row * 1.0005)))])
+    other = written(tmp_path / "o", [(0, floats(*random.permutation(row)))])
+    assert compare(same, right, "float32", 1e-3).differing == 0
+    assert compare(other, right, "float32", 1e-3).differing == 1
+
+
+def test_a_sample_that_the_accuracy_run_has_not_answered_differs(tmp_path: Path) -> None:
+    right = written(tmp_path / "a", [(0, label(3))])
+    found = written(tmp_path / "p", [(1, label(4))])
+    assert compare(found, right, "int64", 0.0) == Compared(1, 1, "sample 1: 4, 0 bytes")
+
+
+def test_a_missing_log_is_an_error(tmp_path: Path) -> None:
+    right = written(tmp_path / "a", [])
+    with pytest.raises(AccuracyLogError, match="cannot be read"):
+        compare(tmp_path, right, "int64", 0.0)
+
+
+def test_only_more_than_the_manifest_allows_is_a_reason() -> None:
+    found = Compared(500, 2, "sample 3: 1, 2")
+    assert not list(compared_reasons(found, 2))
+    (reason,) = compared_reasons(found, 1)
+    assert reason.code == "answers-differ"
+    assert reason.text == (
+        "2 of 500 answers of the performance run are not those of the accuracy run (allowed 1); "
+        "performance, accuracy: sample 3: 1, 2"
+    )
+
+
+def test_few_compared_answers_are_a_doubt() -> None:
+    (doubt,) = compared_doubts(99, WANTED)
+    assert doubt == Reason(
+        "few-compared",
+        "only 99 answers of the performance run were compared with the accuracy run's, 100 would "
+        "tell more: raise --duration or --queries",
+    )
+    assert not list(compared_doubts(100, WANTED))
+    assert not list(compared_doubts(100, 120))
+
+
+def test_answers_too_large_to_compare_many_are_not_blamed_on_the_duration() -> None:
+    (doubt,) = compared_doubts(30, 32)
+    assert doubt.text.endswith(
+        "100 would tell more: they are so large that LoadGen was to keep about 32 in memory; a "
+        "postprocess step that makes answers smaller lets more be compared"
+    )

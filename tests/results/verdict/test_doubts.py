@@ -1,0 +1,218 @@
+"""What makes a VALID run hard to believe: each doubt from one changed thing, with its numbers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.clock import ClockWatch
+from harness.results.verdict.doubts import (drift_doubts, longest_gap_ns, machine_doubts, padding_doubts, performance_doubts, sample_doubts, stall_doubts)
+from harness.results.evidence.stages import (Completions, percentiles, query_latency_ns)
+from harness.results.evidence.steady_state import steady_state
+from harness.types import Array, Reason
+from harness.core.units import (NS_PER_MS, NS_PER_S)
+from harness.results.verdict.reasons import Evidence
+from tests.builders.support import (ENDED, SCENARIOS, evidence, plan)
+
+BOUND_NS = 50 * NS_PER_MS
+
+
+def ours(run: Evidence) -> Mapping[str, int]:
+    assert run.done is not None
+    return percentiles(query_latency_ns(run.done, run.plan.samples_per_query))
+
+
+def doubts(run: Evidence) -> list[Reason]:
+    return list(performance_doubts(run, ours(run), BOUND_NS))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_golden_run_leaves_no_doubt_about_its_numbers(scenario: str) -> None:
+    run = evidence(scenario)
+    assert run.done is not None
+    assert doubts(run) == []
+    assert list(stall_doubts(run.done, scenario, NS_PER_MS)) == []
+    short = ["short-run"] if scenario == "offline" else []  # the golden run takes 6 ms
+    assert [d.code for d in sample_doubts(run, 0.99)] == short
+
+
+def slewed(ppm: float) -> ClockWatch:
+    clock = ClockWatch()
+    for second in range(11):
+        clock.add(second * NS_PER_S, int(second * 1000 * ppm))
+    return clock
+
+
+@pytest.mark.parametrize("ppm", [101, -200])
+def test_a_slewed_clock_is_doubted(ppm: int) -> None:
+    text = (
+        f"the wall clock was slewed by {ppm} ppm (limit 100): "
+        "wait until time synchronisation has settled"
+    )
+    assert doubts(evidence("server", clock=slewed(ppm))) == [Reason("clock-slewed", text)]
+
+
+@pytest.mark.parametrize("ppm", [0, 99, -99])
+def test_a_clock_that_time_synchronisation_corrects_gently_is_not_doubted(ppm: int) -> None:
+    assert doubts(evidence("server", clock=slewed(ppm))) == []
+
+
+def test_an_error_in_close_is_doubted() -> None:
+    run = evidence("server", ended={**ENDED, "close_error": "ValueError: late"})
+    text = "the backend raised in close: ValueError: late"
+    assert doubts(run) == [Reason("close-raised", text)]
+
+
+@pytest.mark.parametrize(
+    ("warnings", "wanted"),
+    [
+        (["w: Logging allocation detected, twice"], []),
+        (["w: Logging allocation detected", "x: slow"], ["LoadGen warns: x: slow"]),
+    ],
+)
+def test_loadgens_warnings_are_doubts_but_for_its_own_buffers(
+    warnings: list[str], wanted: list[str]
+) -> None:
+    run = evidence("server")
+    found = doubts(replace(run, log=replace(run.log, warnings=warnings)))
+    assert [r.text for r in found] == wanted
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", ["p50", "p99"])
+def test_percentiles_that_differ_from_loadgens_are_doubted(scenario: str, name: str) -> None:
+    run = evidence(scenario)
+    right = ours(run)
+    near = {**right, name: right[name] + 10_000}
+    far = {**right, name: int(right[name] * 1.05) + 50_000}
+    assert list(performance_doubts(run, near, BOUND_NS)) == []
+    (doubt,) = performance_doubts(run, far, BOUND_NS)
+    assert doubt.code == "percentiles-disagree"
+    assert doubt.text.startswith(f"{name} is ")
+    assert doubt.text.endswith(
+        " by the journal: the machine was busy between LoadGen's stamp and ours"
+    )
+
+
+def test_a_generator_that_issues_late_is_doubted() -> None:
+    run = evidence("server")
+    assert run.done is not None
+    late = np.where(np.arange(700) % 50 == 0, 6 * NS_PER_MS, 0)
+    columns = {**run.done.columns, "entry_ns": run.done.columns["scheduled_ns"] + late}
+    run = replace(run, done=replace(run.done, columns=columns))
+    text = (
+        "LoadGen issued 1 % of the queries more than 6.00 ms after their time, "
+        "above 10 % of the SLO (50.0 ms): the tail is partly its own"
+    )
+    assert doubts(run) == [Reason("generator-late", text)]
+    assert list(performance_doubts(run, ours(run), 60 * NS_PER_MS)) == []
+    assert list(performance_doubts(run, ours(run), None)) == []
+
+
+DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
+
+
+@pytest.mark.parametrize(
+    ("noise_ns", "load", "bound_ns", "wanted"),
+    [
+        (5_000_000, {"steal": 0.02, "others": 0.10}, BOUND_NS, []),
+        (9_000_000, {}, None, []),
+        (0, {"steal": None, "others": None}, BOUND_NS, []),
+        (
+            5_100_000,
+            {},
+            BOUND_NS,
+            [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"],
+        ),
+        (0, {"steal": 0.031}, None, ["3.1% of the CPU time went to other guests of this host"]),
+        (0, {"others": 0.25}, None, ["other processes used 25% of the cores in the run"]),
+    ],
+)
+def test_a_machine_that_is_not_ours_alone_is_doubted(
+    noise_ns: int, load: dict[str, float | None], bound_ns: int | None, wanted: list[str]
+) -> None:
+    assert [r.text for r in machine_doubts(noise_ns, load, bound_ns)] == wanted
+
+
+def completions(entry_ns: Any, completed_ns: Any, batch_size: int = 1) -> Completions:
+    entry, completed = np.asarray(entry_ns, np.int64), np.asarray(completed_ns, np.int64)
+    columns: dict[str, Array] = {
+        "order": np.arange(len(entry)),
+        "scheduled_ns": entry,
+        "entry_ns": entry,
+        "taken_ns": entry,
+        "completed_ns": completed,
+        "batch_size": np.full(len(entry), batch_size),
+    }
+    return Completions(columns, len(entry), answered_once=True)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_stop_with_samples_waiting_is_doubted(scenario: str) -> None:
+    done = completions([0, 1, 2], [10, 11, 11 + 3 * NS_PER_S])
+    text = (
+        "no sample was completed for 3.00 s although some were waiting: "
+        "the process was stopped or the model stood still"
+    )
+    assert list(stall_doubts(done, scenario, NS_PER_MS)) == [Reason("stalled", text)]
+    assert list(stall_doubts(done, scenario, NS_PER_S)) == []  # batches are as slow as that
+
+
+def test_servers_time_without_a_query_is_no_stop() -> None:
+    done = completions([0, 60 * NS_PER_S], [10, 60 * NS_PER_S + 10])
+    assert longest_gap_ns(done, "server") == 10
+    assert longest_gap_ns(done, "single-stream") == 60 * NS_PER_S  # the next comes at once
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_fewer_than_two_completions_have_no_gap(scenario: str) -> None:
+    assert longest_gap_ns(completions([], []), scenario) == 0
+    assert longest_gap_ns(completions([0], [9]), scenario) == 0
+
+
+def drifts(spent: Array, scenario: str = "single-stream", batch_size: int = 1) -> Iterator[Reason]:
+    starts = np.cumsum(spent) - spent
+    done = completions(starts, starts + spent, batch_size)
+    return drift_doubts(steady_state(done, plan(scenario)))
+
+
+def test_a_machine_that_slows_down_is_doubted() -> None:
+    spent = np.repeat([1_000_000, 1_100_000, 1_200_000], 100)
+    text = (
+        "median {} was 1.00 ms in the first third of the run and 1.20 ms in the last: "
+        "the machine's speed changed"
+    )
+    assert list(drifts(spent)) == [Reason("drift", text.format("latency"))]
+    batches = list(drifts(8 * spent, "offline", batch_size=8))
+    assert batches == [Reason("drift", text.format("time a sample in its batch"))]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 600))
+def test_a_steady_machine_is_not_doubted_however_noisy(seed: int, count: int) -> None:
+    noise = np.random.default_rng(seed).exponential(1, 5)
+    spent = (1e6 * (1 + np.tile(noise, count // 5 + 1))).astype(np.int64)
+    assert list(drifts(spent)) == []
+
+
+def test_fewer_queries_than_the_percentile_needs_are_doubted() -> None:
+    run = evidence("single-stream")
+    few = replace(run, log=replace(run.log, values={**run.log.values, "result_query_count": 458}))
+    text = "458 queries say little about p99: it takes 459"
+    assert list(sample_doubts(few, 0.99)) == [Reason("few-samples", text)]
+    assert list(sample_doubts(few, 0.9)) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "fixed", "said"),
+    [(1.0, None, []), (7.5, 8, []), (8.0, 8, []), (2.0, 8, ["padded"])],
+)
+def test_work_that_was_mostly_padding_is_doubted(
+    mean: float, fixed: int | None, said: list[str]
+) -> None:
+    found = list(padding_doubts(mean, fixed))
+    assert [d.code for d in found] == said
+    assert all("75% of the work was padding" in d.text for d in found)

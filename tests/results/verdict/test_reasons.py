@@ -1,0 +1,360 @@
+"""VALID means no reason: a golden run has none, and each thing that is wrong gives its own."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.core import registry
+from harness.core.clock import ClockWatch
+from harness.loadgen.logs import DetailLog
+from harness.core.config.parse import parse_slo
+from harness.models.manifest.schema import Accuracy
+from harness.results.evidence.stages import Completions
+from harness.core.stats import queries_to_settle
+from harness.types import Reason, Score
+from harness.core.units import (NS_PER_MS, NS_PER_S)
+from harness.results.verdict.reasons import (Evidence, performance_reasons, run_reasons, score_reasons, slo_reasons)
+from tests.builders.support import (ENDED, SCENARIOS, evidence, golden_completions, golden_log, plan)
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
+
+
+def accuracy_evidence(scenario: str) -> Evidence:
+    """The golden accuracy run; its journal held one row a sample and is not kept."""
+    columns = {"order": np.arange(20), "failed": np.zeros(20, np.int64)}
+    return evidence(
+        scenario,
+        plan=plan(scenario, accuracy=True, query_count=20),
+        log=golden_log(scenario, "accuracy"),
+        done=Completions(columns, 20, answered_once=True),
+    )
+
+
+@each_scenario
+def test_a_golden_run_has_no_reason(scenario: str) -> None:
+    assert list(performance_reasons(evidence(scenario))) == []
+    assert list(run_reasons(accuracy_evidence(scenario))) == []
+
+
+def logged(**values: Any) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, log=replace(run.log, values={**run.log.values, **values}))
+
+
+def log(**fields: Any) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, log=replace(run.log, **fields))
+
+
+def ended(**values: Any) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, ended={**ENDED, **values})
+
+
+def planned(**values: Any) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, plan=replace(run.plan, **values))
+
+
+def answered(count: int) -> Callable[[Evidence], Evidence]:
+    """Only the first `count` samples have an answer in the journal."""
+
+    def change(run: Evidence) -> Evidence:
+        assert run.done is not None
+        columns = {name: column[:count] for name, column in run.done.columns.items()}
+        return replace(run, done=replace(run.done, columns=columns, answered_once=False))
+
+    return change
+
+
+def failing(count: int) -> Callable[[Evidence], Evidence]:
+    """The last `count` samples of the journal failed, and the process had not counted them."""
+
+    def change(run: Evidence) -> Evidence:
+        assert run.done is not None
+        failed = np.arange(len(run.done)) >= len(run.done) - count
+        columns = {**run.done.columns, "failed": failed.astype(np.uint16)}
+        return replace(run, done=replace(run.done, columns=columns))
+
+    return change
+
+
+def stepped(ns: int) -> Callable[[Evidence], Evidence]:
+    return lambda run: replace(run, clock=ClockWatch(largest_step_ns=ns))
+
+
+def moved(ns: int, wall_s: float) -> Callable[[Evidence], Evidence]:
+    used = {**ENDED["used"], "wall_offset_ns": ns, "wall_s": wall_s}
+    return ended(used=used)
+
+
+SETTLED = queries_to_settle(2, 700, 0.99)
+assert SETTLED is not None
+SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
+    (
+        "a batch failed",
+        ended(failed_samples=8, first_failure="Traceback:\n  x\nValueError: y\n"),
+        "batch-failed",
+        "performance run: 8 of 700 samples failed: ValueError: y",
+    ),
+    (
+        "a batch failed by the journal alone",
+        failing(8),
+        "batch-failed",
+        "performance run: 8 samples failed",
+    ),
+    (
+        "the process never said how it ended",
+        lambda run: replace(run, ended=None),
+        "died",
+        "performance run: the measured process never told that it had ended",
+    ),
+    ("no log", lambda run: replace(run, log=DetailLog()), "log-missing", "performance run: LoadGen left no detail log: it must be able to write to the run's folder"),
+    (
+        "a cut log",
+        log(complete=False),
+        "log-incomplete",
+        "performance run: LoadGen's detail log is cut or not LoadGen's",
+    ),
+    (
+        "two runs in one log",
+        log(repeated=2),
+        "log-mixed",
+        "performance run: the detail log holds 2 runs",
+    ),
+    (
+        "error lines although LoadGen says VALID",
+        log(errors=["error_runtime: twice", "error_runtime: thrice"]),
+        "loadgen-errors",
+        "performance run: LoadGen reported 2 errors: error_runtime: twice",
+    ),
+    (
+        "errors counted without a line",
+        logged(num_errors=3),
+        "loadgen-errors",
+        "performance run: LoadGen reported 3 errors",
+    ),
+    (
+        "another scenario's log",
+        logged(effective_scenario="Offline"),
+        "wrong-run",
+        "performance run: the log is of Offline PerformanceOnly, not of Server PerformanceOnly",
+    ),
+    (
+        "another mode's log",
+        logged(effective_test_mode="SubmissionRun"),
+        "wrong-run",
+        "performance run: the log is of Server SubmissionRun, not of Server PerformanceOnly",
+    ),
+    *[
+        (
+            f"another {key} seed",
+            logged(**{f"effective_{key}_rng_seed": 1}),
+            "wrong-seed",
+            f"performance run: the {key} seed in the log is not the plan's",
+        )
+        for key in ("qsl", "sample_index", "schedule")
+    ],
+    (
+        "no journal",
+        lambda run: replace(run, done=None),
+        "journal-missing",
+        "performance run: the journal holds nothing",
+    ),
+    (
+        "an answer is missing",
+        answered(699),
+        "samples-lost",
+        ("performance run: 700 samples were issued, 699 answers recorded; "
+        "each must be answered exactly once"),
+    ),
+    (
+        "LoadGen counted other samples",
+        logged(result_query_count=705),
+        "samples-lost",
+        "performance run: LoadGen counted 705 samples, the journal 700",
+    ),
+    (
+        "the supervisor saw the clock jump",
+        stepped(-2 * NS_PER_S),
+        "clock-jumped",
+        ("performance run: the wall clock was stepped by -2.00 s (limit 1.00 ms); "
+        "LoadGen's latencies are false: run again"),
+    ),
+    (
+        "the measured process saw the clock jump",
+        moved(2 * NS_PER_S, wall_s=10.0),
+        "clock-jumped",
+        ("performance run: the wall clock was stepped by 2.00 s (limit 1.00 ms); "
+        "LoadGen's latencies are false: run again"),
+    ),
+    (
+        "another number of samples held",
+        logged(effective_performance_sample_count=1024),
+        "wrong-sample-count",
+        "LoadGen held 1024 samples, the plan says 20",
+    ),
+    (
+        "fewer queries than planned",
+        planned(query_count=800),
+        "too-few-queries",
+        "LoadGen counted 700 queries, the plan says 800",
+    ),
+    (
+        "LoadGen has another objection",
+        logged(result_validity="INVALID", result_min_duration_met=False),
+        "loadgen-invalid",
+        "LoadGen says INVALID: not satisfied: min duration",
+    ),
+    (
+        "LoadGen gives no reason",
+        logged(result_validity="INVALID"),
+        "loadgen-invalid",
+        "LoadGen says INVALID: no reason given",
+    ),
+    (
+        "too many late queries to be sure",
+        logged(early_stopping_met=False, result_validity="INVALID", result_overlatency_query_count=2),
+        "early-stopping",
+        ("2 of 700 queries took longer than 50.0 ms: too many to be sure of p99 with so few; "
+        f"{SETTLED:,} queries ({SETTLED / 2000:,.0f} s at 2,000/s) would settle it at this share, "
+            "2 late need 838"),
+    ),
+    (
+        "more late queries than the percentile allows",
+        logged(
+            early_stopping_met=False,
+            result_perf_constraints_met=False,
+            result_validity="INVALID",
+            result_overlatency_query_count=8,
+        ),
+        "slo-missed",
+        ("8 of 700 queries took longer than 50.0 ms, p99 allows fewer than 7: "
+        "lower --target-qps or raise --slo"),
+    ),
+    (
+        "an official run that was told to be short",
+        planned(model_key="resnet50"),
+        "too-short",
+        "min_duration was 1 ms, the rules ask for 600000",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "text"),
+    [row[1:] for row in SERVER_REASONS],
+    ids=[row[0] for row in SERVER_REASONS],
+)
+def test_one_thing_wrong_is_one_reason(
+    change: Callable[[Evidence], Evidence], code: str, text: str
+) -> None:
+    found = list(performance_reasons(change(evidence("server"))))
+    assert found == [Reason(code, text)]
+
+
+def test_the_queries_that_would_settle_a_share_and_their_seconds_fit_together() -> None:
+    late = {"result_overlatency_query_count": 3, "effective_target_qps": 10}
+    change = logged(early_stopping_met=False, result_validity="INVALID", **late)
+    (reason,) = performance_reasons(change(evidence("server")))
+    numbers = re.search(r"([\d,]+) queries \(([\d,]+) s at 10.0/s\)", reason.text)
+    assert numbers is not None
+    queries, seconds = (int(n.replace(",", "")) for n in numbers.groups())
+    assert queries >= 1100  # ceil(3 / 700 * n) late of n pass early stopping
+    assert seconds == round(queries / 10)
+
+
+def test_a_dead_process_is_the_reason_and_no_log_is_asked_of_it() -> None:
+    died = Reason("died", "the measured process was killed by SIGSEGV in the run")
+    run = evidence("server", failure=died, log=DetailLog(), ended=None)
+    assert list(performance_reasons(run)) == [died]
+
+
+def test_slewing_alone_is_no_step() -> None:
+    """Ten minutes at the kernel's 500 ppm move the clock by 300 ms without any step."""
+    assert list(performance_reasons(moved(300 * NS_PER_MS, wall_s=600.0)(evidence("server")))) == []
+
+
+def test_an_accuracy_run_is_judged_by_the_same_rules_and_says_so() -> None:
+    run = logged(effective_qsl_rng_seed=1)(accuracy_evidence("server"))
+    text = "accuracy run: the qsl seed in the log is not the plan's"
+    assert list(run_reasons(run)) == [Reason("wrong-seed", text)]
+
+
+def test_a_performance_log_is_no_accuracy_log() -> None:
+    run = replace(accuracy_evidence("server"), log=golden_log("server"))
+    assert "wrong-run" in [r.code for r in run_reasons(run)]
+
+
+def test_multi_stream_counts_samples_not_queries() -> None:
+    done = replace(golden_completions("multi-stream"), issued=662)
+    (reason,) = performance_reasons(evidence("multi-stream", done=done))
+    assert reason.text == "performance run: LoadGen counted 5,296 samples, the journal 662"
+
+
+def test_offline_is_one_query_however_many_samples() -> None:
+    assert golden_log("offline").get("result_query_count") == 1
+    assert list(performance_reasons(evidence("offline"))) == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "key", "percentile"),
+    [
+        ("single-stream", "early_stopping_latency_ss", 90),
+        ("multi-stream", "early_stopping_latency_ms", 99),
+        ("offline", "result_99.00_percentile_latency_ns", 99),
+        ("offline", "result_99.90_percentile_latency_ns", 99.5),
+        ("offline", "result_max_latency_ns", 99.99),
+    ],
+)
+def test_a_given_slo_is_judged_on_the_key_of_the_scenario(
+    scenario: str, key: str, percentile: float
+) -> None:
+    run = evidence(scenario)
+    made = registry.load("scenario", scenario)
+    value = run.log.get(key)
+    met = parse_slo(f"p{percentile}={value}ns")
+    missed = parse_slo(f"p{percentile}={value - 1}ns")
+    assert list(slo_reasons(made, run, met)) == []
+    assert list(slo_reasons(made, run, None)) == []
+    (reason,) = slo_reasons(made, run, missed)
+    assert reason.code == "slo-missed"
+    assert re.fullmatch(
+        rf"{re.escape(key)} is .+, the SLO {re.escape(str(missed))} allows .+", reason.text
+    )
+
+
+def test_servers_slo_is_judged_by_loadgen_alone() -> None:
+    made = registry.load("scenario", "server")
+    assert list(slo_reasons(made, evidence("server"), parse_slo("p99=1ns"))) == []
+
+
+def _score(value: float) -> Score:
+    return Score(metric="top1", value=value, unit="%", samples=20, line="")
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "wanted"),
+    [
+        (98.5, Accuracy(metric="top1", target=98.5), []),
+        (10.0, None, []),
+        (10.0, Accuracy(metric="f1", target=98.5), []),
+        (
+            98.4999,
+            Accuracy(metric="top1", target=98.5),
+            ["accuracy top1 is 98.500 %, the manifest's target is 98.5 %"],
+        ),
+    ],
+)
+def test_a_score_below_the_manifests_target_is_a_reason(
+    value: float, target: Accuracy | None, wanted: list[str]
+) -> None:
+    found = list(score_reasons(_score(value), target))
+    assert [r.text for r in found] == wanted
+    assert {r.code for r in found} <= {"accuracy-below-target"}
+
+
+def test_every_reason_has_one_line() -> None:
+    for _, change, *_ in SERVER_REASONS:
+        for reason in performance_reasons(change(evidence("server"))):
+            assert "\n" not in reason.text

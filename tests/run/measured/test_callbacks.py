@@ -1,0 +1,132 @@
+"""What LoadGen calls around a run: no collection in it, and LoadGen's thread where it belongs."""
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.run.measured.callbacks import SampleCallbacks
+from tests.builders.support import journal
+
+MASK = sorted(os.sched_getaffinity(0))
+
+
+class Data:
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool, set[int]]] = []
+
+    def load(self, indices: Sequence[int]) -> None:
+        self.seen.append(("load", gc.isenabled(), os.sched_getaffinity(0)))
+
+    def unload(self, indices: Sequence[int]) -> None:
+        self.seen.append(("unload", gc.isenabled(), os.sched_getaffinity(0)))
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.enable()
+    gc.unfreeze()
+    os.sched_setaffinity(0, MASK)
+
+
+def callbacks(data: Any, cpus: Sequence[int] = (), separate: Any = ()) -> SampleCallbacks:
+    def die(error: BaseException) -> None:
+        raise AssertionError(error)
+
+    return SampleCallbacks(data, journal(1, 1), die, cpus, separate)
+
+
+def test_nothing_is_collected_between_load_and_unload() -> None:
+    data = Data()
+    made = callbacks(data)
+    made.load([0])
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() > 0
+    made.unload([0])
+    assert gc.isenabled()
+    assert [enabled for _, enabled, _ in data.seen] == [True, True]
+
+
+def leave_cycles(count: int) -> None:
+    for _ in range(count):
+        cycle: list[Any] = []
+        cycle.append(cycle)
+
+
+def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
+    made = callbacks(Data())
+    made.load([0])
+    leave_cycles(1000)  # more than a collector that runs would leave
+    made.unload([0])
+    assert 1000 <= made.used()["cyclic_garbage_objects"] < 2000
+
+
+def hold_and_free(bytes_: int) -> None:
+    assert b"x" * bytes_  # written, so that the memory is really there
+
+
+def test_memory_that_was_freed_before_the_run_is_no_growth_in_it() -> None:
+    """Bug: what loading or warming up had used and freed was told as growth."""
+    hold_and_free(200 << 20)
+    made = callbacks(Data())
+    hold_and_free(100 << 20)
+    made.load([0])
+    made.unload([0])
+    used = made.used()
+    assert used["rss_run_peak_reason"] is None
+    grown_bytes = used["rss_run_peak_bytes"] - used["rss_before_bytes"]
+    assert 95 << 20 < grown_bytes < 150 << 20
+    assert used["rss_peak_bytes"] - used["rss_run_peak_bytes"] > 50 << 20
+
+
+def test_growth_is_absent_with_its_reason_where_the_peak_cannot_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "none" / "clear_refs"
+    monkeypatch.setattr("harness.run.measured.callbacks.CLEAR_REFS", path)
+    used = callbacks(Data()).used()
+    assert used["rss_run_peak_bytes"] is None
+    assert used["rss_run_peak_reason"] == f"{path} cannot be written: No such file or directory"
+    assert used["rss_peak_bytes"] > 0
+
+
+class Separate:
+    """An instance in a process of its own. left: objects in cycles, None where it has ended."""
+
+    def __init__(self, left: int | None) -> None:
+        self.left = left
+        self.calls: list[str] = []
+
+    def start_run(self) -> None:
+        self.calls.append("start")
+
+    def end_run(self) -> int | None:
+        self.calls.append("end")
+        return self.left
+
+
+@pytest.mark.parametrize(("left", "unknown"), [((5000, 700), False), ((5000, None), True)])
+def test_what_separate_instances_leave_is_counted_with_it(
+    left: tuple[int | None, ...], unknown: bool
+) -> None:
+    separate = [Separate(objects) for objects in left]
+    made = callbacks(Data(), (), separate)
+    made.load([0])
+    assert [each.calls for each in separate] == [["start"]] * 2
+    made.unload([0])
+    assert [each.calls for each in separate] == [["start", "end"]] * 2
+    found = made.used()["cyclic_garbage_objects"]
+    assert found is None if unknown else 5700 <= found < 6700
+
+
+def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -> None:
+    data = Data()
+    made = callbacks(data, MASK[:1])
+    made.load([0])
+    assert os.sched_getaffinity(0) == set(MASK[:1])
+    made.load([0])  # the next set of an accuracy run
+    assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]

@@ -1,0 +1,224 @@
+"""Waiting for a batch to fill, and batches that keep the SLO: on a clock that stands still."""
+
+from queue import Empty
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from tests.builders.support import journal
+from tests.run.measured.test_threads import Bench, copies_of_a_burst, run
+
+MS = 1_000_000
+CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
+"""10 ms and 1 ms a sample."""
+
+
+def test_the_curve_goes_through_what_was_measured_and_never_falls() -> None:
+    found = latency_curve([(8, 30), (1, 10), (2, 20), (4, 15)], 8)
+    assert found == [0, 10, 20, 20, 20, 22, 25, 27, 30]
+    assert latency_curve([(4, 100)], 6) == [0, 100, 100, 100, 100, 100, 100]
+
+
+def chosen(waited_ms: list[float], bound_ms: int = 50, instances: int = 1) -> int:
+    now = 1_000 * MS
+    entries = np.asarray([now - int(w * MS) for w in waited_ms])
+    return Deadlines(bound_ms * MS, CURVE, instances).size(entries, now, 0)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "size"),
+    [
+        ([0] * 30, 30),  # 40 ms: nobody is late
+        ([10] * 30, 30),  # just in time
+        ([15] * 25 + [0] * 5, 25),  # 25 take 35 ms, and the rest end at 50 ms
+        ([12] + [0] * 29, 28),  # the oldest has 38 ms; the other two have time
+        ([45] * 30, 30),  # lost, all of them: as fast as possible
+        ([45] * 10 + [0] * 20, 30),  # the lost ones hold nobody back
+        ([39], 1),
+        ([60], 1),
+    ],
+)
+def test_a_batch_is_as_large_as_its_oldest_sample_can_bear(
+    waited_ms: list[float], size: int
+) -> None:
+    assert chosen(waited_ms) == size
+
+
+def test_a_cut_is_made_where_it_saves_more_samples_than_it_makes_late() -> None:
+    """The oldest bear 30 ms, the others 35; all at once take 40."""
+    assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten are late either way
+
+
+def test_a_cut_that_would_make_more_samples_late_is_not_made() -> None:
+    """The oldest bears 38 ms, the others 41; two that were left would be answered after 50."""
+    assert chosen([12.0] + [9.0] * 29) == 30
+
+
+def test_another_instance_that_is_free_takes_the_rest_at_once() -> None:
+    now = 1_000 * MS
+    entries = np.asarray([now - 12 * MS] + [now - 9 * MS] * 29)
+    assert Deadlines(50 * MS, CURVE, 2).size(entries, now, 0) == 28
+    busy = Deadlines(50 * MS, CURVE, 2)
+    assert busy.size(np.asarray([now] * 30), now - 1, 1) == 30  # for 40 ms
+    assert busy.size(entries, now, 0) == 30
+
+
+rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
+
+
+@given(
+    rises=rises,
+    gaps=st.lists(st.integers(0, 20), min_size=1, max_size=12),
+    bound=st.integers(5, 120),
+)
+def test_no_sample_is_late_that_greedy_batches_would_save(
+    rises: list[int], gaps: list[int], bound: int
+) -> None:
+    """Predicted for one instance: the batch, then the rest at once."""
+    curve = latency_curve(list(enumerate(np.cumsum([5, *rises[1:]]).tolist(), 1)), 12)
+    entries = np.cumsum(gaps)
+    now, count = int(entries[-1]), len(gaps)
+    size = Deadlines(bound, curve, 1).size(entries, now, 0)
+    assert 1 <= size <= count
+
+    def late(cut: int) -> int:
+        first = now + curve[cut]
+        ends = [first] * cut + [first + curve[count - cut]] * (count - cut)
+        return sum(end > entry + bound for end, entry in zip(ends, entries, strict=True))
+
+    assert late(size) <= late(count)
+    hopeless = sum(now + curve[1] > entry + bound for entry in entries)
+    in_batch = sum(now + curve[size] > entry + bound for entry in entries[:size])
+    assert size == count or in_batch <= min(hopeless, size)
+
+
+class Script:
+    """A clock, and a queue whose items come at their time; waiting moves the clock."""
+
+    def __init__(self, arrivals_ns: list[int]) -> None:
+        self.now_ns = 0
+        self.coming: list[tuple[int, Any]] = [(ns, ([i], [i])) for i, ns in enumerate(arrivals_ns)]
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def put(self, item: Any) -> None:
+        self.coming.insert(0, (self.now_ns, item))
+
+    def get(self, timeout: float | None = None) -> Any:
+        if not self.coming:
+            assert timeout is not None, "blocked for ever"
+        end_ns = self.now_ns + round((timeout or 0) * 1e9)
+        if timeout is not None and (not self.coming or self.coming[0][0] > end_ns):
+            self.now_ns = end_ns
+            raise Empty
+        at_ns, item = self.coming.pop(0)
+        self.now_ns = max(self.now_ns, at_ns)
+        return item
+
+
+def batches(
+    arrivals_ms: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    wait_ms: float = 0,
+    deadlines: Deadlines | None = None,
+    busy_ms: float = 0,
+) -> list[tuple[float, int]]:
+    """(ms, samples) of each batch of one worker that is busy for `busy_ms` after each."""
+    arrivals_ns = [int(ms * MS) for ms in arrivals_ms]
+    script = Script(arrivals_ns)
+    monkeypatch.setattr("harness.run.measured.dispatch.deadline.wall_ns", script)
+    monkeypatch.setattr("harness.run.measured.dispatch.threads.SimpleQueue", lambda: script)
+    made = journal(len(arrivals_ns), 1)
+    made.entry_ns[:] = arrivals_ns
+    dispatcher = PlanningDispatcher(
+        [], 8, made.issuer(), made.entry_ns, int(wait_ms * MS), deadlines
+    )
+    found = []
+    taken = 0
+    while taken < len(arrivals_ns):
+        batch = dispatcher._take_planned(0)
+        assert batch is not None
+        ids, indices, first = batch
+        assert ids == indices == list(range(first, first + len(ids)))
+        assert first == taken
+        taken += len(ids)
+        found.append((script.now_ns / MS, len(ids)))
+        script.now_ns += int(busy_ms * MS)
+    return found
+
+
+def test_a_batch_waits_for_its_oldest_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = batches([0, 3, 4.9, 5.1, 20], monkeypatch, wait_ms=5)
+    assert found == [(5, 3), (10.1, 1), (25, 1)]
+
+
+def test_a_full_batch_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert batches([0, *[1] * 9], monkeypatch, wait_ms=5) == [(1, 8), (6, 2)]
+
+
+def test_what_has_waited_while_the_model_was_busy_does_not_wait_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert batches([0, 2, 3], monkeypatch, wait_ms=1, busy_ms=10) == [(1, 1), (11, 2)]
+
+
+def test_without_a_wait_batches_are_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert batches([0, 0, 1, 1, 1], monkeypatch, busy_ms=2) == [(0, 2), (2, 3)]
+
+
+def test_waiting_ends_where_it_would_make_the_oldest_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines = Deadlines(20 * MS, CURVE, 1)  # two samples take 12 ms
+    assert batches([0, 30], monkeypatch, wait_ms=15, deadlines=deadlines) == [(8, 1), (38, 1)]
+
+
+def test_a_batch_that_is_cut_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight = Deadlines(13 * MS, CURVE, 2)
+    found = batches([0, 0, 0, 0, 0], monkeypatch, deadlines=tight)
+    assert found == [(0, 3), (0, 2)]
+
+
+@given(
+    callbacks=st.lists(st.integers(1, 20), max_size=12),
+    max_batch=st.integers(1, 9),
+    workers=st.integers(1, 3),
+    wait_ns=st.sampled_from((0, 50_000)),
+    bound_ns=st.sampled_from((None, 1, 10**6, 10**12)),
+)
+def test_no_sample_is_lost_duplicated_or_reordered(
+    callbacks: list[int], max_batch: int, workers: int, wait_ns: int, bound_ns: int | None
+) -> None:
+    total = sum(callbacks)
+    bench = Bench(total, workers)
+
+    def make(instances: Any, most: int, issuer: Any) -> PlanningDispatcher:
+        curve = latency_curve([(1, 1000), (most, 5000)], most)
+        deadlines = Deadlines(bound_ns, curve, workers) if bound_ns else None
+        entry_ns = bench.journal.entry_ns
+        return PlanningDispatcher(instances, most, issuer, entry_ns, wait_ns, deadlines)
+
+    run(make, callbacks, max_batch, bench)
+    seen = 0
+    for first, ids, answers, failed in bench.batches():
+        assert first == seen
+        assert 1 <= len(ids) <= max_batch
+        assert ids == [1000 + i for i in range(first, first + len(ids))]
+        assert answers == [7 * i for i in range(first, first + len(ids))]
+        assert not failed
+        seen += len(ids)
+    assert seen == total == bench.journal.completed
+
+
+@pytest.mark.parametrize("bound_ns", [None, 10**12])
+def test_a_burst_is_copied_once_however_many_batches_it_makes(bound_ns: int | None) -> None:
+    def make(instances: Any, most: int, issuer: Any) -> PlanningDispatcher:
+        curve = latency_curve([(1, 1000), (most, 5000)], most)
+        deadlines = Deadlines(bound_ns, curve, 1) if bound_ns else None
+        return PlanningDispatcher(instances, most, issuer, np.zeros(1001, np.int64), 0, deadlines)
+
+    assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
+    assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001

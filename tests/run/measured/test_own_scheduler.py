@@ -1,0 +1,270 @@
+"""Our own scheduler: every query once, none early, never more in flight than asked, its latencies whole."""
+
+import json
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.core.clock import wall_ns
+from harness.loadgen import schedule
+from harness.loadgen.binding import Callbacks
+from harness.loadgen.logs import read_answers
+from harness.loadgen.plan import LoadPlan
+from harness.loadgen.schedule import freed_ns
+from harness.results.evidence.stages import STAGE_EDGES, Completions, read_completions
+from harness.results.verdict import answers_check
+from harness.run.journal import Journal
+from harness.run.measured.own_scheduler import (
+    AnswerLog,
+    FixedConcurrency,
+    Replay,
+    Scheduler,
+    scheduler_for,
+)
+from harness.run.supervisor.metrics.live_counts import Tally
+from harness.run.supervisor.watchdog import Watcher
+from harness.types import Array
+from tests.builders.support import journal, plan
+
+QUERIES = 300
+
+
+class Response(NamedTuple):
+    id: int
+    data: int = 0
+    size: int = 0
+
+
+class Server:
+    """Stands where dispatcher and instance do: one worker that takes what waits, or nobody."""
+
+    def __init__(self, made: Journal, scheduler: Scheduler, *, inline: bool = False) -> None:
+        self._issuer, self._writer = made.issuer(), made.writer(0)
+        self._scheduler = scheduler
+        self._jobs: SimpleQueue[tuple[int, list[int], list[int]] | None] = SimpleQueue()
+        self._inline = inline
+        self.calls: list[tuple[list[int], list[int], int]] = []
+        self.loaded: list[list[int]] = []
+        self.unloaded: list[list[int]] = []
+        self._thread = threading.Thread(target=self._work)
+
+    def issue(self, ids: list[int], indices: list[int]) -> None:
+        now_ns = wall_ns()
+        first = self._issuer.issued(len(ids), now_ns)
+        self.calls.append((list(ids), indices, now_ns))
+        if self._inline:
+            self._answer(first, ids, indices)
+        else:
+            self._jobs.put((first, ids, indices))
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._answer(*job)
+
+    def _answer(self, first: int, ids: list[int], indices: list[int]) -> None:
+        taken_ns = wall_ns()
+        completed_ns = wall_ns()
+        self._scheduler.complete([Response(i) for i in ids])
+        self._writer.batch(first, indices, 0, *([taken_ns] * 4 + [completed_ns]))
+
+    def run(self, folder: Path) -> None:
+        self._thread.start()
+        calls = Callbacks(self.issue, self.loaded.append, self.unloaded.append)
+        self._scheduler.run(calls, folder)
+        self._jobs.put(None)
+        self._thread.join()
+
+
+def replayed(folder: Path, after_ns: Array, samples: Array | None = None) -> LoadPlan:
+    path = folder / schedule.SCHEDULE
+    schedule.store(path, after_ns, samples)
+    schedule.stored.cache_clear()
+    count = len(after_ns)
+    return plan(
+        "server",
+        target_qps=None,
+        schedule=str(path),
+        query_count=count,
+        journal_samples=count,
+    )
+
+
+def ran(made: LoadPlan, folder: Path, *, inline: bool = False) -> tuple[Server, Completions]:
+    kept = journal(made.query_count, 1)
+    scheduler = scheduler_for(made, kept)
+    assert scheduler is not None
+    server = Server(kept, scheduler, inline=inline)
+    server.run(folder)
+    assert server.loaded == server.unloaded == [list(range(made.performance_count))]
+    done = read_completions(kept, made)
+    assert done.answered_once
+    assert len(done) == made.query_count
+    assert [i for ids, _, _ in server.calls for i in ids] == list(range(made.query_count))
+    for begin, end in STAGE_EDGES.values():
+        assert bool((done.columns[end] >= done.columns[begin]).all())
+    return server, done
+
+
+def test_loadgen_schedules_unless_something_else_is_asked_for() -> None:
+    assert scheduler_for(plan("server"), journal(1, 1)) is None
+
+
+def test_a_replayed_query_is_never_issued_before_its_time(tmp_path: Path) -> None:
+    after_ns = np.cumsum(np.random.default_rng(1).integers(0, 2_000_000, QUERIES))
+    server, done = ran(replayed(tmp_path, after_ns - after_ns[0]), tmp_path)
+    scheduled = done.columns["scheduled_ns"]
+    assert (scheduled - scheduled[0]).tolist() == (after_ns - after_ns[0]).tolist()
+    assert bool((done.columns["entry_ns"] >= scheduled).all())
+    assert len(server.calls) > 10
+
+
+def test_what_is_overdue_comes_in_one_call(tmp_path: Path) -> None:
+    server, _ = ran(replayed(tmp_path, np.zeros(QUERIES, np.int64)), tmp_path)
+    assert len(server.calls) == 1
+
+
+def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) -> None:
+    zeros, named = np.zeros(QUERIES, np.int64), np.arange(QUERIES) % 7
+    _, done = ran(replayed(tmp_path, zeros, named), tmp_path)
+    assert done.columns["index"].tolist() == named.tolist()
+    drawn = [ran(replayed(tmp_path, zeros), tmp_path)[1].columns["index"] for _ in range(2)]
+    assert drawn[0].tolist() == drawn[1].tolist()
+    assert set(drawn[0].tolist()) == set(range(20))  # of 300 draws from 20
+    made = replayed(tmp_path, zeros)
+    other = replace(made, seeds=made.seeds._replace(sample_index=1))
+    assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 7, QUERIES, 10 * QUERIES])
+def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_path: Path) -> None:
+    made = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
+    server, done = ran(made, tmp_path, inline=inline)
+    entered = [ns for ids, _, ns in server.calls for _ in ids]
+    completed = np.sort(done.columns["completed_ns"])
+    for query, entry_ns in enumerate(entered):
+        answered = int(np.searchsorted(completed, entry_ns, "right"))
+        assert query + 1 - answered <= concurrency
+    assert len(server.calls[0][0]) == min(concurrency, QUERIES)
+
+
+def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
+    """Little's law: in flight = rate x mean latency, up to the last round's."""
+    made = plan("server", target_qps=None, concurrency=3, query_count=2000)
+    _, done = ran(made, tmp_path)
+    took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
+    idle_ns = 3 * took_ns - int(done.latency_ns.sum())
+    assert 0 <= idle_ns <= 3 * int(done.latency_ns.max())
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50), st.integers(1, 60))
+def test_a_place_is_free_at_the_start_or_when_an_earlier_query_was_answered(
+    latencies: list[int], concurrency: int
+) -> None:
+    completed = np.array(latencies, np.int64)
+    freed = freed_ns(completed, np.arange(len(completed)), concurrency, 0)
+    assert freed[:concurrency].tolist() == [0] * min(concurrency, len(completed))
+    later = freed[concurrency:].tolist()
+    assert later == sorted(latencies)[: len(later)]
+
+
+def test_of_a_run_cut_off_no_query_was_due_after_it_came() -> None:
+    """The process was killed between an answer and its row: the answer is missing, its effect is not."""
+    made = plan("server", target_qps=None, concurrency=1, query_count=5)
+    kept = journal(5, 1)
+    kept.start_ns = 100
+    issuer, writer = kept.issuer(), kept.writer(0)
+    for entry_ns in (110, 210, 310):
+        issuer.issued(1, entry_ns)
+    writer.batch(0, [0], 0, *(120, 120, 120, 120, 205))
+    writer.batch(2, [0], 0, *(320, 320, 320, 320, 400))  # query 1 was answered, and its row is lost
+    done = read_completions(kept, made)
+    assert not done.answered_once
+    assert done.columns["scheduled_ns"].tolist() == [100, 310]
+
+
+def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path) -> None:
+    made = replayed(tmp_path, np.array([0, 10**6, 10**12]))
+    kept = journal(3, 1)
+    watcher = Watcher(kept, made)
+    assert watcher.after_ns is not None
+    assert watcher.after_ns.tolist() == [0, 10**6, 10**12]
+    kept.start_ns = start_ns = wall_ns() - 10**7
+    issuer, writer = kept.issuer(), kept.writer(0)
+    issuer.issued(2, start_ns + 2 * 10**6)
+    stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
+    writer.batch(0, [0, 0], 0, *stamps)
+    now = watcher.look()
+    assert now.p99_ns == pytest.approx(4e6, rel=0.06)  # of the first: from its time, not its call
+    assert now.idle_ns == 0  # the third is not due yet
+    tally = Tally(kept, made, watcher.after_ns)
+    tally.read()
+    assert tally.start_ns == start_ns
+    assert tally.stages["issue_delay"].sum == 2 * 10**6 + 10**6
+
+
+class Payload:
+    """n answers of 4 bytes each, each its id."""
+
+    def __init__(self, ids: range) -> None:
+        self._rows = np.array(list(ids), np.int32)
+        base = self._rows.ctypes.data
+        self.responses = [Response(i, base + 4 * n, 4) for n, i in enumerate(ids)]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40))
+def test_about_so_many_answers_are_kept_whatever_the_batches(sizes: list[int], wanted: int) -> None:
+    total = sum(sizes)
+    log = AnswerLog(total, wanted)
+    first = 0
+    for size in sizes:
+        log.take(Payload(range(first, first + size)).responses)
+        first += size
+    rows: list[tuple[int, bytes]] = log._rows
+    assert [int.from_bytes(data, "little") for _, data in rows] == [i for i, _ in rows]
+    assert [i for i, _ in rows] == list(range(0, total, max(1, total // wanted)))
+
+
+def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: Path) -> None:
+    log = AnswerLog(4, 4)
+    log.take([Response(2), Response(3)])
+    log.take(Payload(range(2)).responses)
+    log.write(tmp_path / answers_check.ANSWERS, np.array([5, 6, 7, 8]))
+    found = list(read_answers(tmp_path / answers_check.ANSWERS))
+    assert [a.sample for a in found] == [5, 6, 7, 8]
+    assert [a.payload for a in found] == [b"\0\0\0\0", b"\1\0\0\0", b"", b""]
+    assert [
+        row["seq_id"] for row in json.loads((tmp_path / answers_check.ANSWERS).read_text())
+    ] == [*range(4)]
+
+
+def test_answers_that_cannot_be_written_do_not_lose_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    AnswerLog(1, 1).write(tmp_path / "none" / "x.json", np.zeros(1))
+    assert "FileNotFoundError" in capsys.readouterr().err
+
+
+def test_waiting_for_the_next_query_burns_no_core(tmp_path: Path) -> None:
+    after_ns = np.arange(10) * 50_000_000
+    before = time.process_time()
+    ran(replayed(tmp_path, after_ns), tmp_path)
+    assert time.process_time() - before < 0.2  # of 0.45 s
+
+
+def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
+    kinds: list[tuple[LoadPlan, Any]] = [
+        (replayed(tmp_path, np.zeros(2, np.int64)), Replay),
+        (plan("server", concurrency=2), FixedConcurrency),
+    ]
+    for made, kind in kinds:
+        assert type(scheduler_for(made, journal(2, 1))) is kind

@@ -1,0 +1,208 @@
+"""Warm-up covers what can occur, ends when latency is flat, and keeps the cold numbers apart."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.run.measured import warm_up as warmup
+from harness.run.measured.warm_up import (
+    FLAT_LIMIT_S,
+    Answerer,
+    batch_sizes,
+    measure_curve,
+    probes,
+    remainders,
+    warm_up,
+)
+from harness.types import Batch
+
+MS = 1_000_000
+
+
+class FakeTime:
+    """Stands still until a model computes."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+
+class Model:
+    """Takes `ms(samples, batches so far)`; the answer to a sample is its index."""
+
+    def __init__(self, clock: FakeTime, ms: Callable[[int, int], float]) -> None:
+        self.clock, self.ms = clock, ms
+        self.sizes: list[int] = []
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        return Batch(indices, {})
+
+    def infer(self, batch: Batch) -> Any:
+        self.clock.now_ns += int(self.ms(len(batch.indices), len(self.sizes)) * MS)
+        self.sizes.append(len(batch.indices))
+        return np.asarray(batch.indices)
+
+    def answerer(self) -> Answerer:
+        plugin: Any = self
+        return Answerer(plugin, plugin, Postprocess(_unchanged, has_nan))
+
+
+def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
+    return outputs
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    made = FakeTime()
+    monkeypatch.setattr(warmup, "time", made)
+    return made
+
+
+def warmed(sizes: Sequence[int], *models: Model) -> warmup.Warmth:
+    return warm_up([m.answerer() for m in models], sizes, lambda n: list(range(n)))
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "max_batch", "query_samples", "sizes"),
+    [
+        ("queued", 5, 1, [1, 2, 3, 4, 5]),
+        ("queued", 1, 1, [1]),
+        ("sliced", 64, 1, [64]),
+        ("inline", 1, 1, [1]),
+        ("inline", 8, 8, [8]),
+        ("inline", 3, 8, [2, 3]),
+        ("inline", 4, 8, [4]),
+        ("inline", 16, 8, [8]),
+    ],
+)
+def test_the_sizes_that_can_occur(
+    dispatch: str, max_batch: int, query_samples: int, sizes: list[int]
+) -> None:
+    assert batch_sizes(dispatch, max_batch, query_samples) == sizes
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_streams_have_no_other_size(max_batch: int, query_samples: int) -> None:
+    cut = {min(max_batch, query_samples - i) for i in range(0, query_samples, max_batch)}
+    assert set(batch_sizes("inline", max_batch, query_samples)) == cut
+
+
+def test_what_is_left_over_of_a_count_is_a_size_of_its_own() -> None:
+    assert remainders((500,), 64) == [52]
+    assert remainders((512,), 64) == []
+    assert remainders((500, 130, 2), 64) == [2, 52]
+
+
+def test_probes_are_the_ends_and_powers_of_two() -> None:
+    assert probes(range(1, 13)) == [1, 2, 4, 8, 12]
+    assert probes([2, 3]) == [2, 3]
+    assert probes([64]) == [64]
+
+
+def test_every_size_is_answered_on_every_instance(clock: FakeTime) -> None:
+    models = [Model(clock, lambda n, _: 0.01 * n) for _ in range(3)]
+    found = warmed(range(1, 13), *models)
+    assert all(set(m.sizes) == set(range(1, 13)) for m in models)
+    assert (found.skipped, found.flat) == (0, True)
+    assert found.first.dtype == np.int64
+
+
+def test_it_ends_when_latency_is_flat(clock: FakeTime) -> None:
+    """One size, asked twice at first; then rounds until three were not faster than the best."""
+    times = [90, 50, 20, 10, 5, 5, 5, 5, 99]
+    model = Model(clock, lambda _, batch: times[batch])
+    found = warmed([4], model)
+    assert found.flat
+    assert len(model.sizes) == 3 + 5  # the third: what an answer is like
+    assert found.first_ns == [90 * MS]
+    assert found.slowest_ns == 5 * MS  # the median of its rounds, warm
+
+
+def test_a_busy_machine_does_not_keep_it_from_ending(clock: FakeTime) -> None:
+    times = [9, 5, 5, 50, 50, 50]
+    model = Model(clock, lambda _, batch: times[min(batch, 5)])
+    assert warmed([1], model).flat
+    assert len(model.sizes) == 2 + 4 + 1
+
+
+def test_what_never_comes_to_rest_ends_in_time_and_says_so(clock: FakeTime) -> None:
+    model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
+    found = warmed([1], model)
+    assert not found.flat
+    assert found.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
+
+
+def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
+    """4 % a round is less than what counts as faster, but not three rounds later."""
+    model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
+    assert not warmed([1], model).flat
+
+
+def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_time_for(
+    clock: FakeTime,
+) -> None:
+    model = Model(clock, lambda n, _: 1000 * n)
+    found = warmed(range(1, 9), model)
+    assert model.sizes[:2] == [1, 8]
+    assert model.sizes[2:4] == [7, 6]
+    assert found.skipped == 4  # 5, 4, 3 and 2 come after 10 s
+    assert model.sizes[4:] == [1, 2, 4, 8]  # looked at for 5 s; then 5 s are gone with the largest
+    assert not found.flat
+    assert found.slowest_ns == 8000 * MS
+
+
+def test_the_curve_is_what_nine_of_ten_batches_keep(clock: FakeTime) -> None:
+    model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
+    found = measure_curve([model.answerer()], [[0], [0, 1]], limit_s=10.0)
+    assert [size for size, _ in found] == [1, 2]
+    assert 9 * MS <= found[0][1] <= 10 * MS  # of 1 to 10 ms
+    assert 10 * MS <= found[1][1] <= 11 * MS
+
+
+def test_an_error_in_any_thread_is_raised(clock: FakeTime) -> None:
+    def fails(size: int, _: int) -> float:
+        if size == 2:
+            raise KeyError("cold size")
+        return 0.01
+
+    with pytest.raises(KeyError, match="cold size"):
+        warmed([1, 2, 3], Model(clock, lambda n, _: 0.01), Model(clock, fails))
+
+
+def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> None:
+    """OpenMP keeps threads for each one that calls it: the main thread's would be all instances'."""
+    callers: list[threading.Thread] = []
+
+    def note(_samples: int, _done: int) -> float:
+        callers.append(threading.current_thread())
+        return 1.0
+
+    two = [Model(clock, note).answerer(), Model(clock, note).answerer()]
+    warm_up(two, [1], lambda n: list(range(n)))
+    assert threading.main_thread() not in callers[:4]
+    assert callers[0] is not callers[2]
+
+
+def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
+    """Lists of all sizes up to 2,000 at once are two million indices; to 65,535 they were 17 GB."""
+    made: list[int] = []
+
+    def batch_of(size: int) -> list[int]:
+        made.append(size)
+        return [0] * min(size, 3)
+
+    model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between
+    found = warm_up([model.answerer()], range(1, 2001), batch_of)
+    assert len(made) < 40
+    assert found.skipped == 1998 - 11

@@ -1,0 +1,174 @@
+"""`data check`: what a long run would find out too late, all of it, with status 0 or 4."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from tests.builders.pictures import write
+from tests.plugins.datasets.test_image_datasets import coco, imagenet, overwritten
+
+FAULTY = Path(__file__).parents[2] / "faults/faulty_data.py"
+
+
+def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
+    status = main(["data", "check", *arguments])
+    printed, said = capsys.readouterr()
+    return status, printed.splitlines(), said
+
+
+def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(5):
+        write(tmp_path / ("ant" if i else "bird") / f"{i}.jpg", i)
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 0
+    assert lines[:2] == ["dataset     folder, 5 samples", f"source      {tmp_path}"]
+    assert re.fullmatch(r"digest      [0-9a-f]{64}", lines[2])
+    assert lines[3:] == [
+        "cache       none",
+        "steps       image: decode only: name a --model to check its steps, too",
+        "labels      5 samples in 2 classes",
+        "labels      0: 4, 1: 1",
+        lines[-1],
+    ]
+    assert re.fullmatch(r"speed       \S+ samples/s decoded and preprocessed", lines[-1])
+
+
+def test_every_bad_file_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for i in range(15):
+        write(tmp_path / f"a/{i:02}.jpg", i)
+    for i in range(12):
+        (tmp_path / f"a/{i:02}.jpg").write_bytes(b"\xff\xd8\xff")
+    status, lines, _ = check("folder", "--data-dir", str(tmp_path), capsys=capsys)
+    assert status == 4
+    bad = [line for line in lines if line.startswith("bad ")]
+    assert [b.split()[1] for b in bad] == [f"{tmp_path}/a/{i:02}.jpg:" for i in range(12)]
+
+
+def test_classes_of_imagenet_and_objects_of_coco(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imagenet(tmp_path / "imagenet")
+    status, lines, _ = check("imagenet", "--data-dir", str(folder), capsys=capsys)
+    assert (status, lines[6]) == (0, "labels      65: 1, 230: 1, 970: 1")
+    folder = coco(tmp_path / "coco")
+    status, lines, _ = check("coco", "--data-dir", str(folder), capsys=capsys)
+    assert (status, lines[5:7]) == (
+        0,
+        ["labels      3 objects in 3 classes", "labels      1: 1, 13: 1, 90: 1"],
+    )
+
+
+def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "data/a/0.jpg", 0)
+    (tmp_path / "m.yaml").write_text(
+        "{name: m, version: '1', description: d, licence: x, task: image-classification, files: {onnx: {path: m.onnx, sha256: null}},"
+        " dataset: folder, outputs: [{name: y}], inputs: [{name: x, dtype: float32,"
+        " shape: [n, 3, 16, 16], preprocess: [{resize: {size: 8}}, {layout: {order: nchw}}]}]}"
+    )
+    status, lines, _ = check(
+        "folder", "--data-dir", f"{tmp_path}/data", "--model", f"{tmp_path}/m.yaml", capsys=capsys
+    )
+    assert status == 4
+    assert "steps       x: resize(size=8, keep=none, method=bilinear, library=pillow, fill=0) layout(order=nchw)" in lines  # fmt: skip
+    assert lines[-1] == (
+        f"bad         {tmp_path}/data/a/0.jpg: after its steps the image is 3x8x8, the input 'x' "
+        "takes 3x16x16: see resize, crop and layout"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "last"),
+    [
+        ("Good", 0, "speed"),
+        ("Unlabelled", 0, "speed"),
+        ("RaisesInWarmUp", 4, "bad         samples 0 to 39: loading raised OSError: image 3 is trun"),
+        ("RaisesInLabel", 4, "bad         sample 39: label raised KeyError: 39"),
+    ],
+)  # fmt: skip
+def test_any_plug_in_can_be_checked(
+    name: str, status: int, last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, lines, _ = check(f"{FAULTY}:{name}", capsys=capsys)
+    assert found == status
+    assert lines[-1].startswith(last)
+
+
+def test_an_npz_is_checked_with_its_models_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, image=np.zeros((400, 64), np.float32), labels=np.arange(400) // 300)
+    status, lines, _ = check("npz", "--data-dir", str(path), "--model", "digits", capsys=capsys)
+    assert (status, lines[:2]) == (0, ["dataset     npz, 400 samples", f"source      {path}"])
+    assert "labels      0: 300, 1: 100" in lines
+    assert "steps       image: digits declares none" in lines
+    status, _, said = check("npz", "--data-dir", str(path), capsys=capsys)
+    assert status == 2
+    assert said == (
+        "harness: dataset 'npz' needs the model's inputs: name a --model with a manifest, which "
+        "declares them\n"
+    )
+    content = bytearray(path.read_bytes())
+    content[30_000] ^= 1
+    path.write_bytes(content)
+    status, lines, _ = check("npz", "--data-dir", str(path), "--model", "digits", capsys=capsys)
+    assert (status, lines[-1]) == (
+        4,
+        f"bad         {path} cannot be read: Bad CRC-32 for file 'image.npy'",
+    )
+
+
+def test_a_damaged_jpeg_and_boxes_without_area_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("simplejpeg")
+    folder = coco(tmp_path)
+    bad = folder / "val2017/000000000285.jpg"
+    overwritten(bad)
+    path = folder / "annotations/instances_val2017.json"
+    content = json.loads(path.read_text())
+    content["annotations"][0]["bbox"] = [1, 2, 0, 0]
+    path.write_text(json.dumps(content))
+    status, lines, _ = check("coco", "--data-dir", str(folder), capsys=capsys)
+    assert status == 4
+    assert f"note        annotations of {path}" in lines
+    assert any(line.startswith("note        1 boxes have no area: pycocotools") for line in lines)
+    assert lines[-1].startswith(f"bad         {bad}: the JPEG is damaged: ")
+
+
+def test_a_part_of_mlperfs_set_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = imagenet(tmp_path)
+    status, lines, _ = check("imagenet", "--data-dir", str(folder), "--model", "resnet50", capsys=capsys)  # fmt: skip
+    assert status == 0
+    assert "note        MLPerf's set for resnet50 has 50,000 samples, this has 3" in lines
+
+
+def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, _ = check("digits", "--model", "digits", capsys=capsys)
+    assert status == 0
+    assert "labels      500 samples in 10 classes" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
+        (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such file or folder"),
+        (("folder",), "dataset 'folder' needs --data-dir: a folder with one sub-folder of images for"),
+        (("folder", "--model", "nosuch"), "no model named 'nosuch': see "),
+        ((f"{FAULTY}:Empty",), f"dataset '{FAULTY}:Empty' is empty: nothing can be measured"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_checked_is_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines, error = check(*arguments, capsys=capsys)
+    assert (status, lines) == (2, [])
+    assert error.startswith(f"harness: {said}")
+    assert error.count("\n") == 1

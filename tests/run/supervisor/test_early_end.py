@@ -1,0 +1,149 @@
+"""A run whose SLO is lost is ended early, and only then."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.config.parse import parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.errors import RunHopeless
+from harness.loadgen.schedule import server_schedule_ns
+from harness.results.recheck import check
+from harness.run.journal import Journal
+from harness.run.supervisor.early_end import UNSEEN_NS, LateLimit
+from harness.run.supervisor.job import measure
+from harness.types import Array
+from tests.builders.support import journal, plan
+
+START_NS = 1_800_000_000 * NS_PER_S
+BOUND_NS = 50 * NS_PER_MS
+SLOW = """\
+import time
+from harness.backends.null import NullBackend
+
+class Slow(NullBackend):
+    def infer(self, batch):
+        time.sleep(0.02)
+        return super().infer(batch)
+"""
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    at = [START_NS]
+    monkeypatch.setattr("harness.run.supervisor.early_end.wall_ns", lambda: at[0])
+    return at
+
+
+def server(queries: int, most_late: int) -> tuple[Journal, Array, LateLimit]:
+    made = plan("server", query_count=queries, target_qps=1000.0)
+    after_ns = server_schedule_ns(queries, 1000.0, made.seeds.schedule)
+    rows = journal(queries, 2)
+    return rows, after_ns, LateLimit(rows, made, after_ns, lambda _: most_late)
+
+
+def issue(rows: Journal, after_ns: Array, late_ns: int = 0) -> None:
+    """late_ns: of every callback but the first."""
+    issuer = rows.issuer()
+    for number, at_ns in enumerate(after_ns.tolist()):
+        issuer.issued(1, START_NS + at_ns + (late_ns if number else 0))
+
+
+def answered(rows: Journal, worker: int, first: int, size: int, completed_ns: int) -> None:
+    stamps = [*[START_NS] * 4, completed_ns]
+    rows.writer(worker).batch(first, list(range(size)), 0, *stamps)
+
+
+def test_late_queries_are_counted_from_the_schedule_not_from_the_callback(now: list[int]) -> None:
+    rows, after_ns, limit = server(100, 100)
+    issue(rows, after_ns, 30 * NS_PER_MS)
+    answered(rows, 0, 0, 1, START_NS + NS_PER_MS)
+    assert limit.count() == 0
+    end_ns = START_NS + int(after_ns[60]) + BOUND_NS  # the 60 before it are late
+    answered(rows, 1, 1, 99, end_ns)
+    assert limit.count() == 59
+    assert limit.count() == 59  # nothing new
+
+
+def test_a_batch_read_twice_is_counted_once_and_too_many_end_the_run(now: list[int]) -> None:
+    rows, after_ns, limit = server(100, 10)
+    issue(rows, after_ns)
+    answered(rows, 0, 0, 1, START_NS)
+    limit.check()
+    answered(rows, 1, 1, 98, START_NS + int(after_ns[11]) + BOUND_NS)
+    limit.check()  # ten may be late
+    limit.check()
+    rows, after_ns, limit = server(100, 10)
+    issue(rows, after_ns)
+    answered(rows, 0, 0, 99, START_NS + int(after_ns[12]) + BOUND_NS)
+    with pytest.raises(RunHopeless) as caught:
+        limit.check()
+    assert str(caught.value) == (
+        "ended early: 12 of 100 queries took longer than 50.0 ms already, 10 may"
+    )
+
+
+def test_queries_that_wait_and_are_overdue_count(now: list[int]) -> None:
+    rows, after_ns, limit = server(100, 100)
+    issue(rows, after_ns)
+    answered(rows, 0, 0, 1, START_NS)
+    now[0] = START_NS + int(after_ns[40]) + BOUND_NS + UNSEEN_NS
+    assert limit.count() == 39  # of 40 that are due, one is answered
+    now[0] = START_NS + 10 * NS_PER_S
+    assert limit.count() == 99
+
+
+def test_a_run_that_is_over_is_left_to_loadgen(now: list[int]) -> None:
+    rows, after_ns, limit = server(100, 10)
+    issue(rows, after_ns)
+    answered(rows, 0, 0, 100, START_NS + 100 * NS_PER_S)
+    limit.check()
+    assert limit.count() == 100
+
+
+def test_a_streams_query_is_as_late_as_its_last_batch(now: list[int]) -> None:
+    made = plan("multi-stream", query_count=2, latency_bound_ns=BOUND_NS)
+    rows = journal(16, 1)
+    issuer, writer = rows.issuer(), rows.writer(0)
+    limit = LateLimit(rows, made, None, lambda _: 0)
+    for query, latency_ns in enumerate((BOUND_NS, BOUND_NS + 1)):
+        issuer.issued(8, START_NS)
+        for first, completed_ns in ((0, 1), (6, latency_ns)):
+            indices = list(range(6 if first == 0 else 2))
+            stamps = [*[START_NS] * 4, START_NS + completed_ns]
+            writer.batch(8 * query + first, indices, 0, *stamps)
+        assert limit.count() == query
+    now[0] = START_NS + 100 * NS_PER_S
+    assert limit.count() == 1
+
+
+def test_a_run_that_nobody_limits_is_never_ended(now: list[int]) -> None:
+    rows = journal(100, 1)
+    rows.issuer().issued(100, START_NS)
+    answered(rows, 0, 0, 100, START_NS + 1000 * NS_PER_S)
+    LateLimit(rows, plan("offline"), None, None).check()
+    LateLimit(rows, plan("offline", latency_bound_ns=None), None, lambda _: 0).check()
+
+
+def test_a_hopeless_run_leaves_what_it_measured_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    config = RunConfig(
+        scenario="server",
+        backend=f"{tmp_path / 'slow.py'}:Slow",
+        mode="performance",
+        slo=parse_slo("p99=25ms"),
+        target_qps=400.0,
+        queries=4000,
+        instances=1,
+        max_batch=1,
+        out=tmp_path / "run",
+        no_metrics=True,
+    )
+    finished = measure(config, most_late=lambda _: 3)
+    (reason,) = finished.result["reasons"]
+    assert reason["code"] == "hopeless"
+    assert (finished.status, finished.folder) == (4, tmp_path / "run.partial")
+    assert finished.result["latency_ns"]["source"] == "interrupted, from the journal"
+    assert 0 < finished.result["queries"]["samples_answered"] < 4000
+    assert check(finished.folder) == []

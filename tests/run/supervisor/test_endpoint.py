@@ -1,0 +1,392 @@
+"""What Prometheus is told: counted from the journal, in agreement with LoadGen, at any moment."""
+
+import itertools
+import re
+import signal
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.core.config.parse import Endpoint, Slo, parse_endpoint
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.errors import ConfigError
+from harness.machine.host_log import HostLog
+from harness.machine.power.energy import PowerLog
+from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
+from harness.run.supervisor.metrics.live_counts import EDGES_NS, Histogram, Tally
+from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
+from harness.run.supervisor.metrics.run_series import RUN_LABELS
+from harness.run.supervisor.watchdog import Watcher
+from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
+from tests.faults.command import ROOT, result, start
+
+LABELS = {"run": "r1", "scenario": "server", "backend": "ort", "model": "digits"}
+RESULT = {
+    "verdict": "INVALID",
+    "reasons": [{"code": "slo-missed"}, {"code": "slo-missed"}],
+    "doubts": [{"code": "busy-machine"}],
+    "accuracy": {"metric": "top1", "value": 99.2, "unit": "%", "target": 98.5},
+}
+FREE = Endpoint("127.0.0.1", 0)
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def golden_tally(scenario: str) -> Tally:
+    made, told = golden_journal(scenario), plan(scenario)
+    return Tally(made, told, Watcher(made, told).after_ns)
+
+
+def parsed(page: str) -> Samples:
+    """Every sample of a page by its name and labels; those of LABELS are left out."""
+    return {
+        (s.name, frozenset((k, v) for k, v in s.labels.items() if k not in LABELS)): s.value
+        for family in text_string_to_metric_families(page)
+        for s in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def whole_exporter() -> Exporter:
+    """With everything a run can have."""
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
+    exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]
+    exporter.begin(golden_tally("server"), Slo(0.99, 50_000_000))
+    exporter.end()
+    exporter.conclude(RESULT)
+    return exporter
+
+
+@contextmanager
+def serving(config: RunConfig) -> Iterator[tuple[MetricsEndpoint, str]]:
+    with MetricsEndpoint(config, quiet=True) as endpoint:
+        yield endpoint, endpoint.notice.removeprefix("metrics at ")
+
+
+def config(**changed: object) -> RunConfig:
+    return RunConfig(scenario="server", **changed)  # type: ignore[arg-type]
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_percentiles_agree_with_loadgens_within_one_bucket(scenario: str) -> None:
+    tally = golden_tally(scenario)
+    tally.read()
+    per = "per_query_latency_ns" if scenario == "multi-stream" else "latency_ns"
+    for fraction, text in ((0.5, "50.00"), (0.9, "90.00"), (0.99, "99.00")):
+        logged = golden_log(scenario).get(f"result_{text}_percentile_{per}")
+        found = tally.latency.quantile(fraction)
+        assert found is not None
+        buckets = np.searchsorted(EDGES_NS, [found, logged])
+        assert abs(int(buckets[0]) - int(buckets[1])) <= 1, (fraction, found, logged)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_counts_are_those_of_the_completions(scenario: str) -> None:
+    tally = golden_tally(scenario)
+    tally.finish()
+    done = evidence(scenario).done
+    assert done is not None
+    per_query = tally.plan.samples_per_query
+    assert (tally.issued, tally.completed, tally.failed) == (done.issued, len(done), 0)
+    assert tally.latency.total == len(done) // per_query == tally.scheduled_queries
+    assert {h.total for h in tally.stages.values()} == {len(done)}
+    assert tally.batches.sum == len(done)
+    assert tally.queued == 0
+    spent_ns = sum(h.sum for h in tally.stages.values())
+    if per_query == 1:
+        assert spent_ns == tally.latency.sum
+    busy_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
+    assert tally.busy_ns == int((busy_ns / done.columns["batch_size"]).sum().round())
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 10**9), st.booleans()), max_size=30),
+    st.sets(st.integers(0, 29)),
+)
+def test_it_does_not_matter_when_it_is_read(
+    batches: list[tuple[int, int, bool]], looks: set[int]
+) -> None:
+    made = journal(1200, 1)
+    issuer, writer = made.issuer(), made.writer(0)
+    often = Tally(made, plan("offline"), None)
+    for n, (size, took_ns, failed) in enumerate(batches):
+        first = issuer.issued(size, 10**18)
+        stamps = [10**18, 10**18, *[10**18 + took_ns] * 3]
+        writer.batch(first, list(range(size)), int(failed), *stamps)
+        if n in looks:
+            often.read()
+    once = Tally(made, plan("offline"), None)
+    for tally in (often, once):
+        tally.finish()
+    assert (often.latency.counts == once.latency.counts).all()
+    assert (often.latency.sum, often.completed) == (once.latency.sum, once.completed)
+    assert often.failed == sum(size for size, _, failed in batches if failed)
+
+
+def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> None:
+    made = journal(16, 1)
+    issuer, writer = made.issuer(), made.writer(0)
+    tally = Tally(made, plan("multi-stream"), None)
+    for query in range(2):
+        issuer.issued(8, 0)
+        for part in range(2):  # two batches a query, looked at after each
+            end_ns = 20_000 * (part + 1)
+            first = 8 * query + 4 * part
+            writer.batch(first, [0] * 4, int(query == 1), 0, 0, end_ns, end_ns, end_ns)
+            tally.read()
+    assert (tally.failed, tally.failed_queries, tally.latency.total) == (8, 1, 2)
+    assert tally.latency.sum == 2 * 40_000
+
+
+def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
+    made = journal(10, 2)
+    issuer = made.issuer()
+    tally = Tally(made, plan("server"), None)
+    for n in range(6):
+        issuer.issued(1, 100 + n)
+    made.writer(0).batch(0, [0, 0], 0, 104, 104, 105, 105, 106)
+    tally.read()
+    assert (tally.queued, tally.issued - tally.completed) == (3, 4)
+    made.writer(1).batch(2, [0, 0, 0, 0], 0, 107, 107, 108, 108, 109)
+    tally.read()
+    assert tally.queued == 0
+
+
+def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = journal(700, 1), plan("server")
+    after_ns = Watcher(made, told).after_ns
+    assert after_ns is not None
+    start_ns = 10**18
+    made.issuer().issued(1, start_ns)
+    made.writer(0).batch(0, [0], 0, *[start_ns] * 5)
+    tally = Tally(made, told, after_ns)
+    monkeypatch.setattr(
+        "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(after_ns[99])
+    )
+    tally.read()
+    assert (tally.scheduled_queries, tally.issued) == (100, 1)
+
+
+@given(st.lists(st.integers(0, 2 * 10**11), min_size=1), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[int], fraction: float) -> None:
+    histogram = Histogram(EDGES_NS)
+    histogram.add(np.array(values))
+    found = histogram.quantile(fraction)
+    true = sorted(values)[int(len(values) * fraction)]
+    assert found is not None
+    bucket = min(int(np.searchsorted(EDGES_NS, true)), len(EDGES_NS) - 1)
+    assert EDGES_NS[bucket] >= found >= (EDGES_NS[bucket - 1] if bucket else 1_000)
+
+
+def test_buckets_are_twenty_a_decade_from_10_us_to_100_s() -> None:
+    assert (EDGES_NS[0], EDGES_NS[20], EDGES_NS[-1]) == (10_000, 100_000, 100 * 10**9)
+    assert len(EDGES_NS) == 7 * 20 + 1
+    assert (np.diff(np.log10(EDGES_NS)) < 0.053).all()
+
+
+def test_every_name_is_documented_and_every_documented_name_exists() -> None:
+    page = whole_exporter().page().decode()
+    served = set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
+    rows = re.findall(r"^\| `(harness_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    assert served == set(rows)
+    assert len(rows) == len(set(rows))
+
+
+def test_a_page_says_how_the_run_ended() -> None:
+    samples = parsed(whole_exporter().page().decode())
+    assert value(samples, "harness_run_valid") == 0
+    assert value(samples, "harness_run_reason", code="slo-missed") == 1
+    assert value(samples, "harness_run_doubt", code="busy-machine") == 1
+    assert value(samples, "harness_accuracy", metric="top1", unit="%") == 99.2
+    assert value(samples, "harness_slo_seconds", quantile="0.99") == 0.05
+    assert value(samples, "harness_progress_ratio", phase="performance") == 1
+
+
+def test_sources_add_their_families() -> None:
+    from prometheus_client.core import GaugeMetricFamily
+
+    def watts(labels: object) -> Iterator[GaugeMetricFamily]:
+        assert labels == LABELS
+        yield GaugeMetricFamily("harness_power_watts", "of this moment", value=7.0)
+
+    exporter = whole_exporter()
+    exporter.sources.append(watts)
+    assert b"\nharness_power_watts 7.0\n" in exporter.page()
+
+
+def test_nothing_is_said_before_the_run_is_known() -> None:
+    assert Exporter().page() == b""
+
+
+def test_a_taken_port_that_was_asked_for_is_refused_and_the_default_one_only_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = Endpoint(*taken.getsockname())
+        with pytest.raises(
+            ConfigError,
+            match=rf"^--metrics {endpoint}: Address already in use: choose another, or --no-metrics$",
+        ):
+            MetricsEndpoint(config(metrics=endpoint), quiet=False)
+        monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.DEFAULT", endpoint)
+        with MetricsEndpoint(config(), quiet=False) as without:
+            assert without.notice == (
+                f"no metrics at {endpoint}: Address already in use: "
+                "--metrics HOST:PORT serves them elsewhere"
+            )
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("127.0.0.1:9464", Endpoint("127.0.0.1", 9464)),
+        ("localhost:0", Endpoint("localhost", 0)),
+        ("[::1]:9464", Endpoint("::1", 9464)),
+    ],
+)
+def test_places_to_listen(text: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+    assert str(endpoint) == text
+
+
+@pytest.mark.parametrize("text", ["9464", ":9464", "localhost", "::1:9464", "a:65536", "a:-1"])
+def test_what_is_no_place_to_listen(text: str) -> None:
+    with pytest.raises(
+        ValueError,
+        match=f"^{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464$",
+    ):
+        parse_endpoint(text)
+
+
+def test_where_a_run_was_watched_is_not_repeated() -> None:
+    watched = config(metrics=FREE, metrics_linger_ns=10**9)
+    assert to_plain(watched) == to_plain(config(no_metrics=True)) == to_plain(config())
+
+
+def test_none_and_some_contradict_each_other() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^--no-metrics serves nothing: drop it, or --metrics and --metrics-linger$",
+    ):
+        config(no_metrics=True, metrics=FREE)
+
+
+def test_the_port_is_free_again_at_the_end() -> None:
+    with serving(config(metrics=FREE)) as (_, url):
+        assert fetch(url) == ""
+        port = int(url.split(":")[2].split("/")[0])
+    with serving(config(metrics=Endpoint("127.0.0.1", port))) as (_, again):
+        assert again == url
+
+
+def test_other_paths_are_not_found() -> None:
+    with serving(config(metrics=FREE)) as (_, url):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(url.replace("/metrics", "/config.yaml"))
+        assert fetch(url.replace("/metrics", "/")) == ""
+
+
+def test_head_is_get_without_the_page() -> None:
+    with serving(config(metrics=FREE)) as (endpoint, url):
+        endpoint.exporter.describe_run(dict.fromkeys(RUN_LABELS, "x"), {"version": "1"})
+        page = fetch(url)
+        wanted = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(wanted, timeout=5) as reply:
+            assert reply.status == 200
+            assert reply.read() == b""
+            assert int(reply.headers["Content-Length"]) == len(page.encode())
+        wanted = urllib.request.Request(url + "x", method="HEAD")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(wanted, timeout=5)
+
+
+def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+
+    def page(_: Exporter) -> bytes:
+        made.append(time.monotonic())
+        return b"page"
+
+    monkeypatch.setattr(Exporter, "page", page)
+    with serving(config(metrics=FREE)) as (_, url):
+        end = time.monotonic() + 1
+        got: list[str] = []
+
+        def scrape() -> None:
+            while time.monotonic() < end:
+                got.append(fetch(url))
+
+        threads = [threading.Thread(target=scrape) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(got) >= 10
+    assert all(b - a > PAGE_LASTS_S for a, b in itertools.pairwise(made))
+
+
+def test_a_client_that_says_nothing_holds_nobody_up_for_long() -> None:
+    with serving(config(metrics=FREE)) as (_, url):
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)):
+            assert fetch(url) == ""
+
+
+def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: Path) -> None:
+    process = start(
+        *("--scenario", "server", "--target-qps", "1000", "--queries", "3000", "--slo", "p99=1s"),
+        *("--metrics", "127.0.0.1:0", "--metrics-linger", "60s", "--out", str(tmp_path / "r")),
+    )
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[-1]
+    seen: list[Samples] = []
+    while not seen or ("harness_run_valid", frozenset()) not in seen[-1]:
+        assert process.poll() is None
+        seen.append(parsed(fetch(url)))
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=30)
+    assert process.returncode == 0, printed + said
+
+    of_performance = ("harness_queries_completed_total", frozenset({("phase", "performance")}))
+    counts = [samples[of_performance] for samples in seen if of_performance in samples]
+    assert counts == sorted(counts)
+    assert len({c for c in counts if 0 < c < 3000}) >= 3, "it was seen on its way"
+    assert counts[-1] == 3000
+    written = parsed((tmp_path / "r/metrics.prom").read_text())
+    assert {key for key in written if key[0].startswith("harness_host_cpu_s")}
+    of_the_run = [
+        {key: number for key, number in page.items() if not key[0].startswith("harness_host_")}
+        for page in (written, seen[-1])
+    ]
+    assert of_the_run[0] == of_the_run[1]
+    content = result(tmp_path / "r")
+    assert value(written, "harness_accuracy", metric="top1", unit="%") == 99.2
+    for name, quantile in (("p50", "0.5"), ("p90", "0.9"), ("p99", "0.99")):
+        found = value(
+            written,
+            "harness_latency_percentile_seconds",
+            phase="performance",
+            quantile=quantile,
+        )
+        assert found * 1e9 == pytest.approx(content["latency_ns"][name], rel=0.26), name

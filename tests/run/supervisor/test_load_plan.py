@@ -1,0 +1,320 @@
+"""From what was asked and calibrated to a plan: counts, seeds, bounds, and whether it fits."""
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from harness.core import registry
+from harness.core.config.parse import Slo, parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.errors import ConfigError
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.loadgen.plan import Calibration, LoadPlan, Seeds
+from harness.models.manifest.manifest import load_model
+from harness.run.supervisor.load_plan import (
+    MEMORY_SHARE,
+    Loaded,
+    accuracy_plan,
+    check_disk,
+    check_memory,
+    hang_timeout_s,
+    memory_bytes,
+    performance_plan,
+    seeds_of,
+    slo_of,
+)
+from tests.builders.support import SCENARIOS, plan
+
+GB = 10**9
+
+
+def test_an_accuracy_log_without_room_is_refused() -> None:
+    check_disk(1000, 100, 264_000)
+    with pytest.raises(ConfigError) as caught:
+        check_disk(1000, 100, 263_999)
+    assert str(caught.value).startswith("the accuracy log of 1,000 answers needs about ")
+
+
+FOUND = Calibration(slowest_batch_ns=NS_PER_MS, rate_per_s=1000.0, latency_ns=NS_PER_MS)
+
+
+def loaded(total: int = 500, held: int = 500) -> Loaded:
+    nothing: dict[str, Any] = {
+        "inputs": (),
+        "fixed_batch": None,
+        "synthetic": False,
+        "backend": {},
+        "dataset": {},
+        "model_sha256": None,
+        "model_bytes": 0,
+    }
+    return Loaded(total_count=total, performance_count=held, **nothing)
+
+
+def made(config: RunConfig, slo: Slo | None = None, found: Calibration = FOUND) -> LoadPlan:
+    scenario = registry.load("scenario", config.scenario)
+    return performance_plan(scenario, config, slo or scenario.default_slo, loaded(), found)
+
+
+@pytest.mark.parametrize(
+    ("slo", "queries"),
+    [("p90=1ms", 197), ("p95=1ms", 398), ("p99=1ms", 2010), ("p99.9=1ms", 20140)],
+)
+def test_a_quick_server_run_passes_early_stopping_with_ten_late_queries(
+    slo: str, queries: int
+) -> None:
+    config = RunConfig(scenario="server", target_qps=1.0, duration_ns=NS_PER_S)
+    assert made(config, parse_slo(slo)).query_count == queries
+
+
+@pytest.mark.parametrize(
+    ("scenario", "slo", "queries"),
+    [
+        ("single-stream", None, 64),
+        ("multi-stream", None, 662),
+        ("single-stream", "p99=1ms", 662),
+        ("multi-stream", "p90=1ms", 64),
+        ("single-stream", "p99.9=1ms", 6636),
+    ],
+)
+def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
+    scenario: str, slo: str | None, queries: int
+) -> None:
+    config = RunConfig(scenario=scenario, duration_ns=1)
+    assert made(config, parse_slo(slo) if slo else None).query_count == queries
+
+
+def test_a_closed_loop_takes_each_place_ten_times_where_its_length_is_not_asked_for() -> None:
+    """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
+    many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
+    assert made(many).query_count == 1_000_000
+    few = RunConfig(scenario="server", concurrency=4, duration_ns=NS_PER_S)
+    assert made(few).query_count == 2010
+    asked = RunConfig(scenario="server", concurrency=100, queries=100)
+    assert made(asked).query_count == 100
+
+
+durations = st.integers(1, 10**13)
+rates = st.floats(0.1, 1e6)
+
+
+@given(durations, rates)
+def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: float) -> None:
+    config = RunConfig(scenario="server", target_qps=qps, duration_ns=ns)
+    found = made(config, found=Calibration(slowest_batch_ns=1))
+    assert found.target_qps == qps
+    assert found.query_count >= 2010
+    assert found.expected_s is not None
+    assert found.expected_s >= ns / NS_PER_S * (1 - 1e-9)
+    assert found.query_count == 2010 or found.expected_s <= ns / NS_PER_S + 1 / qps + 1e-6
+
+
+@given(durations, st.integers(1_000, 10**10))
+def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
+    config = RunConfig(scenario="single-stream", duration_ns=ns)
+    found = made(config, found=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
+    assert found.expected_s is not None
+    assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
+    assert found.query_count == 64 or (found.query_count - 1) * latency_ns <= ns * (1 + 1e-9)
+
+
+@given(durations, rates)
+def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
+    config = RunConfig(scenario="offline", duration_ns=ns)
+    found = made(config, found=Calibration(slowest_batch_ns=1, rate_per_s=rate))
+    assert found.query_count >= 1
+    assert found.expected_s is not None
+    assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_count_that_was_asked_for_is_exact(scenario: str) -> None:
+    found = made(RunConfig(scenario=scenario, queries=7))
+    assert found.query_count == 7
+    assert found.journal_samples == 7 * found.samples_per_query
+    assert found.samples_per_query == (8 if scenario == "multi-stream" else 1)
+
+
+@pytest.mark.parametrize("scenario", ["offline", "single-stream", "multi-stream"])
+def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> None:
+    uncalibrated = Calibration(slowest_batch_ns=NS_PER_MS)
+    assert made(RunConfig(scenario=scenario, queries=7), found=uncalibrated).expected_s is None
+
+
+@pytest.mark.parametrize(("capacity", "qps"), [(1000.0, 250.0), (1e6, 20_000.0)])
+def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
+    capacity: float, qps: float
+) -> None:
+    found = Calibration(slowest_batch_ns=1, rate_per_s=capacity)
+    assert made(RunConfig(scenario="server"), found=found).target_qps == qps
+
+
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        ({"scenario": "server"}, True),
+        ({"scenario": "server", "target_qps": 5.0}, False),
+        ({"scenario": "offline"}, True),
+        ({"scenario": "offline", "queries": 5}, False),
+        ({"scenario": "offline", "mlperf": True}, True),
+        ({"scenario": "single-stream", "queries": 5}, False),
+        ({"scenario": "multi-stream", "mlperf": True}, True),
+    ],
+)
+def test_what_is_not_used_is_not_calibrated(values: dict[str, Any], needed: bool) -> None:
+    config = RunConfig(**values)
+    scenario = registry.load("scenario", config.scenario)
+    assert scenario.needs_calibration(config) == needed
+
+
+def test_an_accuracy_run_has_every_sample_and_room_for_padding() -> None:
+    for name in SCENARIOS:
+        scenario = registry.load("scenario", name)
+        found = accuracy_plan(scenario, RunConfig(scenario=name), None, loaded(500, 64))
+        assert found.accuracy
+        assert found.query_count == found.total_count == 500
+        padding = -(-500 // 64) * (found.samples_per_query - 1)
+        assert found.journal_samples >= 500 + padding
+
+
+ROUND = ROUNDS[PINNED_VERSION].seeds
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds"),
+    [
+        ({}, ROUND),
+        ({"seed": 7}, Seeds(7, 7, 7)),
+        ({"seed": 0, "schedule_seed": 9}, Seeds(0, 0, 9)),
+        ({"qsl_seed": 1, "sample_index_seed": 2, "schedule_seed": 0}, Seeds(1, 2, 0)),
+        ({"mlperf": True, "qsl_seed": 1}, ROUND),
+    ],
+)
+def test_seeds_are_the_rounds_unless_they_are_given(values: dict[str, Any], seeds: Seeds) -> None:
+    assert seeds_of(RunConfig(scenario="server", **values)) == seeds
+
+
+@pytest.mark.parametrize(
+    ("scenario", "given_slo", "slo"),
+    [
+        ("server", None, "p99=50ms"),  # the manifest's
+        ("server", "p90=1ms", "p90=1ms"),
+        ("offline", None, None),
+        ("single-stream", None, None),
+        ("single-stream", "p90=1ms", "p90=1ms"),
+    ],
+)
+def test_only_server_has_an_slo_that_nobody_gave(
+    scenario: str, given_slo: str | None, slo: str | None
+) -> None:
+    config = RunConfig(scenario=scenario, slo=parse_slo(given_slo) if given_slo else None)
+    found = slo_of(registry.load("scenario", scenario), config, load_model("digits"))
+    assert found == (parse_slo(slo) if slo else None)
+
+
+def test_a_model_without_a_manifest_gets_loadgens_own_bound(tmp_path: Any) -> None:
+    path = tmp_path / "net.onnx"
+    path.touch()
+    scenario = registry.load("scenario", "server")
+    config = RunConfig(scenario="server")
+    assert slo_of(scenario, config, load_model(str(path))) == parse_slo("p99=100ms")
+
+
+def sized(queries: int, scenario: str = "server", **changed: Any) -> LoadPlan:
+    return plan(scenario, query_count=queries, **changed)
+
+
+@given(st.integers(1, 10**9), st.integers(1, 100), st.integers(0, 10**12), st.booleans())
+def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
+    queries: int, more: int, model: int, offline: bool
+) -> None:
+    asked = sized(queries, "offline" if offline else "single-stream")
+    wanted = memory_bytes(asked, 1, model)
+    check_memory(asked, 1, model, int(wanted / MEMORY_SHARE) + 1, counted=False)
+    available = int(wanted / MEMORY_SHARE / (1 + more / 100)) - 1
+    with pytest.raises(ConfigError) as caught:
+        check_memory(asked, 1, model, available, counted=False)
+    found = re.fullmatch(
+        rf"{queries:,} queries need about \S+ k?[MG]?B of memory, more than 60% of the \S+ k?[MG]?B "
+        r"available: the most that fits is --queries (\d+)",
+        str(caught.value),
+    )
+    assume(not str(caught.value).endswith("available: free some memory"))
+    assert found is not None
+    assert int(found[1]) > 0
+    check_memory(
+        dataclasses.replace(asked, query_count=int(found[1])), 1, model, available, counted=False
+    )
+
+
+def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
+    asked = sized(10**9, expected_s=50_000.0)
+    assert memory_bytes(asked, 8, 0) == 377 * GB
+    message = (
+        "1,000,000,000 queries need about 377 GB of memory, more than 60% of the 100 GB available: "
+        "the longest that fits is --duration 7957s"
+    )
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
+
+
+def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
+    with pytest.raises(ConfigError, match=r"available: shorten --duration$"):
+        check_memory(
+            *(sized(10**9, expected_s=50_000.0), 8, 0, 100 * GB), counted=True, searched=True
+        )
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched: bool) -> None:
+    asked = sized(10**7, concurrency=10**6, expected_s=100.0)
+    available = int(memory_bytes(asked, 8, 0) / MEMORY_SHARE / 2)
+    with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
+        check_memory(asked, 8, 0, available, counted=searched, searched=searched)
+    assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
+
+
+def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
+    """Its duration set the count: fewer in flight would change nothing."""
+    asked = sized(10**9, concurrency=10, expected_s=50_000.0)
+    with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
+
+
+@pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])
+def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_memory(sized(2010, expected_s=expected_s), 8, 10 * GB, GB, counted=False)
+    assert not re.search(r"--(duration 0s|queries 0)$", str(caught.value))
+
+
+def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
+    asked = sized(10**9, "offline", model_key="resnet", accuracy=True, expected_s=None)
+    with pytest.raises(ConfigError, match=r"free some memory$"):
+        check_memory(asked, 8, 0, 100 * GB, counted=False)
+
+
+def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:
+    one, eight = (plan("multi-stream", samples_per_query=n) for n in (1, 8))
+    assert memory_bytes(eight, 8, 0) - memory_bytes(one, 8, 0) == 662 * 7 * 12
+
+
+@pytest.mark.parametrize(
+    ("given_ns", "slowest_ns", "seconds"),
+    [
+        (None, NS_PER_MS, 10.0),
+        (None, NS_PER_S, 20.0),
+        (3 * NS_PER_S, NS_PER_S, 3.0),
+        (NS_PER_MS, NS_PER_S, 0.001),
+    ],
+)
+def test_hung_is_ten_seconds_or_twenty_slow_batches(
+    given_ns: int | None, slowest_ns: int, seconds: float
+) -> None:
+    config = RunConfig(scenario="server", hang_timeout_ns=given_ns)
+    assert hang_timeout_s(config, slowest_ns) == seconds

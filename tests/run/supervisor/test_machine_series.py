@@ -1,0 +1,168 @@
+"""What Prometheus is told of the machine and its meters: real meter code on fake trees of the kernel's."""
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.clock import wall_ns
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.machine.host_log import HostReader
+from harness.machine.power.energy import PowerLog
+from harness.machine.sampler import PowerSampler
+from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries, watts_now
+from harness.types import PowerSource
+from tests.builders.power_trees import counting, machine, powercap
+from tests.run.supervisor.test_endpoint import LABELS, Samples, parsed
+
+BOARD = PowerSource("hwmon:board", "board", "W")
+COUNTER = PowerSource("rapl:package-0", "package", "J", wraps_at_joules=100.0)
+
+
+def samples(source: HostSeries | PowerSeries) -> Samples:
+    exporter = Exporter()
+    exporter.describe_run(LABELS, {})
+    exporter.sources.append(source)
+    found = parsed(exporter.page().decode())
+    return {key: value for key, value in found.items() if not key[0].startswith("harness_run_")}
+
+
+def of(found: Samples, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of one name by the values of their labels."""
+    return {
+        tuple(v for _, v in sorted(labels)): value
+        for (known, labels), value in found.items()
+        if known == name
+    }
+
+
+def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
+    reader = HostReader(machine(tmp_path))
+    reader.pid = 7
+    reader.look()
+    found = samples(HostSeries(reader.log))
+    assert of(found, "harness_host_cpu_frequency_hertz") == {("0",): 2.4e9, ("1",): 3.1e9}
+    assert of(found, "harness_host_temperature_celsius") == {
+        ("thermal_zone0_x86_pkg_temp",): 61.0,
+        ("hwmon3_k10temp_Tctl_A",): 58.5,
+    }
+    modes = {mode for (mode,) in of(found, "harness_host_cpu_seconds_total")}
+    assert modes == {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}
+    assert of(found, "harness_host_memory_available_bytes")[()] > 10**6
+    assert of(found, "harness_measured_cpu_seconds_total")[()] > 0
+
+
+def test_a_sensor_that_is_not_there_is_absent_and_not_zero(tmp_path: Path) -> None:
+    reader = HostReader(tmp_path)
+    reader.look()
+    found = samples(HostSeries(reader.log))
+    assert of(found, "harness_host_cpu_frequency_hertz") == {}
+    assert of(found, "harness_host_temperature_celsius") == {}
+    assert of(found, "harness_measured_cpu_seconds_total") == {}
+    assert of(found, "harness_host_cpu_seconds_total")
+
+
+def test_a_machine_that_is_not_read_any_more_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = HostReader()
+    series = HostSeries(reader.log)
+    assert samples(series) == {}
+    reader.look()
+    assert samples(series)
+    at_ns = wall_ns() + 3 * NS_PER_S
+    monkeypatch.setattr("harness.run.supervisor.metrics.machine_series.wall_ns", lambda: at_ns)
+    assert samples(series) == {}
+    reader.look()
+    reader.log.rows[-1] = {**reader.log.rows[-1], "wall_ns": at_ns - NS_PER_S}
+    assert samples(series)
+
+
+def test_meters_are_served_while_they_read_and_their_joules_stay(tmp_path: Path) -> None:
+    root, chips = powercap(tmp_path / "powercap"), machine(tmp_path / "m") / "sys/class/hwmon"
+    sampler = PowerSampler([("rapl", str(root)), ("hwmon", str(chips))])
+    series = PowerSeries(sampler.log)
+    assert samples(series) == {}
+    with counting(root / "intel-rapl:0/energy_uj", watts=80.0), sampler:
+        time.sleep(0.7)
+        found = samples(series)
+        time.sleep(0.5)
+        later = samples(series)
+    package, board = ("measured", "rapl:package-0"), ("measured", "hwmon:k10temp/power1")
+    watts = of(found, "harness_power_watts")
+    assert watts.keys() == {package, board}, "zones whose counters stand still are absent"
+    assert 10 < watts[package] < 100  # 80 W where the thread that counts gets its turn
+    assert watts[board] == 35.0
+    joules = [of(page, "harness_energy_joules_total") for page in (found, later)]
+    assert joules[0].keys() == watts.keys()
+    assert all(joules[1][key] > joules[0][key] > 0 for key in watts)
+    time.sleep(1.1)
+    ended = samples(series)
+    assert of(ended, "harness_power_watts") == {}
+    assert of(ended, "harness_energy_joules_total").keys() == watts.keys()
+
+
+def energy(log: PowerLog, series: PowerSeries, source: PowerSource) -> float | None:
+    return of(samples(series), "harness_energy_joules_total").get((source.provenance, source.name))
+
+
+@given(st.lists(st.floats(0.1, 90.0), min_size=1, max_size=40), st.sets(st.integers(0, 40)))
+def test_joules_do_not_depend_on_when_they_are_scraped(used: list[float], looks: set[int]) -> None:
+    log = PowerLog((COUNTER,), {COUNTER.name: []})
+    often, once = PowerSeries(log), PowerSeries(log)
+    total = 30.0
+    for n, joules in enumerate([0.0, *used]):
+        total += joules
+        log.series[COUNTER.name].append((n * NS_PER_S, total % 100.0))
+        if n in looks:
+            samples(often)
+    found = energy(log, often, COUNTER)
+    assert found == energy(log, once, COUNTER) == pytest.approx(sum(used))
+
+
+def test_powers_are_not_carried_over_a_gap() -> None:
+    at = [n * 100 * NS_PER_MS for n in (0, 5, 10, 40, 45)]
+    log = PowerLog((BOARD,), {BOARD.name: [(t, 20.0) for t in at]})
+    assert energy(log, PowerSeries(log), BOARD) == pytest.approx(20.0 * 1.5)
+
+
+def test_a_counter_that_goes_back_for_no_known_reason_is_not_served_again() -> None:
+    plain = COUNTER._replace(wraps_at_joules=None)
+    log = PowerLog((plain,), {plain.name: [(0, 50.0), (NS_PER_S, 60.0)]})
+    series = PowerSeries(log)
+    assert energy(log, series, plain) == 10.0
+    log.series[plain.name] += [(2 * NS_PER_S, 5.0), (3 * NS_PER_S, 9.0)]
+    assert energy(log, series, plain) is None
+    log.series[plain.name].append((4 * NS_PER_S, 12.0))
+    assert energy(log, series, plain) is None
+
+
+def test_a_counter_that_was_set_back_has_not_wrapped() -> None:
+    """As in the result: the 262 kJ up to where it wraps were never used."""
+    counter = COUNTER._replace(wraps_at_joules=262_144.0)
+    log = PowerLog((counter,), {counter.name: [(0, 50.0), (NS_PER_S, 60.0), (2 * NS_PER_S, 5.0)]})
+    assert energy(log, PowerSeries(log), counter) is None
+    now_ns = wall_ns()
+    assert watts_now(counter, [(now_ns - NS_PER_MS, 60.0), (now_ns, 5.0)], now_ns) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "readings_ms", "watts"),
+    [
+        (BOARD, [(-1500, 90.0), (-900, 10.0), (-100, 30.0)], 20.0),
+        (BOARD, [(-1500, 90.0)], None),
+        (BOARD, [], None),
+        (COUNTER, [(-1500, 1.0), (-900, 95.0), (-400, 5.0)], 20.0),
+        (COUNTER, [(-900, 5.0)], None),
+        (COUNTER._replace(wraps_at_joules=None), [(-900, 95.0), (-400, 5.0)], None),
+        (BOARD, [(5000, 7.0)], None),  # the clock was set back since
+    ],
+)
+def test_watts_are_of_the_last_second(
+    source: PowerSource, readings_ms: list[tuple[int, float]], watts: float | None
+) -> None:
+    now_ns = wall_ns()
+    readings = [(now_ns + ms * NS_PER_MS, value) for ms, value in readings_ms]
+    found = watts_now(source, readings, now_ns)
+    assert found == (None if watts is None else pytest.approx(watts))

@@ -1,0 +1,109 @@
+"""What the supervisor sees of a run that goes on: counts, a running p99, and how long nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.run.journal import Journal, Writer
+from harness.run.supervisor.measured_process import _goes_on
+from harness.run.supervisor.watchdog import Watcher
+from tests.builders.support import journal, plan
+
+START_NS = 1_800_000_000 * 10**9
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ns = 0
+        monkeypatch.setattr("harness.run.supervisor.watchdog.monotonic_ns", lambda: self.now_ns)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def answer(writer: Writer, first: int, size: int, latency_ns: int, failed: int = 0) -> None:
+    stamps = [START_NS] * 4 + [START_NS + latency_ns]
+    writer.batch(first, list(range(size)), failed, *stamps)
+
+
+def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Clock) -> None:
+    made = journal(10, 1)
+    issuer, writer = made.issuer(), made.writer(0)
+    watcher = Watcher(made, plan("offline"))
+    clock.now_ns = 5
+    assert watcher.look().idle_ns == 0  # nothing was asked yet
+    issuer.issued(4, START_NS)
+    clock.now_ns = 10
+    assert watcher.look().idle_ns == 0  # counts from the first look that saw it
+    clock.now_ns = 40
+    assert watcher.look().idle_ns == 30
+    answer(writer, 0, 1, 7)
+    clock.now_ns = 50
+    assert watcher.look().idle_ns == 0
+    clock.now_ns = 60
+    assert watcher.look().idle_ns == 10
+    answer(writer, 1, 3, 7)
+    clock.now_ns = 1000
+    now = watcher.look()
+    assert (now.idle_ns, now.waiting, now.completed, now.issued) == (0, 0, 4, 4)
+
+
+def test_failed_samples_are_counted_once() -> None:
+    made = journal(10, 2)
+    made.issuer().issued(9, START_NS)
+    watcher = Watcher(made, plan("offline"))
+    answer(made.writer(0), 0, 4, 7, failed=1)
+    assert [watcher.look().failed, watcher.look().failed] == [4, 4]
+    answer(made.writer(1), 4, 5, 7, failed=1)
+    assert watcher.look().failed == 9
+
+
+def test_before_the_first_completion_there_is_no_percentile() -> None:
+    assert Watcher(journal(1, 1), plan("single-stream")).look().p99_ns is None
+
+
+def _one_by_one(made: Journal, latencies: list[int]) -> None:
+    issuer, writer = made.issuer(), made.writer(0)
+    for n, latency_ns in enumerate(latencies):
+        issuer.issued(1, START_NS)
+        answer(writer, n, 1, latency_ns)
+
+
+@given(st.lists(st.integers(1_000, 10**12), min_size=1, max_size=300))
+def test_the_running_p99_is_within_6_percent_of_a_measured_value_near_it(
+    latencies: list[int],
+) -> None:
+    made = journal(len(latencies), 1)
+    _one_by_one(made, latencies)
+    shown = Watcher(made, plan("single-stream")).look().p99_ns
+    assert shown is not None
+    ordered = sorted(latencies)
+    true = ordered[max(0, -(-len(ordered) * 99 // 100) - 1)]  # 99 % are at or below
+    assert true * 0.999 <= shown <= true * 1.06
+
+
+def test_latencies_beyond_the_histogram_are_shown_as_its_end() -> None:
+    made = journal(1, 1)
+    _one_by_one(made, [10**14])
+    assert Watcher(made, plan("single-stream")).look().p99_ns == pytest.approx(1e12)
+
+
+def test_batches_before_the_run_are_not_a_dataset_that_blocks(clock: Clock) -> None:
+    shown: list[tuple[int, int]] = []
+
+    def show(done: int, total: int) -> None:
+        shown.append((done, total))
+
+    watcher = Watcher(journal(10, 1), plan("offline"))
+    watcher.look()
+    clock.now_ns = 50
+    assert watcher.look().loading_ns == 50
+    assert not _goes_on({"event": "ended"}, watcher, show)
+    assert not _goes_on(None, watcher, show)
+    assert watcher.look().loading_ns == 50
+    assert _goes_on({"event": "alive"}, watcher, show)
+    assert (watcher.look().loading_ns, shown) == (0, [])
+    assert _goes_on({"event": "loading", "done": 1, "total": 2}, watcher, show)
+    assert shown == [(1, 2)]

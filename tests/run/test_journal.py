@@ -1,0 +1,127 @@
+"""The journal: what a writer put in is what any mapping of it sees."""
+
+import os
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.core.config.run_config import MAX_BATCH
+from harness.run.journal import BYTES_PER_BATCH, ROW_DTYPE, Journal
+from tests.builders.support import journal
+
+STAMPS = ("taken_ns", "gathered_ns", "inferred_ns", "postprocessed_ns", "completed_ns")
+WORKERS = 3
+
+stamps = st.lists(st.integers(0, 2**63 - 1), min_size=5, max_size=5)
+indices = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=9)
+batches = st.lists(
+    st.tuples(st.integers(0, WORKERS - 1), indices, st.integers(0, 1), stamps), max_size=12
+)
+
+
+@given(batches, st.booleans())
+def test_what_is_written_is_read_by_every_mapping(
+    written: list[tuple[int, list[int], int, list[int]]], odd: bool
+) -> None:
+    capacity = sum(len(indices) for _, indices, _, _ in written) + odd
+    fd = Journal.create()
+    try:
+        Journal.resize(fd, capacity, WORKERS)
+        ours, theirs = Journal(fd), Journal(fd)
+    finally:
+        os.close(fd)
+    issuer, writers = ours.issuer(), [ours.writer(w) for w in range(WORKERS)]
+    expected: list[list[tuple[int, ...]]] = [[] for _ in range(WORKERS)]
+    for worker, indices, failed, at_ns in written:
+        first = issuer.issued(len(indices), at_ns[0])
+        writers[worker].batch(first, indices, failed, *at_ns)
+        expected[worker].append((first, len(indices), failed, *at_ns))
+        assert theirs.rows(worker).tolist() == expected[worker]
+        assert len(theirs.rows(worker)) == len(expected[worker])
+    assert (theirs.capacity, theirs.workers) == (capacity, WORKERS)
+    assert theirs.issued == theirs.completed == capacity - odd
+    assert theirs.index[: theirs.issued].tolist() == [i for _, x, _, _ in written for i in x]
+    entries = [at_ns[0] for _, x, _, at_ns in written for _ in x]
+    assert theirs.entry_ns[: theirs.issued].tolist() == entries
+
+
+def test_rows_from_a_later_start_are_the_new_ones() -> None:
+    made = journal(capacity=4, workers=2)
+    writer = made.writer(1)
+    for n in range(4):
+        writer.batch(n, [n], 0, 1, 2, 3, 4, 5)
+    assert made.rows(1, start=2)["first"].tolist() == [2, 3]
+    assert made.rows(1, start=4).tolist() == []
+    assert len(made.rows(0)) == 0
+
+
+def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
+    issuer = journal(capacity=6, workers=1).issuer()
+    assert [issuer.issued(n, 0) for n in (1, 3, 2)] == [0, 1, 4]
+
+
+def test_a_row_is_counted_only_after_it_and_its_samples_are_there() -> None:
+    """A reader that sees the row counter raised must find everything below it written."""
+    made = journal(capacity=2, workers=1)
+    seen: list[tuple[int, int]] = []
+
+    class Cells:
+        def __setitem__(self, cell: int, value: int) -> None:
+            stamps = made._view[made._rows_start : made._rows_start + ROW_DTYPE.itemsize]
+            seen.append((cell, int.from_bytes(stamps[-8:], "little")))
+            made._cells[cell] = value
+
+    writer = made.writer(0)
+    writer._cells = Cells()  # type: ignore[assignment]
+    writer.batch(0, [7, 8], 0, 1, 2, 3, 4, 5)
+    (samples_cell, at_samples), (rows_cell, at_rows) = seen
+    assert (at_samples, at_rows) == (5, 5)
+    assert samples_cell == rows_cell + 1
+    assert (made.completed, len(made.rows(0))) == (2, 1)
+
+
+def test_the_largest_batch_fits_into_a_row() -> None:
+    made = journal(capacity=MAX_BATCH, workers=1)
+    made.writer(0).batch(0, range(MAX_BATCH), 1, 1, 2, 3, 4, 5)
+    assert made.rows(0)["size"].tolist() == [MAX_BATCH]
+    assert made.completed == MAX_BATCH
+
+
+def test_pages_never_touched_cost_no_memory() -> None:
+    fd = Journal.create()
+    try:
+        Journal.resize(fd, 100_000_000, 8)
+        made = Journal(fd)
+        made.writer(7).batch(99_999_999, [1], 0, 1, 2, 3, 4, 5)
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    assert status.st_size > 8 * 100_000_000 * BYTES_PER_BATCH
+    assert status.st_blocks * 512 < 1_000_000
+
+
+def test_no_two_writers_share_a_cache_line() -> None:
+    """False sharing would make every worker's counter a stall of the others'."""
+    made = journal(capacity=1, workers=WORKERS)
+    lines = [0, *[8 * made._line(w) for w in range(WORKERS)]]
+    assert all(b - a >= 64 for a, b in pairwise(lines))
+
+
+def test_a_batch_beyond_the_capacity_is_an_error_not_another_workers_row() -> None:
+    made = journal(capacity=1, workers=2)
+    writer = made.writer(0)
+    writer.batch(0, [0], 0, 1, 2, 3, 4, 5)
+    with pytest.raises(IndexError):
+        writer.batch(1, [1], 0, 1, 2, 3, 4, 5)
+    assert len(made.rows(1)) == 0
+    assert len(made.rows(0)) == 1
+
+
+def test_a_journal_leaves_no_name_behind() -> None:
+    fd = Journal.create()
+    try:
+        assert os.readlink(f"/proc/self/fd/{fd}") == "/memfd:harness-journal (deleted)"  # noqa: PTH115
+    finally:
+        os.close(fd)

@@ -1,0 +1,133 @@
+"""Real runs: the plan is carried out, seen from outside, and told in result.json."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.machine import cgroup
+from harness.results.recheck import check
+from tests.faults.command import (
+    SERVER,
+    SHORT,
+    children,
+    doubts,
+    ended,
+    only_all,
+    result,
+    run,
+    start,
+    wait_until_it_runs,
+)
+
+PERFORMANCE = (*SERVER, *SHORT, "--mode", "performance")
+MASK = sorted(os.sched_getaffinity(0))
+
+
+def masks(pid: int) -> dict[str, str]:
+    """Thread -> the processors that the kernel lets it run on, as in /proc."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        lines = dict(x.split(":\t", 1) for x in (task / "status").read_text().splitlines())
+        found[task.name] = lines["Cpus_allowed_list"]
+    return found
+
+
+@pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
+def test_pinned_threads_are_where_the_plan_says(tmp_path: Path) -> None:
+    arguments = (*SERVER, "--target-qps", "500", "--duration", "3s", "--slo", "p99=1s")
+    out = tmp_path / "r"
+    process = start(
+        *arguments, "--mode", "performance", "--instances", "2", "--pin", "--out", str(out)
+    )
+    wait_until_it_runs(process, tmp_path / "r.partial")
+    (pid,) = children(process.pid)
+    seen = masks(pid)
+    done = ended(process)
+    assert done.status == 0, done.said + done.printed
+    found = result(out)
+    first, second = found["plan"]["pinned"]
+    assert f"pinned to {first[0]} | {second[0]}" in done.said
+    # LoadGen's thread answers on the first instance, a worker on the second.
+    assert sorted(v for v in seen.values() if v in (str(first[0]), str(second[0]))) == [
+        str(first[0]),
+        str(second[0]),
+    ]
+    assert found["plan"]["dispatcher"] == "shared"
+    assert found["plan"]["issuer"] == first
+    assert found["plan"]["placed"] == [{"threads": 1, "outside": 0}] * 2
+    cold, warm = found["cold"], found["warm_up"]
+    assert len(cold["load_s"]) == len(cold["first_batch_ns"]) == 2
+    assert min(cold["import_s"], *cold["load_s"], *cold["first_batch_ns"]) > 0
+    assert (cold["first_batch_samples"], warm["sizes"], warm["skipped"]) == (1, 64, 0)
+    assert found["measured_process"]["cyclic_garbage_objects"] >= 0
+    assert "not-pinned" not in doubts(out)
+    assert check(out) == []
+
+
+@pytest.mark.slow
+def test_a_backend_whose_threads_leave_their_cores_is_a_doubt(tmp_path: Path) -> None:
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    backend = ("--backend", f"{tmp_path}/leaves.py:Leaves", "--instances", "1", "--threads", "1")
+    done = run(*PERFORMANCE, *backend, "--pin", "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    expected = ["not-pinned"] if len(MASK) > 1 else []
+    assert [d for d in doubts(tmp_path / "r") if d == "not-pinned"] == expected
+    assert check(tmp_path / "r") == []
+
+
+LEAVES = f"""
+import os, time
+import numpy as np
+
+class Leaves:
+    def __init__(self, setup): pass
+    def __enter__(self): return self
+    def __exit__(self, *exc): pass
+    def describe(self): return {{}}
+    def infer(self, batch):
+        os.sched_setaffinity(0, {MASK})
+        end = time.thread_time_ns() + 1_000_000
+        while time.thread_time_ns() < end: pass
+        return np.zeros((len(batch.indices), 10), np.float32)
+"""
+
+
+def test_less_than_a_core_of_quota_is_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cgroup, "cpu_limit", lambda: 0.5)
+    out = ("--backend", "null", "--no-metrics", "--out", f"{tmp_path}/r")
+    assert main([*PERFORMANCE, *out]) == 0
+    assert "1 x 1 threads of 0.5 cores, batch" in capsys.readouterr().err
+    plan = result(tmp_path / "r")["plan"]
+    assert (plan["instances"], plan["threads"], plan["cores"]) == (1, 1, 0.5)
+    assert main([*PERFORMANCE, *out[:-1], f"{tmp_path}/s", "--threads", "2"]) == 2
+    assert "1 can compute at the same time (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "dispatcher", "mean_batch"),
+    [
+        *only_all(
+            ((), ("shared", "queued"), 0.0),  # by how fast the machine is just now
+            (("--batch-wait", "20ms"), ("planning",), 4.0),
+        ),
+        (("--dispatch", "deadline"), ("planning",), 0.0),
+    ],
+)
+def test_batches_are_made_as_asked(
+    more: tuple[str, ...], dispatcher: tuple[str, ...], mean_batch: float, tmp_path: Path
+) -> None:
+    done = run(*PERFORMANCE, "--oversubscribe", "--instances", "2", *more, "--out", f"{tmp_path}/r")
+    assert done.status == 0, done.said + done.printed
+    found: dict[str, Any] = result(tmp_path / "r")
+    assert found["plan"]["dispatcher"] in dispatcher
+    assert found["queries"]["mean_batch"] >= mean_batch  # 500/s: ten come in 20 ms
+    points = found["calibration"]["batch_latency_ns"]
+    assert [size for size, _ in points or ()] == (
+        [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
+    )
+    assert check(tmp_path / "r") == []

@@ -1,0 +1,464 @@
+"""`sweep` over a grid: what it asks for, runs, leaves out, goes on with, and says of the cells."""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.cli.main import main
+from harness.errors import ConfigError, PluginUnavailable
+from harness.search.grid.cells.cells import Cell, spread
+from harness.search.grid.cells.options import (
+    GridOptions,
+    parse_batches,
+    parse_precisions,
+    parse_price,
+)
+from harness.search.grid.job import _left_s
+from harness.search.grid.same_network.divergence import divergence
+from harness.search.grid.same_network.network import Structure
+from harness.search.grid.view import tables
+from harness.search.grid.view.view import View, strangers
+from tests.stand_ins.fake_grid import Calls, Runs, row
+
+GRID = ("sweep", "--backend", "ort", "--threads", "1", "--duration", "1s", "--quiet")
+
+Swept = Callable[..., tuple[int, Runs, Calls]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
+    def run(runs: Runs, *arguments: str, calls: Calls | None = None) -> tuple[int, Runs, Calls]:
+        calls = calls or Calls(tmp_path)
+        monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+        monkeypatch.setattr("harness.search.grid.variants.call", calls)
+        return main([*arguments, "--out", "grid"]), runs, calls
+
+    return run
+
+
+def rows() -> list[dict[str, str]]:
+    with Path("grid/grid.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [("1,2,4..64", (1, 2, 4, 8, 16, 32, 64)), ("8,1", (1, 8)), ("3..13", (3, 6, 12)), ("1", (1,))],
+)
+def test_batches_are_read(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_batches(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        *((parse_batches, text) for text in ("", "0", "4..2", "1,,2", "a", "1..", "70000")),
+        *((parse_precisions, text) for text in ("", "int4", "fp32,")),
+        *((parse_price, text) for text in ("", "free", "0/h", "-1", "nan", "inf")),
+    ],
+)
+def test_other_values_are_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse(text)
+
+
+def test_every_cell_is_a_run_of_its_own(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
+    status, runs, calls = swept(Runs(), *GRID, "--precision", "fp32,int8")
+    assert status == 0
+    asked = [(c.max_batch, c.model_file is not None) for c in runs.configs]
+    assert asked == [(b, int8) for b in (1, 2, 4) for int8 in (False, True)]  # LV4: 1, 2, 4
+    assert {(c.scenario, c.mode, c.instances, c.threads) for c in runs.configs} == {
+        ("offline", "both", 1, 1)
+    }
+    assert [t.rpartition(":")[2] for t in calls.targets] == ["probe", "make", "probe"]
+    pinned = [c.model_sha256 for c in runs.configs]
+    assert pinned == [None, None, *["a" * 64] * 4]  # what the first cell found is held to
+    found = rows()
+    assert [r["accuracy"] for r in found] == ["99.2", "99.0"] * 3
+    assert {"uncertainty", "jitter", "same_answers", "relative_l2", "not_ranked"} <= set(found[0])
+    assert [r["relative_l2"] != "" for r in found] == [False, True] * 3  # LV2
+    out = capsys.readouterr().out
+    assert re.search(r"^int8 / fp32 +2\.00 +2\.00 +2\.00$", out, re.MULTILINE)  # LV3
+    maps = json.loads(Path("grid/heatmaps.json").read_text())["maps"]
+    assert maps[0]["z"] == [[1000.0, 2000.0, 4000.0], [2000.0, 4000.0, 8000.0]]
+    assert "no energy: no meter was asked for" in out
+
+
+def test_a_grid_goes_on_where_it_was_stopped(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, runs, _ = swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2,4")
+    assert (status, len(runs.configs)) == (130, 2)
+    assert "--resume grid goes on here" in capsys.readouterr().err
+    status, runs, calls = swept(Runs(), *GRID, "--batch", "1,2,4")
+    assert (status, [c.max_batch for c in runs.configs]) == (0, [2, 4])
+    assert calls.targets == []  # the model was looked at before
+    assert runs.configs[0].model_sha256 == "a" * 64
+    status, runs, _ = swept(Runs(), *GRID, "--batch", "1..8")  # an axis may grow
+    assert [c.max_batch for c in runs.configs] == [8]
+    assert [r["batch"] for r in rows()] == ["1", "2", "4", "8"]
+
+
+def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
+    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Calls):
+        def __call__(self, target: str, *rest: Any) -> dict[str, Any]:
+            if target.endswith(":make"):
+                raise KeyboardInterrupt
+            return super().__call__(target, *rest)
+
+    arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")
+    status, runs, _ = swept(Runs(), *arguments, calls=Interrupted(tmp_path))
+    assert (status, len(runs.configs)) == (130, 1)
+    assert "--resume grid goes on here" in capsys.readouterr().err
+    status, runs, _ = swept(Runs(), *arguments)
+    assert (status, [c.model_file is not None for c in runs.configs]) == (0, [True])
+
+
+def test_a_model_that_is_made_here_is_made_before_it_is_looked_at(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first use of light/squeezenet in a grid said that its file is not there."""
+    pytest.importorskip("onnx")
+    made: list[str] = []
+    monkeypatch.setattr(
+        "harness.search.grid.variants.obtain_model", lambda config, model: made.append(model.name)
+    )
+    arguments = ("sweep", "--model", "light/squeezenet", "--threads", "1", "--quiet")
+    assert swept(Runs(), *arguments, "--batch", "1")[0] == 0
+    assert made == ["light-squeezenet"]
+
+
+def test_int8_made_of_noise_is_none_of_real_data(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")
+    swept(Runs(), *arguments, "--data", "synthetic")
+    _, runs, _ = swept(Runs(), *arguments, "--data", "real")
+    assert [c.model_file for c in runs.configs] == [None]
+    told = "int8 was made for synthetic data in this grid, and real data want it calibrated"
+    assert told in capsys.readouterr().out
+
+
+def test_the_time_left_is_that_of_cells_which_take_time(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [a for a in GRID if a != "--quiet"]
+    swept(Runs(), *arguments, "--batch", "1,2", "--precision", "bf16,fp32")
+    told = capsys.readouterr().err
+    assert "cell 1 of 4: digits ort bf16 real threads 1 batch 1: absent: " in told
+    assert told.count(" s left") == 3
+    every = [row(batch=b, precision=p).cell for b in (1, 2) for p in ("bf16", "fp32")]
+    assert _left_s(every, 2, 10.0) == 10.0  # one took them all, and one is left
+    assert _left_s(every, 3, 10.0) == 10.0
+    assert _left_s(every, 4, 20.0) == 0.0
+
+
+def test_resume_takes_everything_from_the_folder(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2")
+    runs = Runs()
+    monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+    assert main(["sweep", "--resume", "grid", "--quiet"]) == 0
+    assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
+    assert main(["sweep", "--resume", "grid", "--batch", "4"]) == 2
+    told = "--resume takes everything from its folder: drop --batch"
+    assert told in capsys.readouterr().err
+    assert main(["sweep", "--resume", "nowhere"]) == 2
+    assert "nowhere has no grid.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
+        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is no text"),
+        ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
+        ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
+    ],
+)
+def test_a_changed_folder_is_told_in_one_line(
+    name: str, value: object, told: str, swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(Runs(), *GRID, "--batch", "1")
+    said = json.loads(Path("grid/grid.json").read_text())
+    said[name] |= value
+    Path("grid/grid.json").write_text(json.dumps(said))
+    before = sorted(Path().rglob("*"))
+    capsys.readouterr()
+    for verb in ("--from", "--resume") if name == "axes" else ("--from",):
+        assert main(["sweep", verb, "grid"]) == 2
+        shown = capsys.readouterr().err
+        assert told in shown
+        assert shown.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_another_configuration_needs_another_folder(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(Runs(), *GRID, "--batch", "1")
+    assert swept(Runs(), *GRID, "--batch", "1", "--seed", "3")[0] == 2
+    told = "harness: grid is a grid with another seed: pass another --out\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
+def test_every_table_again_from_stored_files_alone(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(Runs(), *GRID, "--precision", "fp32,int8", "--data", "real,synthetic")
+    first = capsys.readouterr().out
+    made = ("grid.csv", "heatmaps.json", "grid.html")
+    tables_then = {n: Path("grid", n).read_bytes() for n in made}
+    for name in tables_then:
+        Path("grid", name).unlink()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("nothing may be measured")
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", refuse)
+    monkeypatch.setattr("harness.search.grid.variants.call", refuse)
+    assert main(["sweep", "--from", "grid"]) == 0
+    assert capsys.readouterr().out == first
+    assert {n: Path("grid", n).read_bytes() for n in tables_then} == tables_then
+    assert main(["sweep", "--from", "grid", "--accuracy-floor", "99.1", "--price", "3.6/h"]) == 0
+    out = capsys.readouterr().out
+    # LV17: one sample at a time, at least that score; 3.60 an hour is 0.001 a second, 1,000/s
+    assert "fastest with" not in out  # these runs have no journal, so no latency
+    assert main(["sweep", "--from", "grid", "--json"]) == 0
+    as_json = capsys.readouterr().out
+    assert len(json.loads(as_json)["cells"]) == 12
+    assert main(["sweep", "--from", "grid", "--json"]) == 0
+    assert capsys.readouterr().out == as_json
+
+
+def test_what_a_runtime_has_not_is_absent_with_its_reason(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, runs, _ = swept(Runs(), *GRID, "--batch", "1", "--precision", "fp32,bf16")
+    assert (status, len(runs.configs)) == (0, 1)
+    out = capsys.readouterr().out
+    assert "absent: digits ort bf16: ONNX Runtime's CPU provider has no bfloat16 kernels" in out
+    assert [r["absent"] != "" for r in rows()] == [False, True]
+
+
+def test_a_cell_that_cannot_be_run_does_not_end_the_others(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends: dict[int, Any] = {
+        1: ConfigError("too large"),
+        2: ("died", 5),
+        3: ("accuracy-below-target", 4),
+    }
+    status, runs, _ = swept(Runs(ends), *GRID, "--batch", "1..8")
+    assert (status, len(runs.configs)) == (0, 4)
+    assert [r["absent"] for r in rows()] == ["too large", "died it is", "", ""]
+    out = capsys.readouterr().out
+    assert "not ranked: batch 4: INVALID: accuracy-below-target" in out
+    assert "optimal batch" not in out  # only one cell is left to compare
+    _, again, _ = swept(Runs(), *GRID, "--batch", "1..8")
+    assert [c.max_batch for c in again.configs] == [1, 2]  # an INVALID one is a result
+
+
+def test_where_nothing_can_be_run_nothing_is_left(swept: Swept) -> None:
+    wrong = ConfigError("no such data")
+    assert swept(Runs({1: wrong, 2: wrong}), *GRID, "--batch", "1,2")[0] == 2
+    assert not Path("grid").exists()
+
+
+def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> None:
+    wrong = PluginUnavailable("backend 'ort' needs the module 'onnxruntime'")
+    assert swept(Runs({1: wrong, 2: wrong}), *GRID, "--batch", "1,2")[0] == 3
+    assert not Path("grid").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--scenario", "server", "--batch", "1"), "server is swept by --rate"),
+        (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
+        (("--batch", "1", "--max-batch", "4"), "--max-batch is what --batch says"),
+        (
+            ("--batch", "1", "--backend-option", "precision=f32"),
+            "is what --precision says in a grid",
+        ),
+        (("--batch", "1", "--rate", "10..20"), "--rate is for a sweep of rates"),
+        (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),
+        (("--batch", "1", "--calibration-dir", "x"), "--calibration-dir is for int8"),
+        (("--input-shape", "image=1x1x8x8/1x1x16x16"), "add --data synthetic"),
+        (("--threads", "1,a"), "--threads: 'a' is not a whole number"),
+        (("--backend", "ort,ortt"), "no backend named 'ortt': did you mean 'ort'?"),
+        (("--model", "digits,digit"), "no model named 'digit'"),
+        (("--model", "digits", "--ops", "gemm"), "--ops is instead of --model"),
+        (("--from", "x", "--batch", "1"), "--from takes everything from its folder"),
+    ],
+)
+def test_a_users_mistake_is_a_line(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *arguments]) == 2
+    assert told in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
+
+
+def test_a_network_of_the_same_name_is_not_ranked(
+    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """LV5, LV8: same name, different structure."""
+    calls = Calls(tmp_path, {"int8": [16, 48]})
+    swept(Runs(), *GRID, "--precision", "fp32,int8", calls=calls)
+    out = capsys.readouterr().out
+    assert "another network of the same name: 2 weight tensors with 64 weights, not 2" in out
+    assert "int8 / fp32" not in out
+
+
+def cell(**values: Any) -> Cell:
+    return row(**values).cell.variant
+
+
+def test_what_cannot_be_told_to_be_the_same_is_not_ranked_across_frameworks() -> None:
+    net = Structure((16, 32), ("float32",))
+    unknown: dict[Cell, Structure | str] = {
+        cell(): net,
+        cell(backend="litert"): "no reader",
+        cell(precision="fp16"): "no reader",
+    }
+    (found,) = strangers(unknown)
+    assert found[0].backend == "litert"
+    mislabelled = {cell(): Structure((16, 32), ("int8",))}
+    assert [why for _, why in strangers(mislabelled)] == ["its weights are int8, not fp32"]
+
+
+def test_the_optimal_batch_is_where_doubling_gives_five_percent_or_less() -> None:
+    speeds = {1: 100, 2: 190, 4: 300, 8: 315, 16: 400}
+    (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=s) for b, s in speeds.items()])
+    assert (best.optimal, best.throughput_per_s) == (4, 300)
+    (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=10.0 * b) for b in (1, 2, 4)])
+    assert (best.optimal, best.largest) == (None, 4)
+    (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=100.0) for b in (1, 3)])
+    assert best.optimal == 1
+
+
+def test_a_precision_is_compared_with_fp32_of_the_same_setting_only() -> None:
+    lines = tables.precision_gain(
+        [
+            row(batch=1, throughput_per_s=100.0),
+            row(batch=4, throughput_per_s=300.0),
+            row(batch=1, precision="int8", throughput_per_s=150.0),
+            row(batch=4, precision="int8", throughput_per_s=900.0),
+            row(batch=1, precision="int8", backend="openvino", throughput_per_s=1.0),
+        ]
+    )
+    assert [(line.of, line.values) for line in lines] == [("int8 / fp32", {1: 1.5, 4: 3.0})]
+    assert lines[0].unsure == frozenset()
+
+
+def test_a_ratio_within_the_noise_says_so() -> None:
+    pair = [
+        row(throughput_per_s=100.0, uncertainty=0.1, batch_p50_ns=10.0),
+        row(throughput_per_s=120.0, uncertainty=0.1, batch_p50_ns=5.0, precision="int8"),
+    ]
+    (line,) = tables.precision_gain(pair)
+    assert dict(line.values) == {1: 1.2}
+    assert line.unsure == frozenset({1})
+    (line,) = tables.median_gain(pair)
+    assert dict(line.values) == {1: 2.0}
+    assert line.unsure == frozenset()
+
+
+def test_only_what_is_comparable_is_ranked() -> None:
+    given = [
+        row(),
+        row(batch=2, verdict="INVALID", reasons=("died",)),
+        row(batch=4, fixed_batch=1),
+        row(batch=8, precision="int8", no_accuracy="no labels"),
+        row(batch=16, absent="not here"),
+    ]
+    why_not = tables.reasons(given, {}, scored=True)
+    assert tables.ranked(given, why_not) == given[:1]
+    assert why_not[given[3].cell].endswith("its accuracy is not known: no labels")
+
+
+def test_operators_are_told_by_what_they_compute_in_a_second() -> None:
+    """LV14."""
+    about = {"flop_per_sample": 3e6, "about": "an operator"}
+    view = View(
+        content={"ops": {"net": about}},
+        options=GridOptions(),
+        rows=(),
+        structures={},
+        same_answers={},
+        divergences={},
+    )
+    assert view.gflop_per_s(row(batch=4, forward_least_ns=1000)) == 12_000
+    assert view.gflop_per_s(row(model="other", forward_least_ns=1000)) is None
+    assert view.gflop_per_s(row()) is None
+
+
+def test_the_fastest_are_those_that_score_enough() -> None:
+    good = row(accuracy=99.0, target=98.5, metric="top1", batch_p50_ns=2e6)
+    fast = row(accuracy=98.0, target=98.5, precision="int8", batch_p50_ns=1e6)
+    large = row(accuracy=99.0, target=98.5, batch=8, batch_p50_ns=1e6)
+    assert tables.fast_enough([good, fast, large], None) == [good]
+    assert tables.fast_enough([good, fast, large], 97.0) == [fast, good]
+    assert tables.fast_enough([row(batch_p50_ns=1e6)], 1.0) == []
+
+
+def test_the_front_is_what_no_other_cell_beats() -> None:
+    slow = row(accuracy=99.0, batch_p50_ns=2e6, throughput_per_s=100.0)
+    fast = row(accuracy=98.0, precision="int8", batch_p50_ns=1e6, throughput_per_s=200.0)
+    worse = row(accuracy=98.0, precision="fp16", batch_p50_ns=3e6, throughput_per_s=90.0)
+    assert tables.front([slow, fast, worse]) == {
+        slow.cell: None,
+        fast.cell: None,
+        worse.cell: slow,
+    }
+
+
+def test_a_constant_series_has_no_uncertainty_and_no_jitter() -> None:
+    assert spread(np.full(50, 7.0)) == (0.0, 0.0)  # LV13
+    assert spread(np.array([7.0])) == (None, None)
+    uncertainty, jitter = spread(1 / np.array([9.0, 11.0, 9.0, 11.0]))
+    assert uncertainty == pytest.approx(np.std([9, 11, 9, 11], ddof=1) / 2 / 10)
+    assert jitter == pytest.approx(1.4826 * 1 / 10)
+    stalled = np.full(400, 10.0)
+    stalled[200] = 2000.0  # one batch that others' work held up
+    uncertainty, jitter = spread(stalled)
+    assert jitter == 0.0
+    assert uncertainty is not None
+    assert uncertainty > 0.04
+
+
+def test_outputs_diverge_by_as_much_as_they_differ() -> None:
+    a = np.array([[1.0, 0.0], [0.0, 2.0]])
+    same = divergence(a, a)
+    assert same is not None
+    assert (same.relative_l2, same.js_bits, same.top1) == (0.0, 0.0, 1.0)  # MS11
+    other = divergence(a, a[::-1])
+    assert other is not None
+    assert other.js_bits is not None
+    assert other.relative_l2 == pytest.approx(np.sqrt(10) / np.sqrt(5))
+    assert 0 < other.js_bits <= 1
+    assert other.top1 == 0.0
+    assert divergence(a[:, :, None, None], a[::-1, :, None, None]) == other
+    assert divergence(a, a[:1]) is None
+    assert divergence(a, a * np.nan) is None
+
+
+def test_a_missing_tool_is_a_reason(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = {2: PluginUnavailable("backend 'ort' needs the module 'onnxruntime'")}
+    assert swept(Runs(ends), *GRID, "--batch", "1,2")[0] == 0
+    assert "needs the module 'onnxruntime'" in capsys.readouterr().out

@@ -1,0 +1,479 @@
+"""`peak`: the folder, the table and user.conf of a search; the yardstick's queue is the right one."""
+
+import heapq
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.peak import is_valid, latency_ns, true_peak
+from harness.cli.main import main
+from harness.core import registry
+from harness.core.config.parse import parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.core.signals import Stopped, stoppable
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError, PluginUnavailable
+from harness.loadgen.schedule import server_schedule_ns
+from harness.loadgen.user_conf import lint
+from harness.results.recheck import check
+from harness.run.supervisor.keeper import Finished
+from harness.search.peak.job import RUNS
+from harness.search.peak.probe import Judge
+from harness.search.peak.search import Limits, search
+from tests.stand_ins.fake_peak import CAPACITY, System, names
+
+SERVER = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
+MULTI_STREAM = ("peak", "--scenario", "multi-stream", "--backend", "null", "--quiet")
+
+Searched = Callable[..., tuple[int, System]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
+    """(system, arguments) -> the exit status, and the system with what it was asked."""
+
+    def run(system: System, *arguments: str) -> tuple[int, System]:
+        monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+        return main([*arguments, "--out", "found"]), system
+
+    return run
+
+
+def peak_json(folder: str = "found") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(folder, "peak.json").read_text())
+    return content
+
+
+def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = searched(System(1300.0), *SERVER)
+    assert status == 0
+    content = peak_json()
+    assert 1300 / 1.03 <= content["peak"] <= 1300 < content["failed_above"] <= 1300 * 1.03
+    assert content["failed_above_kind"] == "full"
+    assert len(system.configs) == len(content["probes"]) <= 12
+    (confirmed,) = [p for p in content["probes"] if p["folder"] == "."]
+    assert (confirmed["kind"], confirmed["passed"], confirmed["load"]) == (
+        *("full", True),
+        content["peak"],
+    )
+    result = json.loads(Path("found/result.json").read_text())
+    assert result["throughput_per_s"]["asked"] == content["peak"]
+    assert names(Path("found")) == ["peak.json", "performance", "probes", "result.json"]
+    others = [p["folder"] for p in content["probes"] if p["folder"] != "."]
+    assert all(Path("found", folder, "result.json").is_file() for folder in others)
+    assert len(names(Path("found/probes"))) == len(others)
+    out = capsys.readouterr().out
+    assert out.startswith("PEAK  server  null  digits  p99=10ms\n")
+    low, high = content["peak"], content["failed_above"]
+    told = (
+        f"{low:,.0f} queries/s: VALID at full length; the lowest above it that failed: {high:,.0f}"
+    )
+    assert told in out
+    assert out.count("\n") == len(content["probes"]) + 6
+    assert Path("latest").resolve() == Path("found").resolve()
+    assert main(["runs", "--results", "."]) == 0
+    assert "found " in capsys.readouterr().out
+
+
+def test_it_begins_at_half_of_what_was_calibrated_and_probes_are_short(searched: Searched) -> None:
+    _, system = searched(System(1300.0), *SERVER, "--duration", "20s", "--probe", "2s")
+    calibration, first, *others = system.configs
+    assert (calibration.target_qps, calibration.queries) == (None, 100)
+    assert (first.target_qps, first.queries) == (CAPACITY / 2, 2 * CAPACITY / 2)
+    full = [c for c in others if c.queries == np.ceil(20 * (c.target_qps or 0))]
+    assert len(full) >= 2
+    assert all(c.mode == "performance" for c in system.configs)
+
+
+def test_a_hopeless_run_has_more_late_queries_than_may_be_answered_or_not(
+    searched: Searched,
+) -> None:
+    searched(System(1300.0), *SERVER)
+    hopeless = [p for p in peak_json()["probes"] if p["reasons"] == ["hopeless"]]
+    assert hopeless
+    assert all(0.005 < p["late"] / p["queries"] < 0.011 for p in hopeless)
+
+
+def test_a_given_rate_is_where_it_begins(searched: Searched) -> None:
+    _, system = searched(System(1300.0), *SERVER, "--target-qps", "1200")
+    assert system.configs[0].target_qps == 1200
+
+
+def test_only_runs_that_confirm_have_the_accuracy_run_and_the_meters(searched: Searched) -> None:
+    _, system = searched(
+        System(1300.0), *SERVER, "--mode", "both", "--meter", "estimate", "--duration", "30s"
+    )
+    modes = {(c.mode, bool(c.meter)) for c in system.configs}
+    assert modes == {("performance", False), ("both", True)}
+    assert (system.configs[-1].mode, system.configs[0].mode) == ("both", "performance")
+
+
+def test_a_file_of_one_run_gives_neither_its_rate_nor_its_count(searched: Searched) -> None:
+    Path("my.yaml").write_text("scenario: server\ntarget_qps: 7\nqueries: 77\nbackend: 'null'\n")
+    _, system = searched(System(1300.0), "peak", "--config", "my.yaml", "--slo", "p99=10ms")
+    assert system.configs[0].target_qps is None
+    assert all(c.queries != 77 for c in system.configs)
+
+
+def test_samples_per_query_are_found_for_multi_stream(searched: Searched) -> None:
+    status, system = searched(System(300), *MULTI_STREAM, "--slo", "p99=10ms")
+    assert status == 0
+    content = peak_json()
+    assert content["unit"] == "samples/query"
+    assert 290 <= content["peak"] <= 300
+    assert all(isinstance(c.samples_per_query or 8, int) for c in system.configs)
+
+
+def test_the_most_in_flight_is_found_from_where_concurrency_begins(searched: Searched) -> None:
+    status, system = searched(System(300), *SERVER, "--concurrency", "20", "--duration", "2s")
+    assert status == 0
+    content = peak_json()
+    assert content["unit"] == "in flight"
+    assert 294 <= content["peak"] <= 300
+    first, second, *_ = system.configs
+    assert (first.concurrency, first.queries, first.target_qps) == (20, 4000, None)
+    assert second.concurrency == 40
+    assert max(c.queries or 0 for c in system.configs) >= 2 * 300 / 0.01
+
+
+def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Searched) -> None:
+    """Bug: a probe shorter than the bound issued less than it was to keep in flight: one burst."""
+    slow = ("peak", "--scenario", "server", "--backend", "null", "--slo", "p99=10s", "--quiet")
+    searched_in = ("--concurrency", "20000", "--duration", "2s", "--probe", "1s")
+    status, system = searched(System(90_000), *slow, *searched_in)
+    assert status == 0
+    asked = [(c.concurrency or 0, c.queries or 0) for c in system.configs]
+    assert all(queries == 10 * in_flight for in_flight, queries in asked)
+
+
+def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    file = ("--write-user-conf", "user.conf")
+    assert main([*SERVER, "--concurrency", "4", *file]) == 2
+    assert "no load of MLPerf's" in capsys.readouterr().err
+    Path("a.csv").write_text("0\n1\n")
+    assert main([*SERVER, "--arrivals", "a.csv"]) == 2
+    assert "drop --arrivals" in capsys.readouterr().err
+
+
+def test_without_a_rate_that_passes_the_folder_stays_partial(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = searched(System(0.0), *SERVER)
+    assert status == 4
+    content = peak_json("found.partial")
+    assert (content["finished"], content["peak"]) == (True, None)
+    out = capsys.readouterr().out
+    assert out.startswith("NO PEAK")
+    assert "no full-length run passed, down to" in out
+    assert not Path("found").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("batch-failed", 4), ("died", 5), ("accuracy-below-target", 4)]
+)
+def test_a_run_that_fails_for_another_reason_ends_the_search(
+    searched: Searched, code: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, system = searched(System(1300.0, {4: (code, status)}), *SERVER)
+    assert found == status
+    assert len(system.configs) == 4
+    assert not peak_json("found.partial")["finished"]
+    assert [(p["passed"], p["ended"]) for p in peak_json("found.partial")["probes"][-1:]] == [
+        (None, code)
+    ]
+    told = capsys.readouterr()
+    assert f"says nothing about its load, so the search ends: {code}: {code} it is" in told.err
+    assert told.out.startswith("STOPPED")
+    assert re.search(rf"^ +4  .* s  {code}$", told.out, re.MULTILINE)
+
+
+def test_a_stopped_search_keeps_what_it_has(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = searched(System(1300.0, {3: ("interrupted", 130)}), *SERVER)
+    assert status == 130
+    last = peak_json("found.partial")["probes"][2]
+    assert (last["passed"], last["ended"], last["queries"]) == (None, "interrupted", 7)
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert re.search(r"^ +3  probe +1,000 +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+
+
+def test_a_calibration_that_is_stopped_came_to_no_rate(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0, {1: ("interrupted", 130)})
+    status, _ = searched(system, *(word for word in SERVER if word != "--quiet"))
+    assert status == 130
+    (only,) = peak_json("found.partial")["probes"]
+    assert (only["load"], only["passed"], only["ended"]) == (None, None, "interrupted")
+    told = capsys.readouterr()
+    assert re.search(r"^harness: run 1: stopped, 0 of 7 queries late, \d", told.err, re.MULTILINE)
+    assert re.search(r"^ +1  calibration +- +7 +0 .* s  stopped$", told.out, re.MULTILINE)
+
+
+def test_a_signal_that_comes_between_two_runs_ends_the_next_one(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        with stoppable() as stopping:
+            try:
+                with stopping.allowed():
+                    pass
+            except Stopped as e:
+                return System(0, {1: ("interrupted", 128 + e.signum)})(config, **how)
+            if len(system.configs) == 2:  # saved by now, and nothing left to be stopped
+                signal.raise_signal(signal.SIGINT)
+            return system(config, **how)
+
+    status, _ = searched(measure, *SERVER)
+    assert status == 130
+    probes = peak_json("found.partial")["probes"]
+    assert [p["ended"] for p in probes] == [None, None, None, "interrupted"]
+    assert probes[2]["passed"] is not None
+    assert capsys.readouterr().out.startswith("STOPPED")
+
+
+def test_a_users_mistake_leaves_nothing(searched: Searched) -> None:
+    status, _ = searched(System(1300.0, {1: ConfigError("it is too large")}), *SERVER)
+    assert status == 2
+    assert names(Path()) == []
+
+
+def test_what_cannot_be_imported_leaves_nothing_either(searched: Searched) -> None:
+    status, _ = searched(System(1300.0, {1: PluginUnavailable("no module")}), *SERVER)
+    assert status == 3
+    assert names(Path()) == []
+
+
+def test_a_plugin_that_raises_leaves_its_traceback(searched: Searched) -> None:
+    faulty = Path(__file__).parents[2] / "faults/faulty.py"
+    assert main([*SERVER, "--backend", f"{faulty}:RaisesInLoad", "--out", "found"]) == 3
+    assert Path("found.partial/probes/01-calibration.partial/result.json").is_file()
+
+
+def test_a_mistake_that_shows_later_keeps_the_probes(searched: Searched) -> None:
+    status, _ = searched(System(1300.0, {3: ConfigError("it is too large")}), *SERVER)
+    assert status == 2
+    assert len(peak_json("found.partial")["probes"]) == 2
+
+
+class _Small:
+    """A machine whose memory takes runs of so many queries."""
+
+    def __init__(self, system: System, most: int) -> None:
+        self.system = system
+        self.most = most
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        if (config.queries or 0) > self.most:
+            raise ConfigError("so many queries need 9 GB: shorten --duration")
+        return self.system(config, **how)
+
+
+def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 12_600))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
+    content = peak_json()
+    assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
+    told = r"at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration"
+    assert re.fullmatch(told, content["ended_early"])
+    out = capsys.readouterr().out
+    assert out.startswith("PEAK  server")
+    assert f"\nended early {content['ended_early']}\nresults     found\n" in out
+
+
+def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 10_000))
+    assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
+    told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
+    assert re.fullmatch(told, capsys.readouterr().err)
+    assert all(p["kind"] == "probe" for p in peak_json("found.partial")["probes"])
+
+
+def test_user_conf_is_what_mlperf_reads(searched: Searched) -> None:
+    searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
+    text = lint(Path("user.conf"))
+    assert f"*.Server.target_qps = {peak_json()['peak']:.6f}\n" in text
+    assert "*.Server.target_latency = 10\n" in text
+    assert "percentile" not in text
+
+
+def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        Path("user.conf").mkdir(exist_ok=True)
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
+    told = capsys.readouterr()
+    assert told.err == (
+        "harness: --write-user-conf user.conf cannot be written: Is a directory: see found\n"
+    )
+    assert told.out.startswith("PEAK")
+    assert peak_json()["finished"]
+
+
+class _Behind:
+    """Passes up to 1300 queries/s and completes 1000 of them: the bound hides how the queue grows."""
+
+    def __init__(self) -> None:
+        self.system = System(1300.0)
+
+    def __call__(self, config: RunConfig, **how: Any) -> Finished:
+        finished = self.system(config, **how)
+        rates = finished.result["throughput_per_s"]
+        rates["completed"] = min(rates["completed"], 1000.0)
+        return finished
+
+
+@pytest.mark.parametrize(("bound", "best"), [("5s", ", best to 250 s"), ("10ms", "")])
+def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
+) -> None:
+    """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
+    monkeypatch.setattr("harness.cli.search_verbs.measure", _Behind())
+    arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
+    assert main([*arguments, "--no-report", "--out", "found"]) == 0
+    content = peak_json()
+    (warning,) = content["warnings"]
+    assert warning == (
+        f"1,000 of {content['peak']:,.0f} queries/s offered were completed: a queue was left at the "
+        f"end, so this is more than is sustained: lengthen --duration{best}"
+    )
+    assert f"\nwarning     {warning}\nresults     found\n" in capsys.readouterr().out
+    assert f"\n# warning: {warning}\n" in lint(Path("user.conf"))
+
+
+def test_a_rate_that_is_sustained_has_no_warning(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched(System(1300.0), *SERVER, "--write-user-conf", "user.conf")
+    assert peak_json()["warnings"] == []
+    assert "warning" not in capsys.readouterr().out + lint(Path("user.conf"))
+
+
+def test_a_failure_of_a_short_probe_is_told_as_one(
+    searched: Searched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All probes go into doubling, so that the full-length runs do not come to where one failed."""
+    searched(System(1000.0), *SERVER, "--target-qps", "10")
+    content = peak_json()
+    assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
+    assert "the lowest above it that failed: 1,280 (a short probe)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--scenario offline", "peak is for --scenario server and multi-stream: offline has no rate to find"),
+        ("--scenario multi-stream", "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"),
+        ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
+        ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
+        ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
+        ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),
+        ("--scenario server --queries 500", "peak sizes its runs by --duration and --probe: drop --queries"),
+        ("--scenario server --probe 3", "--probe: '3' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
+        ("--scenario server --write-user-conf no/file", "--write-user-conf no/file: there is no folder no"),
+        ("--scenario server --write-user-conf .", "--write-user-conf . exists: pass another"),
+        ("--scenario server --prob 3s", "unknown option --prob: did you mean --probe?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["peak", *arguments.split()]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert names(Path()) == []
+
+
+def by_heap(arrivals: list[int], servers: int, service: int) -> list[int]:
+    """The queue as a textbook has it: whoever is free first takes the next."""
+    free = [0] * servers
+    done = []
+    for at in arrivals:
+        end = max(at, heapq.heappop(free)) + service
+        heapq.heappush(free, end)
+        done.append(end - at)
+    return done
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=200), st.integers(1, 5), st.integers(1, 40)
+)
+def test_the_yardsticks_queue_is_first_come_first_served(
+    gaps: list[int], servers: int, service: int
+) -> None:
+    arrivals = np.cumsum(gaps)
+    found = latency_ns(arrivals, servers, service)
+    assert found.astype(int).tolist() == by_heap(arrivals.tolist(), servers, service)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 4])
+def test_the_yardsticks_peak_lies_below_what_its_servers_can_do(servers: int) -> None:
+    true = true_peak(servers, 5e6, seed=3)
+    assert 0.5 < true / (servers * 200) < 1
+    assert is_valid(true, servers, 5e6, 3)
+    assert not is_valid(1.1 * true, servers, 5e6, 3)
+
+
+@pytest.mark.parametrize(
+    ("servers", "seed"), [(1, 1021), (1, 1024), (1, 1032), (1, 3), (2, 1001), (2, 1022), (4, 1002)]
+)
+def test_an_ideal_queues_peak_is_found_within_5_percent(servers: int, seed: int) -> None:
+    """By the counts and the rule of a real search; the first three are odd ones."""
+    slo = parse_slo("p99=50ms")
+    judge = Judge(registry.load("scenario", "server"), slo)
+    asked = []
+
+    def ask(load: float, full: bool) -> bool:
+        config = RunConfig(scenario="server", mode="performance", target_qps=load, slo=slo)
+        asked.append(load)
+        queries = judge.full_queries(config) if full else judge.probe_queries(config, 3 * NS_PER_S)
+        spent_ns = latency_ns(server_schedule_ns(queries, load, seed), servers, 5e6)
+        return int((spent_ns > slo.bound_ns).sum()) <= judge.allowed(config, queries)
+
+    found = search(ask, servers * 100, Limits(1 / 600, 1e9, RUNS - 1))
+    assert found.load == pytest.approx(true_peak(servers, 5e6, seed), rel=0.05)
+    assert len(asked) <= RUNS - 1
+
+
+@pytest.mark.slow
+def test_a_real_search_finds_the_peak_of_a_sleeper(tmp_path: Path) -> None:
+    """Two servers of 5 ms: 400 queries/s at most. How near: benchmarks/peak.py."""
+    sleeper = Path(__file__).parents[3] / "benchmarks/sleeper.py"
+    arguments = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
+    more = "--slo p99=100ms --duration 3s --probe 1s --write-user-conf user.conf --out found"
+    assert main(["peak", *arguments.split(), *more.split()]) == 0
+    content = peak_json()
+    assert 200 < content["peak"] < 400
+    assert any("hopeless" in probe["reasons"] for probe in content["probes"])
+    assert check(tmp_path / "found") == []
+    for probe in content["probes"]:
+        assert check(tmp_path / "found" / probe["folder"]) == []
+    assert re.search(r"target_qps = \d+", lint(Path("user.conf")))

@@ -1,0 +1,370 @@
+"""`sweep`: rates of a peak or absolute, resumed where it stopped, with a knee, a table and a page."""
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, PluginUnavailable
+from harness.results.recheck import check
+from harness.run.supervisor.keeper import Finished
+from harness.search.options import Rates, parse_rates
+from harness.search.sweep.page import figures
+from harness.search.sweep.points import Point, knee
+from tests.stand_ins.fake_peak import System, names
+
+SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
+
+Swept = Callable[..., tuple[int, System]]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
+    def run(system: System, *arguments: str) -> tuple[int, System]:
+        monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+        return main([*arguments, "--out", "swept"]), system
+
+    return run
+
+
+def sweep_json() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path("swept/sweep.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("10%..110%", Rates((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1), True)),
+        ("100..200/3", Rates((100.0, 150.0, 200.0), False)),
+        ("1,000..2,000/2", Rates((1000.0, 2000.0), False)),
+        ("90%,50%,50%", Rates((0.5, 0.9), True)),
+        ("0.5..1.5/2", Rates((0.5, 1.5), False)),
+        ("300", Rates((300.0,), False)),
+    ],
+)
+def test_rates_are_read(text: str, rates: Rates) -> None:
+    assert parse_rates(text) == rates
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "fast", "10%..200", "200..100", "10..20/1", "0%..10%", "5,9%", "1e400%", "..", "nan%"],
+)
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_rates(text)
+
+
+def test_a_sweep_without_a_valid_point_says_so(swept: Swept) -> None:
+    status, _ = swept(System(50.0), *SERVER, "--rate", "100..300/3")
+    assert [p["verdict"] for p in sweep_json()["points"]] == ["INVALID"] * 3
+    assert status == 4
+
+
+def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
+    status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
+    assert status == 0
+    assert [c.target_qps for c in system.configs] == [100, 200, 300]
+    content = sweep_json()
+    assert (content["peak"], content["highest_valid"]) == (None, 200)
+    assert [p["verdict"] for p in content["points"]] == ["VALID", "VALID", "INVALID"]
+    with Path("swept/sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == Point._fields
+    assert [row["rate_per_s"] for row in rows] == ["100.0", "200.0", "300.0"]
+    assert rows[2]["reasons"] == "slo-missed"
+    assert rows[0]["share"] == ""
+    out = capsys.readouterr().out
+    assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
+    assert re.search(r"^ +300 +- +300 .* INVALID", out, re.MULTILINE)
+    assert "\nknee        none: it takes 3 VALID points, there are 2\n" in out
+
+
+def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
+    _, system = swept(System(900.0), *SERVER, "--rate", "50%,100%", "--peak", "1000")
+    assert [c.target_qps for c in system.configs] == [500, 1000]
+    assert [p["share"] for p in sweep_json()["points"]] == [0.5, 1.0]
+
+
+def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None:
+    _, system = swept(System(1300.0), *SERVER, "--rate", "50%,100%")
+    peak = json.loads(Path("swept/peak/peak.json").read_text())["peak"]
+    assert sweep_json()["peak"] == peak
+    assert [c.target_qps for c in system.configs[-2:]] == pytest.approx([peak / 2, peak], rel=1e-5)
+    again, system = swept(System(1300.0), *SERVER, "--rate", "50%,75%,100%")
+    assert again == 0
+    (config,) = system.configs  # what is there is kept
+    assert config.target_qps == pytest.approx(0.75 * peak, rel=1e-5)
+    assert len(sweep_json()["points"]) == 3
+
+
+def test_a_peak_that_is_not_sustained_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(1300.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        finished.result["throughput_per_s"]["completed"] = 500.0
+        return finished
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    main([*SERVER, "--rate", "10%,20%", "--out", "swept"])
+    assert re.search(
+        r"harness: swept/peak: 500 of 1,\d+ queries/s offered", capsys.readouterr().err
+    )
+
+
+def test_a_sweep_goes_on_where_it_was_stopped(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (*SERVER, "--rate", "100..400/4")
+    status, system = swept(System(900.0, {3: ("interrupted", 130)}), *arguments)
+    assert (status, len(system.configs)) == (130, 3)
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert capsys.readouterr().err == told
+    assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200]
+    status, system = swept(System(900.0), *arguments)
+    assert (status, [c.target_qps for c in system.configs]) == (0, [300, 400])
+    assert [p["rate_per_s"] for p in sweep_json()["points"]] == [100, 200, 300, 400]
+    assert names(Path("swept/points")) == ["100", "200", "300-2", "300.partial", "400"]
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (("interrupted", 130), 130),
+        (("batch-failed", 4), 4),
+        (("died", 5), 5),
+        (ConfigError("it is too large"), 2),
+    ],
+)
+def test_a_sweep_goes_on_after_a_peak_search_that_ended_early(
+    swept: Swept,
+    end: tuple[str, int] | ConfigError,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = (*SERVER, "--rate", "50%,100%")
+    assert swept(System(1300.0, {3: end}), *arguments)[0] == status
+    assert names(Path("swept")) == ["peak.partial", "sweep.csv", "sweep.json"]
+    told = "harness: stopped: the same command with --out swept goes on here\n"
+    assert (told == capsys.readouterr().err) == (status == 130)
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert swept(System(1300.0), *arguments)[0] == 0
+    peak = json.loads(Path("swept/peak-2/peak.json").read_text())["peak"]
+    content = sweep_json()
+    assert content["peak"] == peak
+    assert [p["share"] for p in content["points"]] == pytest.approx([0.5, 1], rel=1e-5)
+    status, system = swept(System(1300.0), *arguments)
+    assert (status, system.configs) == (0, [])
+
+
+def test_a_run_that_fails_for_another_reason_ends_it(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = swept(System(900.0, {2: ("batch-failed", 4)}), *SERVER, "--rate", "100..300/3")
+    assert status == 4
+    assert len(sweep_json()["points"]) == 1
+    assert "the sweep ends here: batch-failed: batch-failed it is" in capsys.readouterr().err
+
+
+def test_a_users_mistake_leaves_nothing(swept: Swept) -> None:
+    for first in ("100..300/3", "50%,100%"):
+        system = System(900.0, {1: ConfigError("it is too large")})
+        assert swept(system, *SERVER, "--rate", first)[0] == 2
+        assert names(Path()) == []
+
+
+def test_another_configuration_needs_another_folder(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(System(900.0), *SERVER, "--rate", "100,200")
+    assert swept(System(900.0), *SERVER, "--rate", "100", "--max-batch", "4")[0] == 2
+    told = "harness: swept is a sweep with another max_batch: pass another --out\n"
+    assert capsys.readouterr().err.endswith(told)
+    Path("other").mkdir()
+    assert main([*SERVER, "--rate", "100", "--out", "other"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--scenario offline", "sweep is for --scenario server: offline has no rate to offer"),
+        ("--scenario server --target-qps 5", "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"),
+        ("--scenario server --mlperf", "sweep makes quick runs: drop --mlperf"),
+        ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
+        ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
+        ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
+        ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
+        ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", *arguments.split()]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+    assert names(Path()) == []
+
+
+def point(rate: float, mean_ms: float, achieved: float | None = None) -> Point:
+    times = dict.fromkeys(("p50_ns", "p90_ns", "p99_ns", "mean_ns"), mean_ms * 1e6)
+    rates = {"rate_per_s": rate, "scheduled_per_s": rate, "completed_per_s": achieved or rate}
+    texts = {"verdict": "VALID", "reasons": (), "doubts": (), "folder": ""}
+    return Point(**rates, **times, **texts, share=None, mean_batch=1.0, queries=1, late=0)  # type: ignore[arg-type]
+
+
+def test_the_knee_is_where_a_line_from_the_origin_touches_the_curve() -> None:
+    """M/M/1 of 1000/s: mean time 1/(1000 - rate); rate x (1000 - rate) is largest at 500."""
+    points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
+    assert knee(points) == 500
+    assert knee([*points, point(1100, 5000, 990)]) == 500
+    assert knee(points[:2]) is None
+
+
+def test_the_knee_is_of_valid_points_only() -> None:
+    points = [point(rate, 1000 / (1000 - rate)) for rate in range(100, 1000, 100)]
+    missed = [p._replace(verdict="INVALID") if p.rate_per_s >= 400 else p for p in points]
+    assert knee(missed) == 300
+    assert knee(missed[1:]) is None
+
+
+def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
+    points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
+    points[1]["p99_ns"] = None
+    content = {"points": points, "slo": "p99=10ms", "peak": None, "highest_valid": 200, "knee": 100}
+    latency, achieved = figures(content)
+    assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
+    assert latency.data[2]["y"] == [1.0, None, 9.0]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
+    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
+    (latency, _) = figures({**content, "peak": 250})
+    assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 0]
+    assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
+    assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
+    json.dumps([latency, achieved], allow_nan=False)
+    assert list(figures({**content, "points": []})) == []
+
+
+def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
+    valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
+    points = [p._asdict() for p in (valid, missed)]
+    content = {"points": points, "slo": None, "peak": None, "highest_valid": 100, "knee": None}
+    for figure in figures(content):
+        drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
+        assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
+        assert (figure.data[-1]["name"], figure.data[-1]["marker"]["symbol"]) == (
+            *("INVALID", "circle-x-open"),
+        )
+        assert figure.about.endswith("Crossed: INVALID, left out of the knee.")
+
+
+def test_what_cannot_be_imported_leaves_nothing_and_no_point_goes_with_it(swept: Swept) -> None:
+    missing = System(900.0, {1: PluginUnavailable("no module")})
+    assert swept(missing, *SERVER, "--rate", "100,200")[0] == 3
+    assert names(Path()) == []
+    swept(System(900.0), *SERVER, "--rate", "100,200")
+    missing = System(900.0, {1: PluginUnavailable("no module")})
+    assert swept(missing, *SERVER, "--rate", "100,200,300")[0] == 3
+    assert names(Path("swept/points")) == ["100", "200"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "told"),
+    [
+        ("1e9", "1e+09 queries/s are 10,000,000,000 queries in --duration"),
+        ("5% --peak 0.01", "0.0005 is less than one query in ten minutes"),
+        ("1000% --peak 1e9", "1e+10 must be more than 0 and at most 1e9"),
+    ],
+)
+def test_rates_that_no_run_can_offer_are_refused_before_the_first(
+    swept: Swept, rates: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = swept(System(900.0), *SERVER, "--rate", *rates.split())
+    assert (status, system.configs, names(Path())) == (2, [], [])
+    assert capsys.readouterr().err.startswith(f"harness: --rate: {told}")
+
+
+def test_doubts_stand_at_the_end_of_their_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(900.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        if config.target_qps == 200:
+            doubts = [{"code": code, "text": ""} for code in ("drift", "busy-machine")]
+            changed = {**finished.result, "doubts": doubts}
+            (finished.folder / "result.json").write_text(json.dumps(changed))
+        return finished
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[3:5]
+    assert first.endswith("  VALID")
+    assert second.endswith("  VALID  doubts: drift busy-machine")
+
+
+def test_a_page_is_made_where_plotly_is_there(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        Path("script").write_text("")
+        patched.setattr("harness.results.pages.page._plotly", lambda: (Path("script"), "script.js"))
+        swept(System(900.0), *SERVER, "--rate", "100..300/3")
+    page = Path("swept/sweep.html").read_text()
+    assert "Latency against offered load" in page
+    assert 'id="plot-1"' in page
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert swept(System(900.0), *SERVER, "--rate", "100,200")[0] == 0
+    assert (
+        "no page was made: a page with plots needs the module 'plotly'" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.slow
+def test_a_real_sweep_shows_latency_growing_with_load(tmp_path: Path) -> None:
+    sleeper = Path(__file__).parents[3] / "benchmarks/sleeper.py"
+    backend = f"--scenario server --backend {sleeper}:Sleeper --max-batch 1 --instances 2"
+    rates = "--rate 25%,60%,130% --peak 400 --slo p99=100ms --duration 3s --out swept"
+    assert main(["sweep", *backend.split(), *rates.split()]) == 0
+    points = sweep_json()["points"]
+    times = [p["p99_ns"] for p in points]
+    assert times[-1] > 5 * max(times[:-1])  # below capacity a busy machine decides which is longer
+    assert [p["verdict"] for p in points] == ["VALID", "VALID", "INVALID"]
+    for one in points:
+        assert check(tmp_path / "swept" / one["folder"]) == []
+
+
+def test_the_table_again_from_stored_files_alone(
+    swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept(System(250.0), *SERVER, "--rate", "100..300/3")
+    first = capsys.readouterr().out
+    monkeypatch.setattr("harness.cli.search_verbs.measure", None)
+    assert main(["sweep", "--from", "swept"]) == 0
+    assert capsys.readouterr().out == first
+    (point,) = Path("swept/points").glob("200/result.json")
+    for broken in ("{}", '{"reasons": 3}', '{"reasons": [], "queries": {"late": 1}}'):
+        point.write_text(broken)
+        assert main(["sweep", "--from", "swept"]) == 2
+        told = f"harness: {point} is not what a run writes: `check` says more\n"
+        assert capsys.readouterr().err == told
+    Path("swept/sweep.json").write_text("{}")
+    assert main(["sweep", "--from", "swept"]) == 2
+    assert capsys.readouterr().err == "harness: swept/sweep.json is not what a sweep writes\n"

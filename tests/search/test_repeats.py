@@ -1,0 +1,196 @@
+"""--repeats: runs with the next seed each, their folders, and an interval over them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, PluginUnavailable
+from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.results.evidence import bootstrap
+from harness.run.supervisor.keeper import Finished
+from tests.stand_ins.fake_peak import System, names
+
+SERVER = (
+    "--scenario",
+    "server",
+    "--backend",
+    "null",
+    "--mode",
+    "performance",
+    "--target-qps",
+    "50",
+)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def repeated(
+    monkeypatch: pytest.MonkeyPatch, system: System, *arguments: str
+) -> tuple[int, System]:
+    monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+    return main([*SERVER, "--out", "all", *arguments]), system
+
+
+def repeats_json(folder: str = "all") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(folder, "repeats.json").read_text())
+    return content
+
+
+def test_every_run_has_the_next_arrivals_and_a_folder_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, system = repeated(monkeypatch, System(100.0), "--repeats", "3")
+    assert status == 0
+    first = ROUNDS[PINNED_VERSION].seeds.schedule
+    assert [c.schedule_seed for c in system.configs] == [first, first + 1, first + 2]
+    assert {c.seed for c in system.configs} == {None}
+    assert names(Path("all")) == ["repeats.json", "run-1", "run-2", "run-3"]
+    content = repeats_json()
+    assert content["schedule_seeds"] == [first, first + 1, first + 2]
+    assert content["numbers"]["p99"]["values"] == [2e7] * 3
+    assert content["numbers"]["p99"]["interval"] == pytest.approx([2e7, 2e7])
+    told = capsys.readouterr()
+    assert told.out.startswith("3 of 3 VALID  server  null  digits\n")
+    assert "harness: run 3 of 3: VALID, 50.0 samples/s, p99 20.0 ms" in told.err
+    assert not Path("latest").exists()
+
+
+def test_a_calibrated_rate_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(5000.0)
+    monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+    given = "--scenario server --backend null --mode performance --repeats 3 --out all"
+    assert main(given.split()) == 0
+    assert [c.target_qps for c in system.configs] == [None, 1000, 1000]
+    assert [c.queries for c in system.configs] == [None, 2010, 2010]
+
+
+def test_a_given_seed_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, system = repeated(monkeypatch, System(100.0), "--repeats", "2", "--seed", str(2**64 - 1))
+    assert [c.schedule_seed for c in system.configs] == [2**64 - 1, 0]
+
+
+def test_one_invalid_run_is_no_valid_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {2: ("slo-missed", 4)}
+    status, system = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
+    assert (status, len(system.configs)) == (4, 3)
+    assert repeats_json()["verdicts"] == ["VALID", "INVALID", "VALID"]
+
+
+def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = {2: ("interrupted", 130)}
+    status, _ = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
+    assert status == 130
+    assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2.partial"]
+
+
+@pytest.mark.parametrize("end", [("interrupted", 130), ("died", 5)])
+def test_a_last_run_that_did_not_end_leaves_the_folder_partial(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, int]
+) -> None:
+    status, _ = repeated(monkeypatch, System(100.0, {3: end}), "--repeats", "3")
+    assert status == end[1]
+    assert names(Path()) == ["all.partial"]
+    assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2", "run-3.partial"]
+
+
+@pytest.mark.parametrize("end", [("interrupted", 130), ("batch-failed", 4)])
+def test_what_failed_is_in_no_mean(
+    monkeypatch: pytest.MonkeyPatch, end: tuple[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failed sample is answered at once: such a run is the fastest of all."""
+    system = System(100.0, {4: end})
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        finished = system(config, **how)
+        if finished.status:
+            finished.result["latency_ns"]["p99"] = 1
+        return finished
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "4", "--quiet"]) == end[1]
+    content = repeats_json("all" if end[1] == 4 else "all.partial")
+    assert content["left_out"] == [None, None, None, end[0]]
+    assert content["numbers"]["p99"]["values"] == [2e7, 2e7, 2e7, None]
+    assert content["numbers"]["p99"]["interval"] == pytest.approx([2e7, 2e7])
+    out = capsys.readouterr().out
+    assert out.startswith("3 of 4 VALID  server  null  digits\n")
+    assert f"\n  over    3 of 4 runs; left out: {end[0]}\n" in out
+    assert re.search(r"^p99 +20.0 ms +20.0 ms to 20.0 ms +20.0 ms +20.0 ms$", out, re.MULTILINE)
+
+
+def test_what_only_missed_its_slo_is_in_the_mean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeated(monkeypatch, System(100.0, {2: ("slo-missed", 4)}), "--repeats", "3")
+    assert repeats_json()["numbers"]["p99"]["values"] == [2e7] * 3
+    assert " over  " not in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_named_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system = System(100.0)
+
+    def measure(config: RunConfig, **how: Any) -> Finished:
+        Path("all/taken").mkdir(parents=True, exist_ok=True)  # a folder that is not empty
+        return system(config, **how)
+
+    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    assert main([*SERVER, "--out", "all", "--repeats", "2", "--quiet"]) == 4
+    told = "harness: all.partial cannot be written: Directory not empty: pass --out elsewhere\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_users_mistake_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(100.0, {1: ConfigError("no")})
+    assert repeated(monkeypatch, system, "--repeats", "3")[0] == 2
+    assert names(Path()) == []
+
+
+def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System(100.0, {1: PluginUnavailable("no module")})
+    assert repeated(monkeypatch, system, "--repeats", "3")[0] == 3
+    assert names(Path()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("--repeats 1", "--repeats 1: how runs differ takes at least 2"),
+        ("--repeats 0", "--repeats: 0 must lie between 1 and 1,000"),
+        ("--repeats 3 --mlperf", "--repeats takes other seeds each time: drop --mlperf, whose round sets them"),
+        ("--repeats 3 --audit a.config", "--audit is one run, --repeats makes many: drop it"),
+        ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SERVER, *arguments.split()]) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+
+
+def test_real_runs_are_one_side_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--scenario server --backend null --mode performance --target-qps 2000 --slo p99=1s"
+    more = "--queries 2010 --no-metrics --quiet --repeats 2 --out all"
+    assert main([*given.split(), *more.split()]) == 0
+    rates = repeats_json()["numbers"]["throughput"]
+    assert len(set(rates["values"])) == 2  # other arrivals
+    over = bootstrap.over_runs(rates["values"])
+    assert over is not None
+    assert (rates["mean"], rates["interval"]) == over == (over[0], None)
+    assert "needs 3 runs or more" in capsys.readouterr().out
+    assert main(["check", "all/run-1"]) == 0
+    assert main(["compare", "all/run-*", "all/run-1"]) == 4  # one of the two arrivals
+    assert "arrivals: schedule seeds" in capsys.readouterr().out
+    assert main(["compare", "all/run-*", "all/run-1,all/run-2"]) == 0

@@ -1,0 +1,634 @@
+"""`tune`: the grid, what bare loops predict, which plan is taken and how sure that is, the folder."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.core import registry
+from harness.core.config.parse import parse_slo
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.machine.cores import Cores
+from harness.models.manifest.manifest import load_model
+from harness.models.opened.instances import Instances, plan
+from harness.run.measured.bare_loops import Bare, time_layout
+from harness.run.measured.service_times import QUANTILES, ServiceTimes
+from harness.run.supervisor.keeper import Finished
+from harness.search.tune.candidates import (
+    Aim,
+    Forecast,
+    Layout,
+    Plan,
+    batch_sizes,
+    best_batch,
+    candidates,
+    layouts,
+)
+from harness.search.tune.decision import Finalist, decide, to_drop
+from harness.search.tune.page import figures
+from harness.search.tune.screening import Cut
+from harness.search.tune.table import said
+from tests.stand_ins.fake_peak import names, result
+
+OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
+SERVER = ("tune", "--scenario", "server", "--backend", "ort", "--slo", "p99=10ms", "--quiet")
+RATE = Aim("throughput", "samples/s", more_is_better=True)
+TAIL = Aim("p99", "ns", more_is_better=False)
+
+
+def service(sizes: Sequence[int], first_ns: float, each_ns: float) -> ServiceTimes:
+    """Batches that take first_ns + each_ns a sample, always."""
+    ns = np.array([[first_ns + each_ns * size] * QUANTILES for size in sizes])
+    return ServiceTimes(tuple(sizes), ns, tuple(5 for _ in sizes))
+
+
+@dataclass
+class Machine:
+    """In place of bare loops and of LoadGen: two cores; spinning makes everything a tenth faster,
+    what LoadGen sees is `told` by the plan, by `drift` slower with each run. factor: of bare loops,
+    which end at `most` samples. fixed: batch of the file. broken, doubted: by the number of the run.
+    """
+
+    told: Callable[[RunConfig], float]
+    spinning: float = 0.9
+    drift: float = 0.0
+    factor: float = 1.0
+    most: int = 1024
+    fixed: int | None = None
+    broken: dict[int, tuple[str, int]] = field(default_factory=dict)
+    doubted: tuple[int, ...] = ()
+    refused: tuple[tuple[int, int], ...] = ()
+    timed: list[tuple[int, int, dict[str, str]]] = field(default_factory=list)
+    configs: list[RunConfig] = field(default_factory=list)
+
+    def bare(
+        self, config: RunConfig, dataset: str, spec: Instances, sizes: Sequence[int], *_: Any
+    ) -> Bare:
+        options = dict(config.backend_option)
+        self.timed.append((spec.instances, spec.threads, options))
+        if (spec.instances, spec.threads) in self.refused:
+            raise ConfigError("model.onnx: ONNX Runtime cannot load it: no")
+        factor = self.factor * (self.spinning if options.get("spinning") == "on" else 1.0)
+        factor *= {(2, 1): 1.0, (1, 2): 0.6, (1, 1): 0.95}.get((spec.instances, spec.threads), 1.0)
+        timed = [size for size in sizes if size <= self.most]
+        timed = timed if self.fixed is None else [min(self.fixed, max(sizes))]
+        times = service(timed, 50e3 * factor, 10e3 * factor)
+        return Bare(times, {"spinning": ("on",)}, fixed_batch=self.fixed)
+
+    def measure(self, config: RunConfig, *, probe_s: float) -> Finished:
+        self.configs.append(config)
+        assert config.out is not None
+        code, status = self.broken.get(len(self.configs), ("", 0))
+        folder = config.out.with_name(config.out.name + ".partial") if code else config.out
+        folder.mkdir(parents=True)
+        made = result(config, [code] if code else [], 0)
+        value = self.told(config) * (1 + self.drift * len(self.configs))
+        made["throughput_per_s"]["completed"] = value
+        made["latency_ns"] = dict.fromkeys(made["latency_ns"], value)
+        made["doubts"] = [{"code": "busy-machine"}] * (len(self.configs) in self.doubted)
+        (folder / "result.json").write_text(json.dumps(made))
+        return Finished(status, folder, made)
+
+
+Tuned = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
+    """(machine, arguments) -> the exit status and tune.json."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(machine: Machine, *arguments: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr("harness.search.tune.job.time_layout", machine.bare)
+        monkeypatch.setattr("harness.cli.search_verbs.measure", machine.measure)
+        monkeypatch.setattr("harness.machine.cores.available", lambda: Cores(((0,), (1,))))
+        status = main([*arguments, "--out", "t"])
+        (found,) = Path().glob("t*/tune.json")
+        return status, json.loads(found.read_text())
+
+    return run
+
+
+def by_batch(config: RunConfig) -> float:
+    """samples/s: the more, the larger the batch; by a tenth more with spinning."""
+    spins = dict(config.backend_option).get("spinning") == "on"
+    return float(1000.0 * (config.max_batch or 1) ** 0.1 * (1.1 if spins else 1.0))
+
+
+def test_the_winner_is_a_file_that_config_takes(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(by_batch)
+    status, content = tuned(machine, *OFFLINE, "--model", "digits")
+    assert status == 0
+    assert content["taken"] == content["best"] == "2 x 1 spinning=on, batch 256"
+    assert names(Path("t")) == ["runs", "tune.json", "tuned.yaml"]
+    plain = yaml.safe_load(Path("t/tuned.yaml").read_text())
+    assert {"instances": 2, "threads": 1, "max_batch": 256}.items() <= plain.items()
+    assert plain["backend_option"] == ["spinning=on"]
+    assert not {"duration", "queries", "mode", "target_qps"} & plain.keys()
+    out = capsys.readouterr().out
+    assert out.startswith("TUNED  offline  ort  digits\n")
+    assert re.search(r"^2 x 1, batch 64 .* not tuned$", out, re.MULTILINE)
+    assert "times as good as the next" in out
+    machine = Machine(by_batch)
+    tuned_again = main([*OFFLINE, "--config", "t/tuned.yaml", "--out", "again"])
+    assert tuned_again == 0
+
+
+def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    tuned(machine, *OFFLINE)
+    plain = [(i, t) for i, t, options in machine.timed if not options]
+    assert plain[:6] == [(2, 1), (1, 2), (1, 1), (1, 1), (1, 2), (2, 1)]
+    spun = [(i, t) for i, t, options in machine.timed if options]
+    assert spun == [(2, 1), (1, 2), (1, 2), (2, 1)]
+
+
+def test_an_option_that_brings_nothing_is_no_finalist(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, spinning=0.99), *OFFLINE)
+    assert all("spinning" not in one["plan"] for one in content["finalists"])
+    assert any(one["options"] for one in content["layouts"])
+
+
+def test_rounds_turn_around_and_share_their_seed(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    tuned(machine, *OFFLINE, "--rounds", "3", "--seed", "7")
+    plans = [(c.max_batch, c.backend_option) for c in machine.configs]
+    assert plans[:3] == plans[5:2:-1]
+    assert [c.schedule_seed for c in machine.configs] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
+
+
+def test_a_drift_of_the_machine_does_not_pick_the_winner(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, drift=-0.02), *OFFLINE, "--rounds", "6")
+    assert content["taken"] == "2 x 1 spinning=on, batch 256"
+    assert content["best_over_second"]["low"] > 1
+
+
+def test_without_a_difference_the_plan_without_tuning_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = iter([100.0, 99.0, 101.0, 99.0, 101.0, 100.0, 101.0, 100.0, 99.0] * 2)
+    _, content = tuned(Machine(lambda _c: next(noise)), *OFFLINE)
+    assert content["taken"] == "2 x 1, batch 64"
+    assert "no difference seen" in capsys.readouterr().out
+
+
+def test_the_best_of_plans_that_are_alike_says_why_it_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: RunConfig) -> float:
+        is_default = config.max_batch == 64 and not config.backend_option
+        return (98.0, 106.0)[(config.schedule_seed or 0) % 2] if is_default else 100.0
+
+    _, content = tuned(Machine(told), *OFFLINE)
+    assert content["taken"] == content["best"] == "2 x 1, batch 64"
+    assert content["best_over_second"]["low"] < 1
+    assert "2 x 1, batch 64 is the one without tuning\n" in capsys.readouterr().out
+
+
+def test_server_is_judged_at_the_rate_that_the_best_plan_bears(tuned: Tuned) -> None:
+    machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 40_000 else 5e6)
+    status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    rates = [c.target_qps or 0 for c in machine.configs]
+    assert rates[0] > 40_000 >= rates[-1] > 30_000
+    assert content["rate_per_s"] == rates[-1]
+    assert {r["rate_per_s"] for r in content["runs"] if r["round"] is not None} == {rates[-1]}
+    assert content["judged"]["what"].startswith("p99 at ")
+
+
+def test_the_rate_of_a_backend_that_does_nothing_is_one_that_can_be_issued(tuned: Tuned) -> None:
+    machine = Machine(lambda c: 50e6 if (c.target_qps or 0) > 500_000 else 5e6, factor=1e-4)
+    status, content = tuned(machine, *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    assert machine.configs[0].target_qps == 1e6
+    assert 300_000 < content["rate_per_s"] <= 500_000
+
+
+@pytest.mark.parametrize("scenario", ["offline", "single-stream"])
+def test_runs_of_a_backend_that_does_nothing_have_no_more_than_can_be_issued(
+    tuned: Tuned, scenario: str
+) -> None:
+    machine = Machine(by_batch, factor=1e-4)
+    status, _ = tuned(machine, "tune", "--scenario", scenario, *OFFLINE[3:])
+    assert status == 0
+    assert {1_490_000 < (c.queries or 0) < 1_510_000 for c in machine.configs} == {True}  # 1.5 s
+
+
+def test_where_every_plan_fails_the_first_ones_reason_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = dict.fromkeys(range(1, 4), ("batch-failed", 4))
+    status, content = tuned(Machine(by_batch, broken=broken), *OFFLINE)
+    assert status == 4
+    first = content["finalists"][0]["plan"]
+    told = f"every plan failed; {first}: batch-failed: batch-failed it is\n"
+    assert f"nothing is taken: {told}" in capsys.readouterr().out
+
+
+def test_doubts_of_the_runs_that_judged_are_counted(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(by_batch, doubted=(1, 4, 5))
+    _, content = tuned(machine, *OFFLINE, "--rounds", "3")
+    assert re.search(r"^doubt +busy-machine in 3 of 9 runs$", capsys.readouterr().out, re.MULTILINE)
+    assert "doubt" not in "".join(said(content | {"runs": []}))
+
+
+def test_an_slo_that_no_rate_meets_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = tuned(Machine(lambda _c: 50e6), *SERVER, "--no-report", "--max-batch", "2")
+    assert status == 0
+    assert "p99=10ms was met by no plan at the rate they were judged at" in capsys.readouterr().out
+
+
+def test_a_plan_that_misses_the_slo_is_not_taken_where_one_meets_it(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(config: RunConfig) -> float:
+        is_default = (config.instances, config.backend_option) == (2, ())
+        return (9.0e6, 12.5e6)[(config.schedule_seed or 0) % 2] if is_default else 9.9e6
+
+    fixed = ("--target-qps", "700", "--max-batch", "8", "--finalists", "2")
+    _, content = tuned(Machine(told), *SERVER, "--no-report", *fixed)
+    assert content["best_over_second"]["low"] < 1
+    assert content["second"] == "2 x 1, batch 8"
+    assert content["taken"] == content["best"] != content["second"]
+    out = capsys.readouterr().out
+    assert f"{content['best']} is the one that meets p99=10ms\n" in out
+    assert "warning" not in out
+
+
+def test_an_slo_that_offlines_runs_missed_is_told(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missed = dict.fromkeys(range(1, 16), ("slo-missed", 4))
+    status, content = tuned(Machine(by_batch, broken=missed), *OFFLINE, "--slo", "p99.99=1s")
+    assert status == 0
+    told = f"p99.99=1s was missed in 5 of 5 runs of {content['taken']}: an Offline latency grows"
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scenario", ["server", "single-stream"])
+def test_a_percentile_that_no_run_reports_is_refused(
+    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "t"))
+    ask = ("tune", "--scenario", scenario, "--backend", "ort", "--slo", "p99.99=10ms", *out)
+    assert main(ask) == 2
+    assert capsys.readouterr().err == (
+        "harness: tune judges plans by a percentile that runs report, p99.9 at most, and the SLO is "
+        "p99.99=10ms: pass --slo with p99.9 or a lower one\n"
+    )
+    assert names(tmp_path) == []
+
+
+def test_a_given_rate_is_kept_and_goes_into_the_file(tuned: Tuned) -> None:
+    machine = Machine(lambda _c: 5e6)
+    tuned(machine, *SERVER, "--no-report", "--target-qps", "700", "--max-batch", "8")
+    assert {c.target_qps for c in machine.configs} == {700.0}
+    assert all((c.queries or 0) >= 1050 for c in machine.configs)  # 1.5 s
+    assert yaml.safe_load(Path("t/tuned.yaml").read_text())["target_qps"] == 700
+
+
+def test_what_the_user_fixed_is_kept(tuned: Tuned) -> None:
+    machine = Machine(by_batch)
+    fixed = ("--instances", "1", "--max-batch", "4", "--backend-option", "spinning=off")
+    _, content = tuned(machine, *OFFLINE, *fixed)
+    assert {i for i, _, _ in machine.timed} == {1}
+    assert all(options == {"spinning": "off"} for _, _, options in machine.timed)
+    assert {c.max_batch for c in machine.configs} == {4}
+    assert all(set(one["predicted"]) == {"4"} for one in content["layouts"])
+
+
+def test_a_given_max_batch_is_kept_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    machine = Machine(by_batch, most=4)
+    _, content = tuned(machine, *OFFLINE, "--max-batch", "32")
+    assert {c.max_batch for c in machine.configs} == {32}
+    assert all(set(one["predicted"]) == {"32"} for one in content["layouts"])
+    assert yaml.safe_load(Path("t/tuned.yaml").read_text())["max_batch"] == 32
+
+
+def test_the_plan_without_tuning_is_a_runs_own_where_bare_loops_end_before_it(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch, most=4), *OFFLINE)
+    (default,) = [one["plan"] for one in content["finalists"] if one["is_default"]]
+    assert default == "2 x 1, batch 64"  # the manifest's
+    others = [one["plan"] for one in content["finalists"] if not one["is_default"]]
+    assert others
+    assert all(plan.endswith(", batch 4") for plan in others)
+
+
+@pytest.mark.parametrize("given", [(), ("--max-batch", "32")])
+def test_no_plan_has_a_larger_batch_than_the_file_allows(
+    tuned: Tuned, given: tuple[str, ...]
+) -> None:
+    machine = Machine(by_batch, fixed=2)
+    tuned(machine, *OFFLINE, *given)
+    assert {c.max_batch for c in machine.configs} == {2}
+
+
+def test_a_layout_that_cannot_be_loaded_costs_nothing_but_itself(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch, refused=((1, 2),)), *OFFLINE)
+    assert status == 0
+    (failed,) = [one for one in content["layouts"] if one["failed"]]
+    assert (failed["instances"], failed["threads"]) == (1, 2)
+    assert "1 x 2" in capsys.readouterr().out.split("failed: model.onnx")[0]
+
+
+def test_where_nothing_can_be_loaded_the_reason_is_said_and_nothing_left(tuned: Tuned) -> None:
+    with pytest.raises(ValueError, match="not enough values"):  # no tune.json
+        tuned(Machine(by_batch, refused=((1, 2), (2, 1), (1, 1))), *OFFLINE)
+    assert names(Path()) == []
+
+
+def test_a_plugin_that_raises_leaves_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    faulty = Path(__file__).parents[2] / "faults/faulty.py"
+    fixed = ("--instances", "1", "--threads", "1", "--out", "t")
+    assert main([*OFFLINE[:3], "--backend", f"{faulty}:RaisesInLoad", "--quiet", *fixed]) == 3
+    (log,) = Path("t.partial/bare").iterdir()
+    assert "Traceback" in log.read_text()
+
+
+def test_a_plan_that_fails_under_loadgen_is_out(tuned: Tuned) -> None:
+    status, content = tuned(Machine(by_batch, broken={1: ("batch-failed", 4)}), *OFFLINE)
+    assert status == 0
+    failed = [one for one in content["finalists"] if one["failed"]]
+    assert [one["failed"] for one in failed] == ["batch-failed: batch-failed it is"]
+    assert content["taken"] != failed[0]["plan"]
+    assert len([r for r in content["runs"] if r["plan"] == failed[0]["plan"]]) == 1
+
+
+def test_a_stopped_run_ends_it_and_what_was_measured_stays(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch, broken={5: ("interrupted", 130)}), *OFFLINE)
+    assert status == 130
+    assert content["taken"] is None
+    assert [len(one["values"]) for one in content["finalists"]] == [1, 1, 2]
+    assert names(Path("t.partial")) == ["bare", "runs", "tune.json"]
+    assert capsys.readouterr().out.startswith("NOT TUNED")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--mlperf",), "drop --mlperf"),
+        (("--mode", "accuracy"), "drop --mode accuracy"),
+        (("--rounds", "1"), "--rounds: 1 must lie between 3 and 1,000"),
+        (("--meter", "estimate"), "--meter reads one run"),
+    ],
+)
+def test_contradictions_are_told(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*OFFLINE, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_concurrency_and_arrivals_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SERVER, "--concurrency", "4"]) == 2
+    assert "tune offers Poisson arrivals" in capsys.readouterr().err
+
+
+def grid(scenario: str, cores: Cores, **given: Any) -> list[tuple[int, int]]:
+    config = RunConfig(scenario=scenario, **given)
+    found = registry.load("scenario", scenario)
+    default = plan(config, found, load_model("digits"), cores)
+    return [layout[:2] for layout in layouts(config, found, cores, default)]
+
+
+def test_layouts_fill_the_cores_or_half_of_them() -> None:
+    two = Cores(((0,), (1,)))
+    assert sorted(grid("offline", two)) == [(1, 1), (1, 2), (2, 1)]
+    assert sorted(grid("single-stream", two)) == [(1, 1), (1, 2)]
+    six = Cores(tuple((n,) for n in range(6)))
+    assert {(6, 1), (3, 2), (2, 3), (1, 6), (1, 3)} <= set(grid("offline", six))
+    assert all(i * t <= 6 for i, t in grid("offline", six))
+    assert grid("server", six)[0] == (5, 1)  # a core for LoadGen: the default
+    assert set(grid("offline", six, threads=2)) == {(3, 2), (2, 2), (1, 2)}
+    smt = Cores(((0, 2), (1, 3)))
+    assert {(2, 2), (4, 1), (1, 4), (2, 1)} <= set(grid("offline", smt))
+    quota = Cores(((0,), (1,), (2,), (3,)), quota=1.5)
+    assert grid("offline", quota) == [(1, 1)]
+
+
+def test_batch_sizes_are_powers_of_two_and_parts_of_a_query() -> None:
+    def sizes(scenario: str, **given: Any) -> list[int]:
+        return batch_sizes(
+            RunConfig(scenario=scenario, **given), registry.load("scenario", scenario)
+        )
+
+    assert sizes("offline") == [1 << k for k in range(11)]
+    assert sizes("server", max_batch=12) == [1, 2, 4, 8, 12]
+    assert sizes("single-stream") == [1]
+    assert sizes("multi-stream", samples_per_query=12) == [1, 2, 3, 6, 12]
+
+
+def test_forecasts() -> None:
+    times = service([1, 2, 4, 8], 1e6, 1e6)
+    offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
+    assert offline.of(times, 2, 4) == pytest.approx(2 * 4 / 5e-3)
+    streams = Forecast(registry.load("scenario", "multi-stream"), 6, None, None)
+    assert streams.of(times, 1, 4) == pytest.approx(5e6 + 3e6)
+    slo = parse_slo("p99=20ms")
+    server = registry.load("scenario", "server")
+    slow = Forecast(server, 1, slo, 10.0).of(times, 1, 8)
+    busy = Forecast(server, 1, slo, 400.0).of(times, 1, 8)
+    assert 2e6 <= slow < busy
+    peaks = [Forecast(server, 1, slo, None).of(times, n, 8) for n in (1, 2)]
+    assert 1.5 * peaks[0] < peaks[1] < 2 * 8 / 9e-3
+    strict = Forecast(server, 1, parse_slo("p99=10ms"), None).of(times, 1, 8)
+    assert strict < peaks[0]
+
+
+def cut_to(slo: str, call_ns: dict[Layout, float]) -> Cut:
+    """A Server's grid cut by calls of one query that always take so long."""
+
+    def timed(layout: Layout, sizes: Sequence[int]) -> Bare:
+        return Bare(service(sizes, call_ns[layout], 0.0), {})
+
+    forecast = Forecast(registry.load("scenario", "server"), 1, parse_slo(slo), None)
+    made = Cut(forecast, timed, partial(candidates, None), lambda _text: None)
+    made.run(list(call_ns), [1], {})
+    return made
+
+
+def test_a_layout_that_misses_the_slo_even_alone_is_left_out() -> None:
+    wide, deep = Layout(4, 1), Layout(1, 4)
+    found = cut_to("p99=12ms", {wide: 20e6, deep: 9e6})
+    (left,) = found.ranked()
+    assert left.layout == deep
+    assert 1.2 < left.predicted < 2.2  # 1 % of the queries find another begun 6 ms before them
+    told = found.measured[wide].to_json()
+    assert told["failed"] == "misses p99=12ms even where a query is alone: 20.0 ms"
+    assert (told["predicted"], told["best_batch"]) == ({}, None)
+
+
+def test_where_every_layout_misses_the_slo_one_line_says_so() -> None:
+    with pytest.raises(
+        RunInvalid, match=r"^no layout meets p99=5ms, .* 1 x 4, takes 9\.00 ms: raise"
+    ):
+        cut_to("p99=5ms", {Layout(4, 1): 20e6, Layout(1, 4): 9e6})
+
+
+def test_a_search_that_no_layout_is_left_of_keeps_what_it_timed(
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, content = tuned(Machine(by_batch), *SERVER[:-3], "--slo", "p99=10us", "--quiet")
+    assert status == 4
+    assert all("misses p99=10us" in one["failed"] for one in content["layouts"])
+    assert "harness: no layout meets p99=10us" in capsys.readouterr().err
+    assert names(Path("t.partial")) == ["bare", "tune.json"]
+
+
+def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
+    times = service([1, 2, 4, 8, 16, 32], 1.0, 1e6)  # larger ones bring nothing
+    offline = Forecast(registry.load("scenario", "offline"), 1, None, None)
+    values, best = best_batch(offline, times, 1, times.sizes)
+    assert best == 1
+    assert set(values) == set(times.sizes)
+
+
+def finalist(name: int, values: Sequence[float], *, is_default: bool = False) -> Finalist:
+    made = Finalist(Plan(Layout(name, 1), 8), 1.0, is_default=is_default)
+    made.values = dict(enumerate(values))
+    return made
+
+
+def test_the_interval_is_of_the_pairs_not_of_the_values() -> None:
+    fast = finalist(2, [110.0, 220.0, 55.0, 330.0])
+    slow = finalist(1, [100.0, 200.0, 50.0, 300.0], is_default=True)
+    found = decide(RATE, [slow, fast])
+    assert found is not None
+    assert found.taken is fast
+    assert found.gain is not None
+    assert found.gain.ratio == pytest.approx(1.1)
+    assert found.gain.high - found.gain.low < 1e-6
+    assert [one is fast for one in to_drop(TAIL, [slow, fast])] == []  # two always go on
+
+
+def test_who_is_surely_worse_is_dropped_after_three_rounds() -> None:
+    best, near, far = (
+        finalist(1, [100.0, 101.0, 99.0]),
+        finalist(2, [99.0, 102.0, 100.0]),
+        finalist(3, [150.0, 151.0, 149.0]),
+    )
+    assert list(to_drop(TAIL, [best, near, far])) == [far]
+    for one in (best, near, far):
+        del one.values[2]
+    assert list(to_drop(TAIL, [best, near, far])) == []
+
+
+def test_who_is_surely_worse_than_any_is_not_taken_though_it_looks_like_the_best() -> None:
+    plain = finalist(1, [100.0, 101.0, 99.0], is_default=True)
+    steady = finalist(2, [110.0, 111.0, 109.0, 110.0, 110.0])
+    noisy = finalist(3, [90.0, 140.0, 100.0, 135.0, 105.0])
+    plain.dropped = True
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+    plain.dropped = False
+    plain.values = dict(enumerate([100.0, 101.0, 99.0, 100.0, 100.0]))
+    found = decide(RATE, [plain, steady, noisy])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (noisy, steady, steady)
+
+
+def test_a_plan_that_a_third_one_beats_is_not_called_less_simple() -> None:
+    """No difference between the best and the next is seen, but the next, the default, is not taken."""
+    middle = finalist(2, [100.0] * 5)
+    best = finalist(3, [100 * math.exp(gain) for gain in (0.02, 0.06, 0.1, 0.1, 0.1)])
+    plain = finalist(1, [100 * math.exp(-gain) for gain in (0.01, 0.0101, 0.01)], is_default=True)
+    found = decide(RATE, [plain, middle, best])
+    assert found is not None
+    assert (found.best, found.second, found.taken) == (best, plain, best)
+    assert found.second_is_beaten
+    assert found.gain is not None
+    assert found.gain.low < 1
+
+
+def test_a_dropped_plan_is_taken_where_all_others_failed() -> None:
+    dropped, failed = finalist(1, [100.0, 101.0, 99.0]), finalist(2, [110.0, 111.0, 109.0])
+    dropped.dropped, failed.failed = True, "died"
+    found = decide(RATE, [failed, dropped])
+    assert found is not None
+    assert found.taken is dropped
+
+
+def test_where_the_best_plan_meets_the_slo_none_that_misses_it_is_taken() -> None:
+    plain = finalist(1, [9e6, 12e6, 10.8e6, 9.3e6, 11.6e6], is_default=True)
+    fast = finalist(2, [9.5e6] * 5)
+    for bound_ns, taken in ((None, plain), (10e6, fast), (9e6, plain), (11e6, plain)):
+        found = decide(TAIL, [plain, fast], bound_ns)
+        assert found is not None
+        assert found.best is fast
+        assert found.taken is taken
+
+
+def test_one_plan_is_taken_without_a_comparison_and_none_without_rounds() -> None:
+    alone = decide(RATE, [finalist(1, [1.0, 2.0])])
+    assert alone is not None
+    assert (alone.second, alone.gain) == (None, None)
+    assert decide(RATE, [finalist(1, [1.0])]) is None
+
+
+def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
+    _, content = tuned(Machine(by_batch), *OFFLINE)
+    heat, rounds = figures(content)
+    (map_,) = heat.data
+    assert map_["y"] == ["2 x 1", "1 x 2", "1 x 1", "2 x 1 spinning=on", "1 x 2 spinning=on"]
+    assert len(map_["z"]) == 5
+    assert heat.title == "Throughput, samples/s, predicted from bare loops"
+    assert all(text.replace(",", "").isdigit() for row in map_["text"] for text in row if text)
+    assert heat.height_rem > rounds.height_rem
+    assert {len(row) for row in map_["z"]} == {len(map_["x"])}
+    assert [line["name"] for line in rounds.data] == [one["plan"] for one in content["finalists"]]
+
+
+def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
+    config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
+    found = time_layout(
+        config, "digits", Instances(2, 1, 4), [1, 2, 4], None, tmp_path / "bare.log"
+    )
+    assert found.service.sizes == (1, 2, 4)
+    assert found.service.ns.shape == (3, QUANTILES)
+    assert (found.service.ns > 0).all()
+    assert min(found.service.counts) >= 6  # three by each instance
+    assert found.tunable["spinning"] == ["on"]
+    assert found.fixed_batch is None
+    assert names(tmp_path) == []
+
+
+def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
+    config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
+    with pytest.raises(ConfigError, match="'maybe' is not one of"):
+        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+    faulty = Path(__file__).parents[2] / "faults/faulty.py"
+    config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
+    with pytest.raises(PluginUnavailable, match="raised"):
+        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(n for n, e in registry.BACKENDS.items() if e.installed))
+def test_what_is_tunable_is_an_option_with_these_values(name: str) -> None:
+    backend = registry.load("backend", name)
+    for option, values in getattr(backend, "tunable", {}).items():
+        assert set(values) < set(backend.options[option])

@@ -1,0 +1,97 @@
+"""Runs that are none: a system with a peak, in place of harness.run.supervisor.job.measure."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import RunConfig
+from harness.errors import HarnessError
+from harness.loadgen.plan import LoadPlan
+from harness.run.supervisor.keeper import Finished
+
+CAPACITY = 4000.0
+
+
+def result(config: RunConfig, reasons: list[str], late: int | None) -> dict[str, Any]:
+    """As result.json, in what a search reads of it; 7 queries were answered, however many planned."""
+    rate = config.target_qps or CAPACITY / 4
+    latency = dict.fromkeys(("mean", "p50", "p90", "p95", "p97", "p99", "p99.9"), int(1e9 / rate))
+    return {
+        "started": "2026-01-01T00:00:00.000+00:00",
+        "verdict": "INVALID" if reasons else "VALID",
+        "reasons": [{"code": code, "text": f"{code} it is"} for code in reasons],
+        "doubts": [],
+        "headline": None,
+        "scenario": config.scenario,
+        "backend": config.backend,
+        "model": config.model,
+        "dataset": "digits",
+        "mode": config.mode,
+        "latency_ns": latency,
+        "throughput_per_s": {
+            "asked": rate if config.scenario == "server" and reasons != ["interrupted"] else None,
+            "scheduled": rate,
+            "completed": rate,
+        },
+        "queries": {
+            "planned": config.queries or 2010,
+            "late": late,
+            "mean_batch": 1.0,
+            "samples_per_query": config.samples_per_query or 8,
+            "samples_answered": 7 * (config.samples_per_query or 8),
+        },
+        "calibration": {"rate_per_s": CAPACITY},
+        "environment": {},
+    }
+
+
+class System:
+    """VALID up to `peak` queries/s or samples a query. broken: number of the run -> its other end:
+    a reason's code, with the exit status, or an error that is raised.
+    """
+
+    def __init__(
+        self, peak: float, broken: Mapping[int, tuple[str, int] | HarnessError] | None = None
+    ) -> None:
+        self.peak = peak
+        self.broken = broken or {}
+        self.configs: list[RunConfig] = []
+
+    def __call__(
+        self,
+        config: RunConfig,
+        *,
+        quiet: bool = True,
+        shown: object = None,
+        most_late: Callable[[LoadPlan], int] | None = None,
+        probe_s: float = 0.0,
+    ) -> Finished:
+        self.configs.append(config)
+        end = self.broken.get(len(self.configs))
+        if isinstance(end, HarnessError):
+            raise end
+        if end is not None:
+            return self._left(config, [end[0]], 0, end[1])
+        load = config.samples_per_query if config.scenario == "multi-stream" else config.target_qps
+        load = load or config.concurrency
+        if load is None or load <= self.peak:
+            return self._left(config, [], 0, 0)
+        if most_late is not None and load > 1.5 * self.peak:
+            return self._left(config, ["hopeless"], None, 4)
+        return self._left(config, ["slo-missed"], 10**6, 4)
+
+    def _left(
+        self, config: RunConfig, reasons: list[str], late: int | None, status: int
+    ) -> Finished:
+        assert config.out is not None
+        partial = status > 0 and reasons != ["slo-missed"]
+        folder = config.out.with_name(config.out.name + ".partial") if partial else config.out
+        (folder / "performance" / "run_1").mkdir(parents=True)
+        made = result(config, reasons, late)
+        (folder / "result.json").write_text(json.dumps(made))
+        return Finished(status, folder, made)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

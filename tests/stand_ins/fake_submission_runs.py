@@ -1,0 +1,166 @@
+"""Finished runs of a whole matrix, without running anything: the files a run leaves, made from the
+golden logs, as if the digits model had answered 50,000 samples for 600 s."""
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.config.run_config import to_plain
+from harness.datasets import digits
+from harness.loadgen.logs import ACCURACY
+from harness.results.run_folder import write_yaml
+from harness.submit.plan.attempts import RUNS
+from harness.submit.plan.matrix import PlannedRun, plan, write_audits
+from harness.submit.plan.request import Request
+from harness.submit.plan.request_file import read_request
+from harness.submit.rules.tree.verify import TEST01
+from tests.builders.submission_trees import (
+    AUDIT,
+    SAMPLES,
+    write_accuracy_logs,
+    write_performance_logs,
+)
+
+CLOSED = Request(
+    division="closed",
+    submitter="LabOrg",
+    system="box",
+    category="datacenter,edge",
+    benchmark="resnet",
+    options={"model": "digits", "backend": "ort", "target_qps": 2000.0},
+)
+ANSWERS = {
+    "status": "available",
+    "cooling": "air",
+    "host_storage_type": "SSD",
+    "host_networking": "N/A",
+    "host_networking_topology": "N/A",
+    "host_memory_configuration": "2x 16 GB",
+    "retraining": "no",
+    "weight_data_types": "fp32",
+    "weight_transformations": "none",
+    "calibration": "None: float32.",
+}
+ENVIRONMENT: Mapping[str, Any] = {
+    "machine": {"cpu": 'A "fast" CPU', "memory_bytes": 32 << 30, "host": platform.node()},
+    "system": {"os": "Linux", "kernel": "6.1", "python": "3.11"},
+    "packages": {"numpy": "2.0"},
+    "harness": {"version": "0.1.0", "commit": None},
+}
+
+
+@cache
+def right_answers(count: int) -> str:
+    """An accuracy log of `count` samples, the labels of the digits again and again."""
+    with np.load(digits.FILE) as file:
+        labels = [np.int64(label).tobytes().hex().upper() for label in file["labels"]]
+    rows = (
+        f'{{ "seq_id" : {i}, "qsl_idx" : {i}, "data" : "{labels[i % len(labels)]}" }}'
+        for i in range(count)
+    )
+    return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
+def make_runs(request: Request, work: Path, **changed: Any) -> None:
+    """A valid attempt for every run of the matrix. changed: values of their result.json."""
+    write_audits(request, work)
+    for row in plan(request, work):
+        make_run(row, work, right_answers(50), **changed)
+
+
+def make_run(row: PlannedRun, work: Path, answers: str, number: int = 1, **changed: Any) -> Path:
+    folder = work / RUNS / row.name
+    out = folder / f"attempt-{number}"
+    logs = out / ("accuracy" if row.kind == "accuracy" else "performance/run_1")
+    if row.kind == "accuracy":
+        write_accuracy_logs(logs, row.scenario)
+        (logs / "accuracy.txt").write_text("accuracy=99.200%, good=49600, total=50000\n")
+        answers = right_answers(SAMPLES)
+    else:
+        more = AUDIT.get(row.kind, {})
+        write_performance_logs(logs, row.scenario, {"test_datetime": row.name, **more})
+    (logs / ACCURACY).write_text(answers if row.kind in ("accuracy", TEST01) else "[\n]\n")
+    (logs / "user.conf").write_text("*.Server.target_qps = 2000.000000\n")
+    (logs / "run.json").write_text(json.dumps({"ended": {"answer_dtype": "int64"}}))
+    (logs / "completions.npz").write_bytes(b"never packed")
+    write_yaml(folder / f"{number}-asked.yaml", to_plain(row.config))
+    settings = {"model_sha256": "a" * 64, "dataset_digest": "d", "loadgen_version": "6.0.17"}
+    write_yaml(out / "config.yaml", {**to_plain(row.config), **settings, "threads": 1})
+    result = {
+        "verdict": "VALID",
+        "reasons": [],
+        "not_for_submission": [],
+        "started": f"2026-11-21T04:00:0{number}.000",
+        "dataset": "digits",
+        "dataset_description": {"count": SAMPLES, "digest": "d"},
+        "backend_description": {"framework": "onnxruntime 1.22"},
+        "environment": dict(ENVIRONMENT),
+        "calibration": {"rate_per_s": 1000.0, "latency_ns": 1_000_000},
+        "accuracy": {"value": 99.2},
+    }
+    (out / "result.json").write_text(json.dumps(result | changed))
+    (out / "findings.json").write_text(json.dumps(_findings(row)))
+    return out
+
+
+def _findings(row: PlannedRun) -> dict[str, Any]:
+    loaded = {
+        "inputs": [["image", "float32", ["batch", 1, 8, 8]]],
+        "total_count": SAMPLES,
+        "performance_count": 1024,
+        "fixed_batch": None,
+        "synthetic": False,
+        "backend": {},
+        "dataset": {},
+        "model_sha256": "a" * 64,
+        "model_bytes": 1,
+    }
+    empty = dict.fromkeys(("noise", "load", "power", "calibration", "stopped"))
+    return {**empty, "started": "s", "dataset": "digits", "loaded": loaded, "scored": True}
+
+
+def make_peak(out: Path, **changed: Any) -> Path:
+    """What a search leaves of itself."""
+    out.mkdir(parents=True)
+    content = {
+        "scenario": "server",
+        "backend": "ort",
+        "model": "digits",
+        "slo": "p99=12ms",
+        "unit": "queries/s",
+        "finished": True,
+        "peak": 1234.5,
+    }
+    (out / "peak.json").write_text(json.dumps(content | changed))
+    return out
+
+
+def run_instead(words: list[str]) -> int:
+    """`python -m harness --config FILE --out DIR` that only writes what such a run leaves.
+
+    A file work/fail-<run> makes it fail, work/hang-<run> makes it wait until it is told to stop.
+    """
+    out = Path(words[words.index("--out") + 1])
+    name, work = out.parent.name, out.parents[2]
+    if (work / f"hang-{name}").exists():
+        out.with_name(f"{out.name}.partial").mkdir()
+        (work / "hangs").touch()
+        time.sleep(60)
+    if (work / f"fail-{name}").exists():
+        return 5
+    if words[0] == "peak":
+        make_peak(out)
+        return 0
+    request = read_request(work)
+    row = next(r for r in plan(request, work) if r.name == name)
+    answers = right_answers(50)
+    number = int(out.name.removeprefix("attempt-"))
+    make_run(row, work, answers, number, started=datetime.now(UTC).isoformat())
+    return 0

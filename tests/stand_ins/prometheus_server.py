@@ -1,0 +1,103 @@
+"""A real Prometheus for tests: the one on PATH, or Debian's package unpacked without installing it."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+
+
+def programs(folder: Path) -> Path:
+    """Where `prometheus` and `promtool` are. Skips the test where they cannot be had."""
+    found = shutil.which("prometheus")
+    if found and shutil.which("promtool"):
+        return Path(found).parent
+    if shutil.which("apt-get") is None:
+        pytest.skip("needs Prometheus on PATH, or Debian's packages")
+    folder.chmod(0o777)  # apt fetches as a user of its own
+    fetched = subprocess.run(
+        ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, check=False
+    )
+    packages = list(folder.glob("prometheus_*.deb"))
+    if fetched.returncode or not packages:
+        pytest.skip("Debian's package of Prometheus cannot be fetched")
+    subprocess.run(["dpkg", "-x", packages[0], folder / "root"], check=True)
+    return folder / "root/usr/bin"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+class Prometheus:
+    """target: the port it scrapes. Its HTTP API as far as a panel needs it."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+        self.target = target
+
+    def get(self, path: str, **parameters: object) -> Any:
+        url = f"{self._url}/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read()
+        return json.loads(text)["data"] if path.startswith("api") else text
+
+    def now(self, expr: str) -> list[Mapping[str, Any]]:
+        """Series with their newest value."""
+        found: list[Mapping[str, Any]] = self.get("api/v1/query", query=expr)["result"]
+        return found
+
+    def since(self, expr: str, seconds: float) -> list[Mapping[str, Any]]:
+        """Series with their values of the last `seconds`, one a second."""
+        end = time.time()
+        answer = self.get("api/v1/query_range", query=expr, start=end - seconds, end=end, step="1s")
+        found: list[Mapping[str, Any]] = answer["result"]
+        return found
+
+
+@contextmanager
+def prometheus(bin_folder: Path, folder: Path) -> Iterator[Prometheus]:
+    """With the repository's configuration, but for the port it scrapes."""
+    port, target = free_port(), free_port()
+    config = yaml.safe_load((DASHBOARDS / "prometheus.yml").read_text())
+    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    shutil.copy(DASHBOARDS / "rules.yml", folder)
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                bin_folder / "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stderr=log,
+        )
+    server = Prometheus(port, target)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                server.get("-/ready")
+                break
+            except OSError:
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        yield server
+    finally:
+        process.terminate()
+        process.wait()

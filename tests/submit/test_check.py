@@ -1,0 +1,301 @@
+"""Our validator: nothing in a good tree, each single fault by its rule, never an exception."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.loadgen.logs import DETAIL
+from harness.submit.rules.findings import RULES, Finding
+from harness.submit.rules.tree import tree as tree_module
+from harness.submit.rules.validate import Checked, validate
+from tests.builders.submission_mutations import MUTATIONS, RUN, SERVER
+from tests.builders.submission_power import session
+from tests.builders.submission_trees import (
+    CLOSED,
+    OPEN,
+    ROUND,
+    all_of,
+    build,
+    copy,
+    put,
+    sub,
+    value,
+    write,
+)
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("submission")
+    (folder / "raw").mkdir()
+    return build(folder / "tree", folder / "raw")
+
+
+@pytest.fixture
+def tree(golden: Path, tmp_path: Path) -> Path:
+    return copy(golden, tmp_path / "tree")
+
+
+def rules(findings: Sequence[Finding]) -> list[str]:
+    return [f"{f.rule}: {f.file}: {f.found}" for f in findings]
+
+
+def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
+    checked = validate(golden, ROUND)
+    assert rules(checked.findings) == []
+    assert len(checked.results) == 6
+    assert {f"{CLOSED}/Server", f"{OPEN}/Offline"} <= set(checked.results)
+
+
+def test_a_ptdaemon_session_that_keeps_the_rules_has_no_finding(tree: Path) -> None:
+    session(tree)
+    assert rules(validate(tree, ROUND).findings) == []
+
+
+def test_there_are_more_than_a_hundred_mutations() -> None:
+    assert len(MUTATIONS) > 100
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_fault_is_found_by_its_rule(name: str, tree: Path) -> None:
+    rule, mutate = MUTATIONS[name]
+    mutate(tree)
+    found = validate(tree, ROUND).findings
+    assert rule in {f.rule for f in found}, rules(found)
+    for finding in found:
+        assert all(finding), finding
+        assert finding.mend
+        assert all("\n" not in line for line in finding.lines())
+
+
+SINGLES = ("INVALID run", "error in the log", "stale TEST04", "subset", "below the target")
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_a_fault_of_one_result_is_not_one_of_another(name: str, tree: Path) -> None:
+    MUTATIONS[name][1](tree)
+    checked = validate(tree, ROUND)
+    assert checked.of_result(SERVER) == checked.findings
+    assert checked.of_result(f"{CLOSED}/Offline") == []
+
+
+def test_every_rule_is_found_in_some_tree_and_explained() -> None:
+    untested = {"too-many-files", "unreadable"}  # below
+    assert {rule for rule, _ in MUTATIONS.values()} | untested == set(RULES)
+    text = (Path(__file__).parents[2] / "docs" / "submit.md").read_text()
+    listed = {
+        word
+        for line in text.splitlines()
+        if line.startswith("| `")
+        for word in line.split("|")[1].replace("`", "").replace(",", " ").split()
+    }
+    assert set(RULES) <= listed
+
+
+def test_the_rehearsal_mark_is_the_first_finding(tree: Path) -> None:
+    all_of(MUTATIONS["INVALID run"][1], MUTATIONS["rehearsal mark"][1])(tree)
+    checked = validate(tree, ROUND)
+    assert checked.findings[0].rule == "rehearsal"
+    counted = {f.rule for f in checked.counted(shortened=True)}
+    assert counted == {"invalid-result", "summary-differs"}
+
+
+@pytest.mark.parametrize(
+    "path", ["open/Rehearsal/src/x.md", "open/LabOrg/results/box_REHEARSAL/resnet/a.md"]
+)
+def test_a_rehearsal_is_known_by_its_names_too(path: str, tree: Path) -> None:
+    put(path, "x\n")(tree)
+    assert validate(tree, ROUND).findings[0].rule == "rehearsal"
+
+
+def test_hashes_are_compared_with_the_raw_logs(golden: Path, tree: Path, tmp_path: Path) -> None:
+    file = f"{SERVER}/accuracy/accuracy.txt"
+    sub(file, "hash=.", "hash=0")(tree)
+    raw = tmp_path / "raw"
+    for log in tree.rglob("mlperf_log_accuracy.json"):
+        name = "some.json" if "TEST01" in log.parts else log.name
+        write(raw / log.relative_to(tree), (golden.parent / "raw" / name).read_bytes())
+    assert validate(tree, ROUND).findings == []  # truncated: nobody can tell
+    assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
+        ("accuracy-hash", file)
+    ]
+    sub(file, "hash=0", "hash=1")(tree)
+    gone = f"{SERVER}/TEST01/accuracy/mlperf_log_accuracy.json"
+    (raw / gone).unlink()
+    assert [(f.rule, f.file) for f in validate(tree, ROUND, raw=raw).findings] == [
+        ("accuracy-hash", file), ("accuracy-hash", gone)
+    ]  # fmt: skip
+
+
+def test_scores_within_one_percent_stand_for_answers_that_differ(tree: Path) -> None:
+    audit = f"{SERVER}/TEST01"
+    all_of(
+        sub(f"{audit}/verify_accuracy.txt", "TEST PASS", "TEST FAIL"),
+        put(f"{audit}/accuracy/baseline_accuracy.txt", "accuracy=76.500%\n"),
+        put(f"{audit}/accuracy/compliance_accuracy.txt", "accuracy=76.000%\n"),
+    )(tree)
+    assert rules(validate(tree, ROUND).findings) == []
+
+
+def test_an_edge_system_may_infer_offline_from_single_stream(tree: Path) -> None:
+    """The rules let it; then both logs are single-stream's."""
+    for part in ("performance", "accuracy"):
+        for source in (tree / OPEN / "SingleStream" / part).rglob("*"):
+            if source.is_file():
+                inside = source.relative_to(tree / OPEN / "SingleStream")
+                write(tree / OPEN / "Offline" / inside, source.read_bytes())
+    found = rules(validate(tree, ROUND).findings)
+    assert found == []
+    value("open/LabOrg/systems/box.json", system_type="datacenter")(tree)
+    assert "wrong-scenario" in {f.rule for f in validate(tree, ROUND).findings}
+
+
+def test_only_one_submitter_is_looked_at_when_asked(tree: Path) -> None:
+    put("closed/Other/results/x/y/z/a.txt", "a")(tree)
+    assert rules(validate(tree, ROUND, "LabOrg").findings) == []
+    assert validate(tree, ROUND).findings
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_content_of_any_file_raises(seed: int, tree: Path) -> None:
+    """Garbage, cuts and wrong types in some files at a time."""
+    draw = random.Random(seed)
+    junk = [
+        b"",
+        b"\x00\xff\xfe",
+        b"[",
+        b"{}",
+        b"null",
+        b"[[[" * 5000,
+        b'{"a": 1e999}',
+        b"\n" * 99,
+        b":::MLLOG {}",
+        b":::MLLOG " + b"[" * 3000,
+        b'{"key": []}',
+        b"hash=",
+        b"9" * 5000,
+    ]
+    files = sorted(p for p in tree.rglob("*") if p.is_file())
+    for file in draw.sample(files, 12):
+        content = file.read_bytes()
+        cut_at = draw.randrange(len(content) + 1)
+        write(file, draw.choice([*junk, content[:cut_at], content[cut_at:], content[::-1]]))
+    checked = validate(tree, ROUND)
+    assert checked.findings
+    for path in checked.results:
+        checked.of_result(path)
+
+
+def test_wrong_types_of_every_logged_value_raise_nothing(tree: Path) -> None:
+    file = tree / SERVER / RUN / DETAIL
+    lines = file.read_text().splitlines()
+    values: list[object] = ["text", [], {}, None, True, -1, 1e300, 10**400, 0]
+    for junk in values:
+        changed = [
+            ":::MLLOG " + json.dumps(json.loads(line.removeprefix(":::MLLOG ")) | {"value": junk})
+            for line in lines
+        ]
+        write(file, "\n".join(changed) + "\n")
+        assert validate(tree, ROUND).findings
+
+
+def test_unreadable_and_strange_names_are_findings(tree: Path) -> None:
+    (tree / "closed/LabOrg/src/a\udcff\n.py").write_text("x")
+    found = [f for f in validate(tree, ROUND).findings if f.rule == "bad-name"]
+    assert [f.file for f in found] == ["closed/LabOrg/src/a\\xff\\n.py"]
+    if os.geteuid():
+        (tree / "closed/LabOrg/src/README.md").chmod(0)
+        (tree / SERVER).chmod(0)
+        assert "unreadable" in {f.rule for f in validate(tree, ROUND).findings}
+        (tree / SERVER).chmod(0o755)
+
+
+def test_a_tree_that_is_no_submission_is_not_read_to_its_end(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "MOST_ENTRIES", 50)
+    assert "too-many-files" in {f.rule for f in validate(tree, ROUND).findings}
+
+
+def test_an_empty_or_wrong_folder_has_no_results(tmp_path: Path) -> None:
+    assert [f.rule for f in validate(tmp_path, ROUND).findings] == ["no-results"]
+    (tmp_path / "closed" / "X").mkdir(parents=True)
+    assert "no-results" in {f.rule for f in validate(tmp_path, ROUND).findings}
+
+
+def test_a_25_mb_log_takes_less_than_two_seconds(tree: Path) -> None:
+    """As a run with many warnings leaves it; the time is of this process alone."""
+    file = tree / SERVER / RUN / DETAIL
+    lines = file.read_text().splitlines(keepends=True)
+    filler = next(line for line in lines if "generic_message" in line)
+    write(file, "".join([*lines[:-1], filler * (25_000_000 // len(filler)), lines[-1]]))
+    assert file.stat().st_size > 24_900_000
+    start = time.process_time()
+    assert rules(validate(tree, ROUND).findings) == []
+    assert time.process_time() - start < 2.0
+
+
+def test_the_command_prints_findings_and_exits_4(
+    golden: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", "check", str(golden)]) == 0
+    assert capsys.readouterr().out == "6 results, 0 findings\n"
+    MUTATIONS["INVALID run"][1](tree)
+    assert main(["submit", "check", str(tree)]) == 4
+    out = capsys.readouterr().out
+    assert out.startswith(f"invalid-result      {SERVER}/{RUN}/{DETAIL}\n    found   INVALID\n")
+    assert main(["submit", "check", str(tree), "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["findings"][0]["wanted"] == "VALID"
+
+
+def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    all_of(MUTATIONS["rehearsal mark"][1], MUTATIONS["duration set"][1])(tree)
+    assert main(["submit", "check", str(tree)]) == 4
+    assert main(["submit", "check", str(tree), "--rehearsal"]) == 0
+    assert "2 of them because it is a rehearsal" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["chek", "x"], "submit: no verb 'chek': did you mean 'check'?"),
+        (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
+        (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
+        (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),
+        (["check", ".", "--raw", "nowhere"], "--raw nowhere is not a folder"),
+    ],
+)
+def test_mistakes_in_the_command_are_one_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["submit", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_checked_concerns_what_lies_above() -> None:
+    """A fault of the root, the submitter or the system is one of each result below."""
+    path = f"{CLOSED}/Server"
+    above = [
+        "results.csv",
+        "closed/x.md",
+        "closed/LabOrg/src",
+        "closed/LabOrg/systems/box.json",
+        "closed/LabOrg/results/box",
+        path,
+        f"{path}/README.md",
+    ]
+    beside = [
+        "open/LabOrg/src",
+        "closed/Other/src",
+        f"{CLOSED}/Offline",
+        "closed/LabOrg/systems/old.json",
+        "closed/LabOrg/results/old",
+    ]
+    found = [Finding("stray-file", file, "a", "b") for file in above + beside]
+    assert Checked(found, [path]).of_result(path) == found[: len(above)]

@@ -1,0 +1,325 @@
+"""The request, the matrix of runs, and making what is missing of it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.submit.plan import execute
+from harness.submit.plan.matrix import (
+    DONE,
+    FAILED,
+    MISSING,
+    STALE,
+    lines,
+    plan,
+    problems,
+    write_audits,
+)
+from harness.submit.plan.request import Request
+from harness.submit.plan.request_file import read_request, write_request
+from tests.stand_ins.fake_submission_runs import CLOSED, make_run, make_runs, right_answers
+
+ROOT = Path(__file__).parents[2]
+WORDS = [
+    *("--division", "closed", "--submitter", "LabOrg", "--system", "box"),
+    *("--category", "datacenter,edge", "--benchmark", "resnet"),
+    *("--model", "digits", "--backend", "ort", "--target-qps", "2000"),
+]
+FAKE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
+from tests.stand_ins.fake_submission_runs import run_instead; sys.exit(run_instead(sys.argv[2:]))"
+
+
+def states(request: Request, work: Path) -> dict[str, str]:
+    return {row.name: row.state for row in plan(request, work)}
+
+
+def test_a_closed_benchmark_needs_each_scenario_four_times(tmp_path: Path) -> None:
+    rows = plan(CLOSED, tmp_path)
+    assert len(rows) == 16
+    assert {row.state for row in rows} == {MISSING}
+    server = [row for row in rows if row.scenario == "Server"]
+    assert [row.kind for row in server] == ["performance", "accuracy", "TEST01", "TEST04"]
+    assert [row.config.mode for row in server] == [
+        "performance", "accuracy", "performance", "performance"
+    ]  # fmt: skip
+    assert all(row.config.mlperf and row.config.mlperf_model == "resnet50" for row in rows)
+    assert [row.config.audit for row in server] == [
+        None, None, tmp_path / "TEST01.config", tmp_path / "TEST04.config"
+    ]  # fmt: skip
+    assert {row.config.target_qps for row in rows if row.scenario != "Server"} == {None}
+
+
+def test_an_open_model_needs_no_audit_and_the_scenarios_asked_for(tmp_path: Path) -> None:
+    request = replace(CLOSED, division="open", folder="mine", scenarios=("Offline", "SingleStream"))
+    assert [row.name for row in plan(request, tmp_path)] == [
+        "SingleStream-performance", "SingleStream-accuracy", "Offline-performance",
+        "Offline-accuracy",
+    ]  # fmt: skip
+
+
+def test_what_a_run_takes_is_told_by_rules_and_calibration(tmp_path: Path) -> None:
+    rows = {row.name: row for row in plan(CLOSED, tmp_path)}
+    assert rows["Server-performance"].expected_s == pytest.approx(605)
+    assert rows["Server-performance"].queries == 1_200_000
+    assert rows["Offline-performance"].expected_s == pytest.approx(5 + 600 * 1.43)
+    assert rows["Offline-accuracy"].expected_s is None
+    slow = replace(CLOSED, options={**CLOSED.options, "target_qps": 0.5})
+    assert {r.name: r for r in plan(slow, tmp_path)}["Server-TEST04"].expected_s == pytest.approx(
+        5 + 459 / 0.5
+    )
+    make_runs(CLOSED, tmp_path)
+    rows = {row.name: row for row in plan(CLOSED, tmp_path)}
+    assert rows["Offline-accuracy"].expected_s == pytest.approx(5 + 50_000 / 1000)
+    assert list(lines(list(rows.values())))[-1] == "0 of 16 runs to make, about 0:00"
+
+
+def test_audit_configs_are_as_in_the_compliance_folder(tmp_path: Path) -> None:
+    write_audits(CLOSED, tmp_path)
+    assert (tmp_path / "TEST01.config").read_text().split("\n") == [
+        "*.*.mode = 2",
+        "*.*.accuracy_log_rng_seed = 720381539243781796",
+        "*.*.accuracy_log_sampling_target = 4096",
+        "",
+    ]
+    assert "*.*.performance_issue_same_index = 3" in (tmp_path / "TEST04.config").read_text()
+
+
+def test_a_run_with_other_options_or_of_another_model_is_stale(tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path)
+    assert set(states(CLOSED, tmp_path).values()) == {DONE}
+    faster = replace(CLOSED, options={**CLOSED.options, "target_qps": 3000.0})
+    assert {n for n, s in states(faster, tmp_path).items() if s == STALE} == {
+        "Server-performance", "Server-accuracy", "Server-TEST01", "Server-TEST04"
+    }  # fmt: skip
+    config = tmp_path / "runs/Offline-TEST04/attempt-1/config.yaml"
+    config.write_text(config.read_text().replace("a" * 64, "b" * 64))
+    rows = {row.name: row for row in plan(CLOSED, tmp_path)}
+    assert rows["Offline-TEST04"].why == "its model_sha256 is not the performance run's"
+
+
+def test_an_audit_older_than_its_performance_run_is_stale(tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path)
+    row = next(r for r in plan(CLOSED, tmp_path) if r.name == "Server-performance")
+    make_run(row, tmp_path, right_answers(50), number=2)
+    found = states(CLOSED, tmp_path)
+    assert (found["Server-performance"], found["Server-accuracy"]) == (DONE, DONE)
+    assert (found["Server-TEST01"], found["Offline-TEST01"]) == (STALE, DONE)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"verdict": "VALID"', '{"verdict": 3}', "null"])
+def test_a_broken_run_is_failed_and_not_an_error(content: str, tmp_path: Path) -> None:
+    make_runs(CLOSED, tmp_path)
+    (tmp_path / "runs/Server-performance/attempt-1/result.json").write_text(content)
+    found = states(CLOSED, tmp_path)
+    assert (found["Server-performance"], found["Server-TEST01"]) == (FAILED, STALE)
+
+
+def test_server_needs_a_rate(tmp_path: Path) -> None:
+    request = replace(CLOSED, options={"model": "digits"})
+    assert [p.partition(":")[0] for p in problems(request, plan(request, tmp_path))] == [
+        "Server needs the rate to prove"
+    ]
+    rehearsal = replace(request, rehearsal=True)
+    assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"division": "shut"}, "--division shut: choose from closed; open"),
+        ({"category": "desk"}, "--category desk: choose from edge;"),
+        ({"benchmark": "vgg"}, "--benchmark vgg: choose from resnet;"),
+        ({"submitter": ""}, "--submitter is missing"),
+        ({"system": "my box"}, "--system 'my box' is no name of a folder"),
+        ({"system": "../box"}, "--system '../box' is no name of a folder"),
+        ({"system": "b" * 101}, f"--system '{'b' * 101}' is no name of a folder"),
+        ({"submitter": "Rehearsal"}, "--submitter Rehearsal is the mark of a rehearsal"),
+        ({"system": "box_REHEARSAL"}, "--system box_REHEARSAL is the mark of a rehearsal"),
+        (
+            {"division": "open", "benchmark": "yolo-95", "folder": "resnet50"},
+            "--folder resnet50 is the round's name for resnet: choose another",
+        ),
+        ({"folder": "mine"}, "--folder is for the open division"),
+        ({"category": "datacenter"}, "--benchmark resnet has no place in datacenter"),
+        ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
+        ({"scenarios": ("offline",)}, "--scenarios offline: choose from SingleStream"),
+        ({"options": {"mode": "both"}}, "--mode is decided by the round"),
+        ({"options": {"duration": "3s"}}, "--duration is for --rehearsal"),
+        ({"benchmark": "llama2-70b-99.9"}, "language generation is not run by this harness"),
+        ({"round": "v5.0"}, "no round named 'v5.0'"),
+    ],
+)
+def test_a_wrong_request_is_told_before_anything_runs(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        replace(CLOSED, **changed)
+    assert told in str(raised.value)
+
+
+def test_a_missing_benchmark_is_told_once() -> None:
+    with pytest.raises(ConfigError) as raised:
+        replace(CLOSED, benchmark="")
+    assert [line.split(":")[0] for line in str(raised.value).splitlines()] == [
+        "--benchmark is missing"
+    ]
+
+
+def test_the_request_is_kept_and_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w")]
+    assert main(words) == 2
+    assert "say what to submit" in capsys.readouterr().err
+    assert main([*words, *WORDS]) == 0
+    first = capsys.readouterr().out
+    assert "16 of 16 runs to make" in first
+    assert main(words) == 0
+    assert capsys.readouterr().out == first
+    assert main([*words, *WORDS, "--threads", "1"]) == 2
+    assert "asks for something else" in capsys.readouterr().err
+    assert read_request(tmp_path / "w").options == {
+        "model": "digits", "backend": "ort", "target_qps": "2000"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "a: 1", "division: [closed]", "x: {", "", "division: open"]
+)
+def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "request.yaml").write_text(content)
+    with pytest.raises(ConfigError):
+        read_request(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("rehearsal: false", "rehearsal: maybe", "rehearsal must be true or false"),
+        ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
+        ("round: v6.1", "round: [v6.1]", "round must be text"),
+        ("folder: ''", "folder: 5", "folder must be text"),
+        ("backend: ort", "5: ort", "options must be named by text"),
+    ],
+)
+def test_a_changed_request_file_is_one_line(
+    before: str, after: str, told: str, tmp_path: Path
+) -> None:
+    write_request(tmp_path, CLOSED)
+    file = tmp_path / "request.yaml"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+    with pytest.raises(ConfigError, match=told):
+        read_request(tmp_path)
+
+
+def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = replace(CLOSED, category="edge", benchmark="whisper")
+    write_request(tmp_path, request)
+    (tmp_path / "fail-Offline-performance").touch()
+    monkeypatch.setattr(execute, "_BOOT", FAKE)
+    assert execute.execute(request, tmp_path) == 4
+    told = capsys.readouterr().err
+    assert "Offline-performance exit status 5" in told
+    assert "Offline-TEST01 is left out" in told
+    (tmp_path / "fail-Offline-performance").unlink()
+    assert execute.execute(request, tmp_path) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("harness: 0 of 3 runs are done, 3 to make\n")
+    assert "2 of 3" not in told  # the accuracy run was made before, and now has one it belongs to
+    assert "3 of 3: Offline-TEST01 done" in told
+    assert execute.execute(request, tmp_path) == 0
+    assert capsys.readouterr().err == "harness: 3 of 3 runs are done, 0 to make\n"
+    assert set(states(request, tmp_path).values()) == {DONE}
+    assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
+    assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
+
+
+def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
+    request = replace(CLOSED, category="edge", division="open", scenarios=("Offline",))
+    write_request(tmp_path, request)
+    (tmp_path / "hang-Offline-accuracy").touch()
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from harness.submit import execute; from harness.submit.plan.request_file import read_request\n"
+        f"from pathlib import Path; execute._BOOT = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
+        "sys.exit(execute.execute(read_request(work), work))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300  # a busy machine
+    while not (tmp_path / "hangs").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGTERM, told
+    assert "goes on with what is missing" in told
+    found = states(request, tmp_path)
+    assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
+
+
+def test_what_is_not_there_is_told_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*WORDS, "--backend", "nosuch", "--data-dir", "/nowhere", "--work", str(tmp_path / "w")]
+    told = (
+        "harness: no backend named 'nosuch': choose from ",
+        "harness: --data-dir /nowhere: there is no such file or folder",
+    )
+    for verb, status in (("plan", 0), ("run", 2)):
+        assert main(["submit", verb, *words]) == status
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.startswith(told[i]) for i, line in enumerate(lines)] == [True, True]
+    assert not (tmp_path / "w/runs").exists()
+
+
+def test_two_do_not_measure_at_the_same_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_request(tmp_path, CLOSED)
+    with execute._alone(tmp_path, ["Server"]):
+        for words in ([], ["--only", "Server"]):
+            assert main(["submit", "run", "--work", str(tmp_path), *words]) == 2
+            told = capsys.readouterr().err
+            assert f"{tmp_path}/Server.lock is taken: another `submit run`" in told
+        with execute._alone(tmp_path, ["Offline"]):  # side by side, on purpose
+            pass
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_audit_is_a_performance_run_with_a_file_that_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "offline", "--audit", str(tmp_path / "audit.config")]
+    assert main(words) == 2
+    assert "--audit is a performance run of its own" in capsys.readouterr().err
+    assert main([*words, "--mode", "performance"]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_rehearsal_with_digits_from_plan_to_check(tmp_path: Path) -> None:
+    """Real runs of one second each, three scenarios, both audits, packed and checked."""
+    work = str(tmp_path / "work")
+    words = [*WORDS[:-2], "--rehearsal", "--duration", "1s"]
+    words[words.index("datacenter,edge")] = "edge"  # without Server, which a busy machine can miss
+    assert main(["submit", "run", "--work", work, *words]) == 0
+    status = main(["submit", "pack", "--work", work, "--to", str(tmp_path / "tree")])
+    assert status == 0
+    assert main(["submit", "check", str(tmp_path / "tree")]) == 4
+    assert main(["submit", "check", str(tmp_path / "tree"), "--rehearsal"]) == 0
+    logs = (tmp_path / "tree").rglob("TEST04/performance/run_1/mlperf_log_detail.txt")
+    for log in logs:
+        said = [json.loads(x.removeprefix(":::MLLOG ")) for x in log.read_text().splitlines()]
+        values = {entry["key"]: entry["value"] for entry in said}
+        assert values["effective_performance_issue_same"] is True

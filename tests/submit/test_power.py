@@ -1,0 +1,179 @@
+"""A submission with power: from PTDaemon sessions alone, packed as they are.
+
+The sessions are made up and keep every rule (tests/builders/submission_power.py); tests/machine/power/test_ptdaemon_client.py goes
+the same way with power-dev's own client and server.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.submit.pack.pack import Packed, pack
+from harness.submit.plan.matrix import DONE, FAILED, PlannedRun, plan, search
+from harness.submit.plan.request import Request
+from harness.submit.rules.validate import validate
+from tests.builders.submission_power import METER, POWERED, TOLD, make_power_runs
+from tests.builders.submission_trees import CLOSED as RESULTS
+from tests.builders.submission_trees import ROUND
+from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED
+from tests.submit.test_plan import WORDS
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    make_power_runs(POWERED, folder)
+    return folder
+
+
+def packed(request: Request, work: Path, out: Path, answers: Mapping[str, Any] = TOLD) -> Packed:
+    return pack(request, plan(request, work), answers, out, None)
+
+
+def server(request: Request, work: Path) -> PlannedRun:
+    return next(row for row in plan(request, work) if row.name == "Server-performance")
+
+
+def test_the_session_is_packed_as_it_is_and_keeps_every_rule(work: Path, tmp_path: Path) -> None:
+    found = packed(POWERED, work, tmp_path / "tree")
+    assert [f.lines() for f in validate(found.tree, ROUND, raw=found.raw).findings] == []
+    folder = found.tree / RESULTS / "Offline"
+    session = work / "runs/Offline-performance/attempt-1/performance"
+    names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    logs = {"mlperf_log_detail.txt", "mlperf_log_summary.txt", "spl.txt"}
+    wanted = {f"performance/{place}/{name}" for place in ("ranging", "run_1") for name in logs}
+    wanted |= {f"performance/power/{name}" for name in ROUND.power_files}
+    assert {name for name in names if name.startswith("performance/")} == wanted
+    for name in wanted:
+        assert (folder / name).read_bytes() == (session.parent / name).read_bytes()
+    assert not {n for n in names if n.startswith("TEST") and n.endswith("spl.txt")}
+    table = (folder / "analyzer_table.md").read_text()
+    assert "YokogawaWT310E,made up,version=1.11.1-0" in table
+    assert table.endswith("Firmware F1.04, calibrated 2026-03-01.\n")
+    assert "Governor performance" in (folder / "power_settings.md").read_text()
+    system = json.loads((found.tree / "closed/LabOrg/systems/box.json").read_text())
+    assert system["system_power_capacity"] == "1200"
+    commands = (folder / "README.md").read_text().splitlines()
+    metered = [line for line in commands if "--meter ptdaemon=POWER_DEV," in line]
+    assert len(metered) == 1
+    assert "--audit" not in metered[0]
+
+
+def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
+    request = replace(CLOSED, division="open", category="edge", scenarios=("Offline",))
+    make_power_runs(replace(request, options=POWERED.options), tmp_path / "work")
+    rows = plan(request, tmp_path / "work")
+    assert rows[0].why == "it was made with other options"
+    make_power_runs(request, tmp_path / "plain")
+    found = packed(request, tmp_path / "plain", tmp_path / "tree")
+    assert not [p for p in found.tree.rglob("*") if "power" in p.name or p.name == "ranging"]
+    text = (found.tree / "open/LabOrg/systems/box.json").read_text()
+    assert "system_power_capacity" not in text
+
+
+@pytest.mark.parametrize(
+    ("meter", "told"),
+    [
+        (["rapl"], r"^--meter rapl \(energy counters .* is no MLPerf Power, .*: drop it, or --meter p"),
+        (["estimate=4"], r"^--meter estimate \(busy CPU time .* is no MLPerf Power"),
+        (["mine.py:Meter"], r"^--meter mine.py:Meter \(a plug-in's readings\) is no MLPerf Power"),
+        (["ptdaemon"], r"^meter 'ptdaemon': it needs a checkout of MLCommons' power-dev"),
+        (["ptdaemon=a,director=b:0,ntp=c"], r"^meter 'ptdaemon': director=b:0: write HOST"),
+        ([METER, METER], r"^--meter is given twice: keep one$"),
+        ([METER, "rapl"], r"(?m)^--meter rapl .*\n--meter is given twice"),
+        ("rapl", r"^--meter rapl"),
+        ([""], r"^--meter: the name is empty$"),
+        (5, r"^--meter 5 \(a plug-in"),
+    ],
+)  # fmt: skip
+def test_no_other_meter_is_submitted(meter: object, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        replace(CLOSED, options={**CLOSED.options, "meter": meter})
+
+
+def test_performance_runs_alone_are_measured_twice_each(tmp_path: Path) -> None:
+    request = replace(POWERED, category="edge")
+    rows = {row.name: row for row in plan(request, tmp_path)}
+    assert {name for name, row in rows.items() if row.config.meter} == {
+        "SingleStream-performance", "MultiStream-performance", "Offline-performance"
+    }  # fmt: skip
+    assert rows["SingleStream-performance"].expected_s == pytest.approx(2 * 605 + 40)
+    assert rows["SingleStream-TEST01"].expected_s == pytest.approx(605)
+    options = {"model": "digits", "slo": "p99=12ms", "meter": [METER]}
+    found = search(replace(CLOSED, options=options), tmp_path)
+    assert found is not None
+    assert found.config.meter == ()
+
+
+@pytest.mark.parametrize(
+    ("power", "why"),
+    [
+        (None, "no power: ptdaemon: no sample for 4 s"),
+        ({"note": "not an MLPerf Power result: power-dev's checker: Check UUID"}, "not an MLPerf"),
+    ],
+)
+def test_a_session_that_may_not_be_submitted_is_made_again(
+    power: object, why: str, tmp_path: Path
+) -> None:
+    reason = "ptdaemon: no sample for 4 s" if power is None else None
+    request = replace(POWERED, division="open", category="datacenter,edge", scenarios=("Server",))
+    make_power_runs(request, tmp_path, power=power, power_reason=reason)
+    row = server(request, tmp_path)
+    assert (row.state, row.why.startswith(why)) == (FAILED, True)
+    with pytest.raises(ConfigError, match=r"^Server-performance is failed: "):
+        packed(request, tmp_path, tmp_path / "tree")
+    rehearsal = server(replace(request, rehearsal=True), tmp_path)
+    assert rehearsal.state == (FAILED if power is None else DONE)
+
+
+def test_what_is_missing_of_a_session_is_told(tmp_path: Path) -> None:
+    request = replace(POWERED, division="open", category="datacenter,edge", scenarios=("Server",))
+    make_power_runs(request, tmp_path)
+    session = tmp_path / "runs/Server-performance/attempt-1/performance"
+    for name in ("power/client.json", "ranging/spl.txt"):
+        (session / name).unlink()
+    with pytest.raises(ConfigError) as raised:
+        packed(request, tmp_path, tmp_path / "tree")
+    told = str(raised.value).splitlines()
+    assert [line.split()[1] for line in told] == [
+        str(session / "power/client.json"), str(session / "ranging/spl.txt")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"ptd_messages": []}'])
+def test_a_broken_description_is_one_line(content: str, tmp_path: Path) -> None:
+    request = replace(POWERED, division="open", category="datacenter,edge", scenarios=("Server",))
+    make_power_runs(request, tmp_path)
+    path = tmp_path / "runs/Server-performance/attempt-1/performance/power/server.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError) as raised:
+        packed(request, tmp_path, tmp_path / "tree")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_what_a_session_does_not_tell_is_asked_for(work: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        packed(POWERED, work, tmp_path / "tree", ANSWERS)
+    told = [line.split()[0] for line in str(raised.value).splitlines()]
+    assert told == ["power_analyzer", "power_settings"]
+
+
+def test_the_checkout_is_looked_at_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*WORDS, "--work", "w", "--meter", "ptdaemon=power-dev,director=d,ntp=n"]
+    assert main(["submit", "plan", *words]) == 0
+    told = capsys.readouterr()
+    assert "SingleStream-performance    missing      20:50" in told.out
+    assert f"there is no {tmp_path}/power-dev/ptd_client_server/client.py" in told.err
+    assert main(["submit", "plan", *words]) == 0  # the same request, from wherever it is given
+    assert main(["submit", "run", "--work", "w"]) == 2
+    assert "there is no" in capsys.readouterr().err
+    assert not (tmp_path / "w/runs").exists()

@@ -1,0 +1,193 @@
+"""Where Server's rate comes from: a finished `peak`, a user.conf, a search of `submit run` itself."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.main import main
+from harness.errors import ConfigError
+from harness.loadgen import user_conf
+from harness.submit.plan import execute
+from harness.submit.plan.matrix import DONE, MISSING, STALE, plan, problems, search
+from harness.submit.plan.request import Request
+from harness.submit.plan.request_file import read_request, write_request
+from tests.stand_ins.fake_submission_runs import CLOSED, make_peak
+from tests.submit.test_plan import FAKE, WORDS
+
+WITHOUT_RATE = WORDS[:-2]
+NO_RATE = replace(CLOSED, options={"model": "digits", "backend": "ort"})
+SEARCHED = replace(NO_RATE, options={**NO_RATE.options, "slo": "p99=12ms"})
+
+
+def server_rates(request: Request, work: Path) -> set[float | None]:
+    return {r.config.target_qps for r in plan(request, work) if r.scenario == "Server"}
+
+
+@pytest.mark.parametrize("file", ["", "peak.json"])
+def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
+    peak = make_peak(tmp_path / "found")
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--peak", str(peak / file)]) == 0
+    request = read_request(tmp_path / "w")
+    assert request.options["target_qps"] == "1234.5"
+    assert server_rates(request, tmp_path) == {1234.5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"scenario": "multi-stream", "unit": "samples/query"}, "is no search for Server's rate"),
+        ({"peak": None}, "found no rate that passes"),
+        ({"peak": True}, "found no rate that passes"),
+        ({"model": "resnet50"}, "is of --model resnet50: this is for digits"),
+        ({"backend": "null"}, "is of --backend null: this is for ort"),
+        ({"slo": "p99=20ms"}, "searched under p99=20ms: the round judges Server by p99=15ms"),
+        ({"slo": "p95=10ms"}, "searched under p95=10ms: the round judges Server by p99=15ms"),
+        ({"slo": "soon"}, "'soon' is not an SLO"),
+    ],
+)
+def test_a_peak_that_says_nothing_about_this_is_refused(
+    changed: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peak = make_peak(tmp_path / "found", **changed)
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--peak", str(peak)]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+
+
+def test_what_a_peak_warned_of_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "389 of 583 queries/s offered were completed"
+    peak = make_peak(tmp_path / "found", warnings=[text])
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--peak", str(peak)]) == 0
+    assert f"{peak / 'peak.json'}: {text}" in capsys.readouterr().err
+
+
+def test_two_rates_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peak = make_peak(tmp_path / "found")
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS]
+    assert main([*words, "--peak", str(peak)]) == 2
+    assert "--target-qps and --peak both say Server's rate" in capsys.readouterr().err
+    assert main([*words, "--slo", "p99=12ms"]) == 2
+    assert "--slo is what Server's rate is searched under" in capsys.readouterr().err
+
+
+def test_the_rate_is_that_of_the_user_conf(tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("*.Server.target_qps = 100\n*.Offline.target_qps = 7\n")
+    request = replace(NO_RATE, options={**NO_RATE.options, "user_conf": str(conf)})
+    rows = plan(request, tmp_path)
+    assert list(problems(request, rows)) == []
+    assert {r.queries for r in rows if r.name == "Server-TEST01"} == {60_000}
+    conf.write_text("*.Offline.target_qps = 7\n")
+    assert "Server needs the rate to prove" in next(problems(request, plan(request, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("*.Server.target_qps = 1\nresnet50.Server.target_qps = 2\n", "2"),
+        ("resnet50.*.target_qps = 2\n*.Server.target_qps = 1\n", "1"),
+        ("*.*.target_qps = 3\nbert.Server.target_qps = 2\n*.Offline.target_qps = 4\n", "3"),
+        ("# *.Server.target_qps = 1\nbert.Server.target_qps = 2\n", None),
+        ("3d-unet.Server.target_qps = 2\n", None),
+    ],
+)
+def test_a_value_is_taken_by_loadgens_precedence(text: str, found: str | None) -> None:
+    assert user_conf.value(text, "resnet50", "Server", "target_qps") == found
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"options": {"slo": "p99=20ms"}}, "--slo p99=20ms: the round judges Server by p99=15ms"),
+        ({"options": {"slo": "p90=10ms"}}, "--slo p90=10ms: the round judges Server by p99=15ms"),
+        ({"options": {"slo": "fast"}}, "--slo: 'fast' is not an SLO"),
+        ({"options": {"slo": "p99=9ms"}, "category": "edge"}, "--slo is of Server, which is not"),
+    ],
+)
+def test_an_slo_that_the_round_does_not_know_is_refused(changed: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        replace(CLOSED, **changed)
+    assert told in str(raised.value)
+
+
+def test_an_slo_without_a_rate_searches_for_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_request(tmp_path, SEARCHED)
+    assert main(["submit", "plan", "--work", str(tmp_path)]) == 0
+    assert "Server-peak " in capsys.readouterr().out
+    monkeypatch.setattr(execute, "_BOOT", FAKE)
+    (tmp_path / "fail-Server-peak").touch()
+    assert execute.execute(SEARCHED, tmp_path, "Server") == 4
+    told = capsys.readouterr().err
+    assert "Server-peak exit status 5" in told
+    assert "Server-peak found no rate, so Server is left out" in told
+    assert {row.state for row in plan(SEARCHED, tmp_path)} == {MISSING}
+    (tmp_path / "fail-Server-peak").unlink()
+    assert execute.execute(SEARCHED, tmp_path, "Server") == 0
+    assert "first: Server-peak done" in capsys.readouterr().err
+    assert server_rates(SEARCHED, tmp_path) == {1234.5}
+    assert {r.state for r in plan(SEARCHED, tmp_path) if r.scenario == "Server"} == {DONE}
+    assert execute.execute(SEARCHED, tmp_path, "Server") == 0
+    assert "Server-peak" not in capsys.readouterr().err  # once found, it is kept
+    tighter = replace(SEARCHED, options={**SEARCHED.options, "slo": "p99=9ms"})
+    row = search(tighter, tmp_path)
+    assert row is not None
+    assert row.state == MISSING
+    assert {r.state for r in plan(tighter, tmp_path) if r.scenario == "Server"} == {STALE}
+
+
+def test_the_search_confirms_for_a_minute_and_under_no_official_rules() -> None:
+    config = SEARCHED.search_config()
+    assert (config.duration_ns, config.mlperf, str(config.slo)) == (60 * 10**9, False, "p99=12ms")
+    assert config.performance_count == 1024
+    assert SEARCHED.run_config("Server", "performance", None, 500.0).mlperf
+    assert SEARCHED.run_config("Server", "performance", None, 500.0).target_qps == 500
+
+
+def test_a_short_rehearsal_is_judged_by_its_own_slo(tmp_path: Path) -> None:
+    options = {"model": "digits", "duration": "2s", "target_qps": 100.0}
+    request = replace(CLOSED, rehearsal=True, options=options)
+    slos = {r.scenario: str(r.config.slo) for r in plan(request, tmp_path)}
+    assert slos == {"SingleStream": "None", "MultiStream": "None", "Server": "p99=15ms",
+                    "Offline": "None"}  # fmt: skip
+    request = replace(request, options={**options, "slo": "p99=2s"})
+    slos = {r.scenario: str(r.config.slo) for r in plan(request, tmp_path)}
+    assert slos["Server"] == "p99=2s"
+    assert search(request, tmp_path) is None
+
+
+def test_options_of_server_reach_no_other_scenario(tmp_path: Path) -> None:
+    options = {**CLOSED.options, "dispatch": "deadline", "batch_wait": "1ms"}
+    rows = plan(replace(CLOSED, options=options), tmp_path)
+    found = {r.scenario: (r.config.dispatch, r.config.batch_wait_ns) for r in rows}
+    assert found["Server"] == ("deadline", 1_000_000)
+    assert found["Offline"] == ("greedy", 0)
+
+
+def test_options_that_contradict_leave_no_request_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--concurrency", "4"]) == 2
+    assert "--concurrency cannot be set with --mlperf" in capsys.readouterr().err
+    assert main([*words, "--target-qps", "9"]) == 0
+
+
+def test_a_user_conf_that_cannot_be_read_leaves_no_request_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["submit", "plan", "--work", str(tmp_path / "w"), *WITHOUT_RATE]
+    assert main([*words, "--user-conf", str(tmp_path / "none")]) == 2
+    assert "none cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+
+
+def test_only_is_one_of_the_scenarios(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^--only Sever: choose from SingleStream, "):
+        execute.execute(CLOSED, tmp_path, "Sever")
