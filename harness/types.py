@@ -8,13 +8,23 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy.typing as npt
 
-from harness.core.config.parse import Lognormal
 from harness.errors import ConfigError
 
 Array = npt.NDArray[Any]
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """What `Backend.infer` returns: n rows, or n arrays, or n rows under each output's name."""
+
+
+class Lognormal(NamedTuple):
+    """Lengths of sequences: median * exp(sigma * normal), a whole number from 1 to `most`."""
+
+    median: float
+    sigma: float
+    most: int
+
+    def __str__(self) -> str:
+        return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
 
 
 class TensorSpec(NamedTuple):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.core.config.parse import LONGEST_SEQUENCE, Lognormal
+from harness.core.config.parse import LONGEST_SEQUENCE
 from harness.datasets.parts.sources import refuse, unreadable
-from harness.types import Array
+from harness.types import Array, Lognormal
 
 
 def draw(given: Lognormal | Path, count: int, seed: int, dimension: str) -> Array:

@@ -163,7 +163,7 @@ def _bricks(arguments: list[str]) -> int:
 
 
 def _advise(arguments: list[str]) -> int:
-    from harness.explain.advise.job import advise
+    from harness.cli.advise_options import advise
 
     return advise(arguments)
 

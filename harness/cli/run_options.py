@@ -184,7 +184,7 @@ def _with_unit(alias: str, value: str) -> str:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    from harness.models.manifest.manifest import load_yaml
+    from harness.core.strict_yaml import load_yaml
 
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):

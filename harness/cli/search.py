@@ -14,8 +14,9 @@ from harness.core.config.options import (
 )
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
+from harness.explain.profile.options import ProfileOptions
 from harness.search.grid.cells.options import Grid, GridOptions, is_asked, take_lists
-from harness.search.options import PeakOptions, ProfileOptions, SweepOptions, TuneOptions
+from harness.search.options import PeakOptions, SweepOptions, TuneOptions
 
 T = TypeVar("T")
 

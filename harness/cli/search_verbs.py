@@ -6,19 +6,14 @@ from typing import Any, NamedTuple
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.explain.profile import job as profile
+from harness.explain.profile.options import ProfileOptions
 from harness.machine.power.meters.ptdaemon import NAME
 from harness.run.supervisor import ptdaemon_session
 from harness.run.supervisor.job import measure
 from harness.search import repeats
 from harness.search.grid import job as grid
 from harness.search.grid.cells.options import Grid
-from harness.search.options import (
-    PeakOptions,
-    ProfileOptions,
-    RepeatOptions,
-    SweepOptions,
-    TuneOptions,
-)
+from harness.search.options import PeakOptions, RepeatOptions, SweepOptions, TuneOptions
 from harness.search.peak import job as peak
 from harness.search.sweep import job as sweep
 from harness.search.tune import job as tune

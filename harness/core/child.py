@@ -2,17 +2,20 @@
 framework that takes its process down takes no other.
 """
 
+import ctypes
 import importlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.core.family import die_with_parent
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
@@ -75,3 +78,48 @@ def main() -> None:
     with os.fdopen(int(sys.argv[-1]), "wb") as answer:
         answer.write(json.dumps(found).encode())
     os._exit(0)  # no destructors: the frameworks' can hang
+
+
+class Channel:
+    """One end. The other end's death shows as None from `receive`, and nowhere else."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._received = b""
+
+    def send(self, event: str, **values: Any) -> None:
+        with suppress(ConnectionError):
+            self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
+
+    def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
+        """The next message; None when the other end has closed. TimeoutError after timeout_s."""
+        self._socket.settimeout(timeout_s)
+        while b"\n" not in self._received:
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except ConnectionError:
+                return None
+            except BlockingIOError:
+                raise TimeoutError from None
+            if not chunk:
+                return None
+            self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def die_with_parent() -> None:
+    """SIGKILL when the parent dies, however it dies (prctl(2), PR_SET_PDEATHSIG)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (OSError, AttributeError):  # not Linux: the closed socket must do
+        return
+    if os.getppid() == 1:
+        os._exit(1)

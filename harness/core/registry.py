@@ -9,12 +9,13 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 
 
 class Entry(NamedTuple):
@@ -231,3 +232,16 @@ def rows(kind: str) -> Iterator[tuple[str, Entry]]:
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")
+
+
+@contextmanager
+def plugin(what: str) -> Iterator[None]:
+    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
+    try:
+        yield
+    except HarnessError:
+        raise
+    except MemoryError as e:
+        raise PluginUnavailable(f"{what} ran out of memory") from e
+    except (Exception, SystemExit, KeyboardInterrupt) as e:
+        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {one_line(e)}") from e

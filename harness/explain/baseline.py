@@ -10,25 +10,25 @@ import numpy as np
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
+from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.loadgen.answers import Ragged
+from harness.loadgen.plan import Instances
 from harness.machine.cores import available
+from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.hook import load_hook
 from harness.models.manifest.manifest import Model
 from harness.models.manifest.requirements import here, problems
-from harness.models.opened.instances import Instances
+from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import (
     FORMAT_OPTION,
     batch_in_file,
-    default_metric,
     inputs_of,
     model_file,
     open_backends,
     open_dataset,
-    plugin,
 )
 from harness.models.steps.postprocess import check, postprocessor
-from harness.results.verdict.answers_check import TOLERANCE
 from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 

@@ -14,8 +14,9 @@ from harness.core.console import say
 from harness.errors import ConfigError, HarnessError
 from harness.explain.baseline import Subject
 from harness.models.made.onnx_light import PREFIX
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import Model, load_model
-from harness.models.opened.loading import default_dataset, missing_data, unknown_names
+from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 
 LENDER = "mobilenet"

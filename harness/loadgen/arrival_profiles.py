@@ -17,8 +17,8 @@ from harness.core.config.run_config import MAX_SEED
 from harness.core.units import NS_PER_S, write_duration
 from harness.errors import ConfigError
 from harness.loadgen.arrivals import MOST_ARRIVALS
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
 from harness.loadgen.schedule import server_schedule_ns
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.types import Array
 
 KINDS = {

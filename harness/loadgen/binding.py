@@ -6,7 +6,6 @@ callbacks must not raise, StartTest runs off the main thread, FromConfig counts 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from harness.core.clock import wall_ns
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan, Seeds
+from harness.loadgen.versions import PINNED_VERSION, installed_version
 from harness.types import Array
 
 try:
@@ -27,20 +27,6 @@ except ImportError as e:
     ) from e
 
 
-class Round(NamedTuple):
-    """One MLPerf Inference round: its seeds are built into one LoadGen version."""
-
-    name: str
-    seeds: Seeds
-
-
-PINNED_VERSION = "6.0.17"
-ROUNDS = {
-    PINNED_VERSION: Round(
-        "v6.1", Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936)
-    ),
-}
-
 NO_AUDIT = "no-audit.config"
 """LoadGen reads audit.config from the working directory unless another name is passed."""
 
@@ -50,13 +36,6 @@ _SCENARIOS = {
     "server": ("Server", lg.TestScenario.Server),
     "offline": ("Offline", lg.TestScenario.Offline),
 }
-
-
-def installed_version() -> str:
-    try:
-        return version("mlcommons-loadgen")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":

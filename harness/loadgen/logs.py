@@ -144,3 +144,7 @@ def read_answers(path: Path) -> Iterator[Answer]:
             yield Answer(int(row["qsl_idx"]), bytes.fromhex(row["data"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise AccuracyLogError(f"{path} has a row that is not an answer: {row!r:.80}") from None
+
+
+ANSWERS = "answers.json"
+"""In the folder of a performance run that LoadGen did not schedule, in the form of its log."""

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from harness.types import TensorSpec
+
 MIN_DURATION_MS = 600_000
 """Of every official performance run (mlperf.conf, *.*.min_duration)."""
 
@@ -86,3 +88,57 @@ class Calibration:
     cold: Mapping[str, Any] = field(default_factory=dict)
     warm_up: Mapping[str, Any] = field(default_factory=dict)
     placed: Sequence[tuple[int | None, int | None]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the measured process found: its `loaded` message.
+
+    inputs: of the model, which the dataset was made for. fixed_batch: samples, where the file
+    allows no other batch.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    total_count: int
+    performance_count: int
+    fixed_batch: int | None
+    synthetic: bool
+    backend: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    model_sha256: str | None
+    model_bytes: int
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Loaded":
+        inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in values["inputs"])
+        return cls(**{**values, "inputs": inputs})
+
+
+class Instances(NamedTuple):
+    """instances: copies of the model; threads: of each; max_batch: samples.
+
+    cores: worth of time there is. pinned: each instance's own logical processors, () without
+    --pin. issuer: those planned for LoadGen's thread, () where it runs anywhere; the shared
+    dispatcher, which the warm-up decides on, moves it to the first instance's. owns_cores: nothing
+    of this process but one instance is on any core with a processor of its own.
+    """
+
+    instances: int
+    threads: int
+    max_batch: int
+    cores: float = 0.0
+    pinned: tuple[tuple[int, ...], ...] = ()
+    issuer: tuple[int, ...] = ()
+    owns_cores: bool = False
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Instances":
+        pinned = tuple(tuple(cpus) for cpus in values["pinned"])
+        return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
+
+    def __str__(self) -> str:
+        told = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
+        if self.pinned:
+            places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)
+            told += f" pinned to {places}"
+        return f"{told}, batch ≤ {self.max_batch}"

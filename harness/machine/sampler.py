@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 
 from harness.core import registry
 from harness.core.clock import wall_ns
+from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.machine.power.energy import PowerLog, unique
-from harness.models.opened.loading import plugin
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05

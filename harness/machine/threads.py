@@ -6,12 +6,12 @@ keeps one pool for the whole process; which threads computed is looked up, not b
 """
 
 import os
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
-
-from harness.core.family import tasks
 
 LEAST_NS = 100_000
 """A thread that ran for less has not computed: it woke up and slept on."""
@@ -75,3 +75,39 @@ def _ran_ns() -> dict[int, int]:
         with suppress(OSError, ValueError, IndexError):
             found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
     return found
+
+
+TASKS = Path("/proc/self/task")
+
+
+def tasks() -> Iterator[Path]:
+    """The folder of each thread of this process and of its children, in /proc."""
+    for task in TASKS.iterdir():
+        yield task
+        with suppress(OSError):
+            for pid in (task / "children").read_text().split():
+                yield from Path(f"/proc/{pid}/task").iterdir()
+
+
+def children_cpu_s() -> float:
+    """Of all its descendants: those that live, and those that it or they have waited for."""
+    waited = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks = sum(_ticks(pid) for pid in _descendants("self"))
+    return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    yield child
+                    yield from _descendants(child)
+
+
+def _ticks(pid: str) -> int:
+    """Its own, and those of the children that it has waited for."""
+    with suppress(OSError):
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)
+    return 0

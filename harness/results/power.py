@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.machine.power import ptdaemon_log
-from harness.machine.power.energy import (Energy, NoReading, PowerLog, window_ns)
+from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
 from harness.types import PowerSource
 

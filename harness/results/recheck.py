@@ -11,20 +11,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.results import (records, resolved, run_folder)
-from harness.core import registry
-from harness.results.verdict import score
-from harness.core.config.run_config import (RunConfig, from_plain, to_plain)
-from harness.errors import ConfigError
-from harness.models.opened.instances import Instances
-from harness.models.opened.loading import default_metric
-from harness.loadgen.logs import SUMMARY
-from harness.models.manifest.manifest import (load_model, load_yaml)
-from harness.results.result_json import (Findings, result)
+from harness.core import files, registry
 from harness.core.config.parse import Slo
-from harness.loadgen.schedule import (SCHEDULE, read_stored)
-from harness.run.supervisor.load_plan import (Loaded, slo_of)
-from harness.results.verdict.reasons import Evidence
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.core.strict_yaml import load_yaml
+from harness.errors import ConfigError
+from harness.loadgen.logs import SUMMARY
+from harness.loadgen.plan import Instances, Loaded
+from harness.loadgen.schedule import SCHEDULE, read_stored
+from harness.models.manifest.defaults import default_metric, slo_of
+from harness.models.manifest.manifest import load_model
+from harness.results import records, resolved, run_folder
+from harness.results.evidence.evidence import Evidence
+from harness.results.findings import Findings
+from harness.results.result_json import result
+from harness.results.verdict import score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 """A rename of the run's folder changes the paths that texts name."""
@@ -32,9 +33,11 @@ _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 
 def check(folder: Path) -> list[str]:
     """What in result.json is not what the files say, one line each; [] when they agree."""
-    said = run_folder.read_json(folder / run_folder.RESULT)
+    said = files.read_json(folder / run_folder.RESULT)
     if not (folder / run_folder.CONFIG).is_file():
-        raise ConfigError(f"{folder} has no {run_folder.CONFIG}: its run ended before its first query")
+        raise ConfigError(
+            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
+        )
     config = configuration(folder)
     try:
         found = findings(folder, config)
@@ -106,7 +109,7 @@ def _config_differences(
     """config.yaml is what was asked for with every value resolved, which is done here again."""
     assert found.loaded is not None
     path = folder / records.FINDINGS
-    asked = run_folder.read_json(path).get("asked")
+    asked = files.read_json(path).get("asked")
     made = config if asked is None else from_plain(asked, str(path))  # None: of an older harness
     spec = found.spec or Instances(
         config.instances or 0, config.threads or 0, config.max_batch or 0
@@ -145,7 +148,7 @@ def _without_folders(value: Any) -> Any:
 def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) -> Iterator[str]:
     """Files that say again what is known from others."""
     if found.performance is not None or found.accuracy is not None:
-        machine = run_folder.read_json(folder / run_folder.ENVIRONMENT)
+        machine = files.read_json(folder / run_folder.ENVIRONMENT)
         for key, value in said.get("environment", {}).items():
             yield from _compare(f"environment.{key}", value, machine.get(key))
         if not said.get("environment"):

@@ -20,23 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from harness.results import resolved
 from harness.core.clock import ClockWatch
 from harness.core.config.run_config import to_plain
-from harness.results.evidence.own_log import detail_log
+from harness.core.files import write_json
 from harness.errors import ConfigError
-from harness.machine.host_log import (HOST_CSV, HostLog)
-from harness.models.opened.instances import Instances
-from harness.loadgen.logs import (DETAIL, DetailLog, read_detail)
-from harness.results.result_json import Findings
-from harness.loadgen.plan import (Calibration, LoadPlan)
-from harness.machine.power.energy import (POWER_CSV, PowerLog)
-from harness.results.run_folder import write_json
-from harness.run.supervisor.load_plan import Loaded
+from harness.loadgen.logs import DETAIL, DetailLog, read_detail
+from harness.loadgen.plan import Calibration, Instances, Loaded, LoadPlan
+from harness.machine.host_log import HOST_CSV, HostLog
+from harness.machine.power.energy import POWER_CSV, PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results import resolved
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
+from harness.results.findings import Findings
 from harness.types import Reason
-from harness.results.verdict.reasons import Evidence
 
 RUN = "run.json"
 COMPLETIONS = "completions.npz"

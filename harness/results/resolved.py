@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig
-from harness.models.opened.instances import Instances
-from harness.loadgen.binding import (ROUNDS, installed_version)
-from harness.models.manifest.manifest import (Model, is_path)
-from harness.core.config.parse import (HUB, Slo)
-from harness.loadgen.plan import LoadPlan
-from harness.run.supervisor.load_plan import Loaded
+from harness.loadgen.plan import Instances, Loaded, LoadPlan
+from harness.loadgen.versions import ROUNDS, installed_version
+from harness.models.manifest.manifest import Model, is_path
 
 
 def config(

@@ -1,72 +1,39 @@
 """result.json: everything measured, with its verdict, reasons and doubts. Pure assembly."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from harness.core.config.run_config import (SCHEMA_VERSION, RunConfig)
-from harness.results.verdict.doubts import (compared_doubts, drift_doubts, machine_doubts, model_doubts, padding_doubts, performance_doubts, pin_doubts, power_doubts, sample_doubts, stall_doubts, unscored_doubts)
-from harness.results.verdict.host_doubts import host_doubts
-from harness.machine.host_log import (HostLog, summary)
-from harness.models.opened.instances import Instances
-from harness.models.manifest.manifest import Model
-from harness.core.config.parse import Slo
-from harness.results.evidence.performance import Performance
+from harness.core.config.run_config import SCHEMA_VERSION
 from harness.loadgen.plan import Calibration
-from harness.machine.power.energy import (PowerLog, window_ns)
+from harness.machine.host_log import summary
+from harness.machine.power.energy import window_ns
+from harness.machine.power.ptdaemon_log import SOURCE
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.performance import Performance
+from harness.results.findings import NOT_STORED, Findings
 from harness.results.power import report
-from harness.loadgen.scenario import Scenario
-from harness.results.verdict.score import Scoring
-from harness.run.supervisor.load_plan import Loaded
-from harness.machine.power.ptdaemon_log import (SOURCE, PtdaemonLog)
+from harness.results.verdict.doubts import (
+    compared_doubts,
+    drift_doubts,
+    machine_doubts,
+    model_doubts,
+    padding_doubts,
+    performance_doubts,
+    pin_doubts,
+    power_doubts,
+    sample_doubts,
+    stall_doubts,
+    unscored_doubts,
+)
+from harness.results.verdict.host_doubts import host_doubts
+from harness.results.verdict.reasons import (
+    compared_reasons,
+    performance_reasons,
+    run_reasons,
+    score_reasons,
+    slo_reasons,
+)
 from harness.types import Reason
-from harness.results.verdict.reasons import (Evidence, compared_reasons, performance_reasons, run_reasons, score_reasons, slo_reasons)
-
-NOT_STORED = "the run ended before what its meters read was stored"
-
-
-@dataclass(slots=True, kw_only=True)
-class Findings:
-    """What a run has found out so far; whatever is missing has not been measured."""
-
-    config: RunConfig
-    model: Model
-    dataset: str
-    scenario: Scenario
-    slo: Slo | None
-    started: str
-    spec: Instances | None = None
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    noise: Mapping[str, Any] | None = None
-    load: Mapping[str, float | None] = field(default_factory=dict)
-    power: PowerLog | None = None
-    ptdaemon: PtdaemonLog | None = None
-    ceiling_per_s: float | None = None
-    host: HostLog | None = None
-    loaded: Loaded | None = None
-    calibration: Calibration | None = None
-    performance: Evidence | None = None
-    accuracy: Evidence | None = None
-    scoring: Scoring = field(default_factory=Scoring)
-    stopped: Reason | None = None
-    unsaved: Reason | None = None
-    _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def performed(self) -> Performance | None:
-        """The performance run's numbers; each is found once, and kept for the next result."""
-        run = self.performance
-        if run is not None and (self._performed is None or self._performed.run is not run):
-            self._performed = Performance(run, self.spec, self._wait_ns)
-        return self._performed if run is not None else None
-
-    @property
-    def _wait_ns(self) -> int:
-        """How long a sample may wait for others; with --dispatch deadline, while it is in time."""
-        wait_ns = self.config.batch_wait_ns
-        if self.config.dispatch == "deadline" and self.slo and self.calibration:
-            wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)
-        return max(0, wait_ns)
 
 
 def result(found: Findings) -> dict[str, Any]:

@@ -1,15 +1,10 @@
 """The result folder: it appears under its name whole, or stays `<name>.partial`."""
 
-import json
 import os
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from harness.errors import ConfigError
 
@@ -97,35 +92,3 @@ def _plain(name: str) -> str:
     """A plug-in's path as part of a folder name, of which file systems take 255 bytes."""
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]
-
-
-def read_json(path: Path) -> Mapping[str, Any]:
-    """One of a run's files; a ConfigError says what is wrong with it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"{path} is not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not what a run writes")
-    return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replaces the file in one step, so that a reader never sees half of it."""
-    text = json.dumps(content, indent=2, allow_nan=False, default=str) + "\n"
-    _replace(path, text)
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    _replace(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    fresh.replace(path)

@@ -1,13 +1,12 @@
 """What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
 from harness.core.config.parse import (
+    MOST_RUNS,
     bounded,
     parse_path,
     parse_positive_duration_ns,
@@ -16,7 +15,6 @@ from harness.core.config.parse import (
 )
 from harness.core.units import NS_PER_S
 
-MOST_RUNS = 1000
 DEFAULT_POINTS = 11
 MOST_SHARE = 10.0
 
@@ -126,97 +124,4 @@ class TuneOptions:
         default=3,
         metavar="N",
         group="the search",
-    )
-
-
-def parse_levels(text: str) -> tuple[str, ...]:
-    """'model,layer' -> ('model', 'layer'); which of them exist is judged with the other options."""
-    levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not levels:
-        raise ValueError("name at least one level, e.g. model,layer")
-    return levels
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """'1,2,4' -> (1, 2, 4), ascending."""
-    return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
-
-
-def parse_counters(text: str) -> tuple[str, ...]:
-    """'perf,valgrind' -> ('perf', 'valgrind')."""
-    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    unknown = [name for name in names if name not in ("perf", "valgrind")]
-    if unknown:
-        raise ValueError(f"{','.join(unknown)!r}: choose from perf, valgrind")
-    return names
-
-
-def parse_otlp(text: str) -> Path | str:
-    """A file, or the address of an OpenTelemetry collector: without a path it gets /v1/traces."""
-    if "://" not in text:
-        return parse_path(text)
-    wrong = f"{text!r} is no collector: write http://HOST:PORT, e.g. http://127.0.0.1:4318"
-    try:
-        parts = urlsplit(text.strip())
-        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none
-        raise ValueError(wrong) from None
-    if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
-        raise ValueError(wrong)
-    path = parts.path if parts.path not in ("", "/") else "/v1/traces"
-    return urlunsplit(parts._replace(path=path, fragment=""))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
-    levels: tuple[str, ...] = option(
-        "of query, batch, stage, model, layer, library (default: all)",
-        parse=parse_levels,
-        default=("query", "batch", "stage", "model", "layer", "library"),
-        metavar="LEVELS",
-        group="the profile",
-    )
-    batch: int = option(
-        "samples in a call below the harness (default 1)",
-        parse=positive(MOST_RUNS),
-        default=1,
-        metavar="N",
-        group="the profile",
-    )
-    batches: tuple[int, ...] | None = option(
-        "further batches: for the model level (default 1,2,4,8) and, where given, the layers",
-        parse=parse_sizes,
-        metavar="LIST",
-        group="the profile",
-    )
-    runs: int = option(
-        "calls of each kind at most (default 20)",
-        parse=positive(MOST_RUNS),
-        default=20,
-        metavar="N",
-        group="the profile",
-    )
-    counters: tuple[str, ...] = option(
-        "of the library level: perf (default), valgrind: simulated instructions and cache misses, "
-        "which takes minutes",
-        parse=parse_counters,
-        default=("perf",),
-        metavar="LIST",
-        group="the profile",
-    )
-    source: Path | None = option(
-        "measure nothing: the tables of a profile's or a run's folder again; --out: and the files",
-        name="from",
-        parse=parse_path,
-        metavar="FOLDER",
-        group="the profile",
-    )
-    otlp: Path | str | None = option(
-        "the spans for OpenTelemetry, too: a new file of OTLP/JSON lines, or a collector's address",
-        parse=parse_otlp,
-        metavar="FILE|URL",
-        group="the profile",
-    )
-    table: str | None = option(
-        "print this table alone, whole, e.g. layers", metavar="NAME", group="the profile"
     )

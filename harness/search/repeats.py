@@ -11,18 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.config.run_config import MAX_SEED, SCHEMA_VERSION, RunConfig
 from harness.core.console import say, show
 from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_rate
 from harness.errors import RunInvalid
+from harness.loadgen.versions import seeds_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.outcome import Finished, Measure
 from harness.run.jobs import kept
-from harness.run.supervisor.keeper import Finished, Measure
-from harness.run.supervisor.load_plan import seeds_of
 from harness.search.peak.probe import other_reason
 
 REPEATS = "repeats.json"
@@ -64,7 +65,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
         whole = len(made) == repeats and made[-1].status in _ENDED
         folder = reserved.finish(newest=False) if whole else reserved.path
     status = max(finished.status for finished in made)
-    content = run_folder.read_json(folder / REPEATS)
+    content = files.read_json(folder / REPEATS)
     show(json.dumps(content, indent=2) if as_json else "\n".join(_lines(content, folder)))
     return status
 
@@ -79,7 +80,7 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 
 
 def _save(folder: Path, config: RunConfig, first_seed: int, made: Sequence[Finished]) -> None:
-    run_folder.write_json(
+    files.write_json(
         folder / REPEATS,
         {
             "schema_version": SCHEMA_VERSION,

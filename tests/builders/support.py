@@ -11,12 +11,13 @@ import numpy as np
 
 from harness.core.clock import ClockWatch
 from harness.core.units import NS_PER_MS
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
 from harness.loadgen.logs import DETAIL, DetailLog, read_detail
 from harness.loadgen.plan import LoadPlan
-from harness.results.evidence.stages import Completions, read_completions
-from harness.results.verdict.reasons import Evidence
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
 from harness.run.journal import Journal
+from harness.run.supervisor.completions import read_completions
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCENARIOS = {

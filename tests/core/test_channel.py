@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from harness.core.channel import Channel
+from harness.core.child import Channel
 from harness.run.supervisor.measured_process import MeasuredProcess
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -16,36 +17,25 @@ from harness.core import registry
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ("accuracy", "backends", "datasets", "scenarios")
-PACKAGES = ("models", "analysis", "meters", "submit")  # the folders in harness/ that are not links
 
-COMPOSITION = {
-    *(
-        "harness.__main__",
-        "harness.cli.main",
-        "harness.run.supervisor.job",
-        "harness.cli.runs",
-        "harness.cli.results",
-    ),
-    *("harness.cli.search", "harness.cli.search_verbs", "harness.cli.submit"),
-}
-NOUNS = {
-    f"harness.{noun}"
-    for noun in (
-        "types",
-        "errors",
-        "config",
-        "options",
-        "parse",
-        "stats",
-        "clock",
-        "units",
-        "schedule",
-        "plan",
-        "protobuf",
-        "scenario",
-        "executed",
-    )
-}
+ORDER = (
+    *("errors", "types", "profiler", "core", "loadgen", "machine", "models", "results", "run"),
+    *("search", "explain", "submit", "cli", "__main__"),
+)
+"""The files and rooms of `harness/`, each of which may import those to its left."""
+
+SIBLINGS = ("search", "explain", "submit")
+"""Rooms that do not know each other."""
+
+PLUGIN_WORLD = (
+    *("harness.types", "harness.errors", "harness.profiler", "harness.core"),
+    *("harness.loadgen.plan", "harness.loadgen.scenario", "harness.loadgen.schedule"),
+)
+"""All that a plug-in may import, besides the modules of its own folder."""
+
+MOST_MODULES = 12
+"""A folder with more is two rooms."""
+
 FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
@@ -63,10 +53,11 @@ FRAMEWORKS = {
 
 
 def _sources() -> list[Path]:
-    ours = [p for folder in PLUGINS for p in (ROOT / folder).glob("*.py")]
-    ours += (ROOT / "harness").glob("*.py")
-    ours += [p for folder in PACKAGES for p in (ROOT / "harness" / folder).glob("*.py")]
-    return sorted(ours)
+    folders = [ROOT / folder for folder in (*PLUGINS, "harness")]
+    # The links in harness/ lead to the plug-in folders, which are read at the root.
+    links = [ROOT / "harness" / folder for folder in PLUGINS]
+    found = [p for folder in folders for p in folder.rglob("*.py")]
+    return sorted(p for p in found if not any(link in p.parents for link in links))
 
 
 SOURCES = _sources()
@@ -79,8 +70,12 @@ def _module(path: Path) -> str:
     return name.removesuffix(".__init__")
 
 
-MODULES = {_module(p) for p in SOURCES}
-NAMESPACES = {"harness", *(f"harness.{folder}" for folder in (*PLUGINS, *PACKAGES))}
+MODULES = {_module(p): p for p in SOURCES}
+PACKAGES = {
+    "harness",
+    *(f"harness.{folder}" for folder in PLUGINS),
+    *(module for module, path in MODULES.items() if path.name == "__init__.py"),
+}
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -94,7 +89,7 @@ def _imports(path: Path) -> Iterator[str]:
             # `from harness import config` imports harness.core.config.run_config; `from x import Y` imports x.
             members = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (m for m in members if m in MODULES)
-            if node.module not in NAMESPACES or not set(members) <= MODULES:
+            if node.module not in PACKAGES or not set(members) <= MODULES.keys():
                 yield node.module
 
 
@@ -118,9 +113,14 @@ def test_links_for_type_checkers_are_relative(folder: str) -> None:
 def test_every_folder_with_code_is_packaged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     setuptools = project["tool"]["setuptools"]
-    folders = {p.parent.relative_to(ROOT).as_posix() for p in SOURCES}
-    assert folders <= set(setuptools["package-dir"].values())
-    assert set(setuptools["packages"]) == set(setuptools["package-dir"])
+    assert set(setuptools["packages"]) == {_package(path.parent) for path in SOURCES}
+    for folder in PLUGINS:  # what lies in harness/ is found there
+        assert setuptools["package-dir"][f"harness.{folder}"] == folder
+
+
+def _package(folder: Path) -> str:
+    parts = folder.relative_to(ROOT).parts
+    return ".".join(parts if parts[0] == "harness" else ("harness", *parts))
 
 
 def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
@@ -132,24 +132,98 @@ def test_run_sh_installs_every_extra_that_is_a_backend() -> None:
     assert extras <= set(case[1].split(" | "))
 
 
+def _within(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
+
+
 @each_source
-def test_imports_point_down(path: Path) -> None:
-    ours = _ours(path)
-    if path.parent.name in PLUGINS:
-        siblings = {m for m in ours if m.startswith(f"harness.{path.parent.name}.")}
-        assert ours - siblings - NOUNS == set(), "a plug-in knows the nouns and its siblings only"
+def test_a_plug_in_knows_its_own_folder_and_the_public_words_only(path: Path) -> None:
+    folder = path.relative_to(ROOT).parts[0]
+    allowed = (*PLUGIN_WORLD, f"harness.{folder}")
+    if folder in PLUGINS:
+        strangers = {m for m in _ours(path) if not any(_within(m, known) for known in allowed)}
+        assert strangers == set()
+
+
+def test_plug_ins_are_imported_by_name_only() -> None:
+    by_import = {
+        (module, imported)
+        for module, path in MODULES.items()
+        for imported in _ours(path)
+        for folder in PLUGINS
+        if _within(imported, f"harness.{folder}") and not _within(module, f"harness.{folder}")
+    }
+    assert by_import == set()
+
+
+@each_source
+def test_rooms_import_rooms_to_their_left(path: Path) -> None:
+    if path.relative_to(ROOT).parts[0] in PLUGINS or path == ROOT / "harness/__init__.py":
         return
-    by_name = {m for m in ours for folder in PLUGINS if f"{m}.".startswith(f"harness.{folder}.")}
-    assert by_name == set(), "plug-ins are imported by name, through the registry"
-    if _module(path) in NOUNS:
-        assert ours - NOUNS == set(), "nouns know nouns only"
-    elif _module(path) not in COMPOSITION:
-        assert ours & COMPOSITION == set(), "only the composition knows the composition"
+    room = _module(path).split(".")[1]
+    for imported in _ours(path):
+        other = imported.split(".")[1]
+        assert ORDER.index(other) <= ORDER.index(room), imported
+        assert other == room or not {other, room} <= {*SIBLINGS}, imported
 
 
-def test_imports_make_no_circle() -> None:
-    graph = {_module(p): _ours(p) for p in SOURCES}
+def test_the_order_names_every_file_and_room() -> None:
+    entries = {p.name.removesuffix(".py") for p in (ROOT / "harness").iterdir()}
+    assert entries - {"__init__", "__pycache__", *PLUGINS} == {*ORDER}
+
+
+def _entry(module: str, folder: str) -> str | None:
+    """The file or sub-folder of `folder` that the module is or lies in."""
+    return (
+        module[len(folder) + 1 :].split(".", maxsplit=1)[0]
+        if module.startswith(f"{folder}.")
+        else None
+    )
+
+
+@pytest.mark.parametrize("folder", sorted({m.rpartition(".")[0] for m in MODULES} - {""}))
+def test_the_files_and_rooms_of_a_folder_import_each_other_in_no_circle(folder: str) -> None:
+    graph: dict[str, set[str]] = {}
+    for module, path in MODULES.items():
+        entry = _entry(module, folder)
+        if entry is not None:
+            others = {_entry(imported, folder) for imported in _ours(path)}
+            graph.setdefault(entry, set()).update(o for o in others if o and o != entry)
     tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    graph = {module: _ours(path) for module, path in MODULES.items()}
+    tuple(TopologicalSorter(graph).static_order())  # CycleError names the circle
+
+
+def test_no_folder_holds_more_modules_than_fit() -> None:
+    folders = Counter(p.parent for p in SOURCES if p.name != "__init__.py")
+    folders += Counter(p.parent for p in (ROOT / "tests").rglob("test_*.py"))
+    assert {str(f.relative_to(ROOT)): n for f, n in folders.items() if n > MOST_MODULES} == {}
+
+
+def test_measured_process_and_supervisor_share_the_journal_only() -> None:
+    for module, path in MODULES.items():
+        other = {"measured": "supervisor", "supervisor": "measured"}.get(
+            module.removeprefix("harness.run.").split(".")[0], ""
+        )
+        if _within(module, "harness.run") and other:
+            strangers = {m for m in _ours(path) if _within(m, f"harness.run.{other}")}
+            assert strangers == set(), module
+        if _within(module, "harness.run.measured"):
+            assert {m for m in _ours(path) if _within(m, "harness.results")} == set(), module
+
+
+def test_first_lines_of_modules_are_unique() -> None:
+    first = Counter(_first_line(path) for path in SOURCES)
+    assert {line: n for line, n in first.items() if n > 1} == {}
+
+
+def _first_line(path: Path) -> str:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert text, f"{path}: no docstring"
+    return text.splitlines()[0]
 
 
 @each_source
@@ -165,7 +239,7 @@ def test_nothing_private_is_imported(path: Path) -> None:
 
 
 @each_source
-def test_only_loadgen_py_imports_loadgen(path: Path) -> None:
+def test_one_module_imports_loadgen(path: Path) -> None:
     if _module(path) != "harness.loadgen.binding":
         assert "mlperf_loadgen" not in set(_imports(path))
 

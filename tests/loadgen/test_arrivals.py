@@ -19,8 +19,8 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.loadgen import arrivals, schedule
 from harness.loadgen.arrival_profiles import KINDS, Profile, lines
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
 from harness.loadgen.schedule import server_schedule_ns
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.models.manifest.manifest import load_model
 from harness.run.supervisor import preflight
 from tests.builders.support import plan

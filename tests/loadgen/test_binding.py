@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 from harness.errors import ConfigError
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.binding import (
-    PINNED_VERSION,
-    ROUNDS,
     RaggedResponder,
     Responder,
-    installed_version,
     official_load,
     responder_for,
     settings_for,
 )
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from tests.builders.support import SCENARIOS, plan
 
 

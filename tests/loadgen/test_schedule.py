@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
 from harness.loadgen.schedule import server_schedule_ns
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.results.evidence.stages import percentiles
 from tests.builders.loadgen_trace import Traced, trace
 

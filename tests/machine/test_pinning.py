@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import family
+from harness.machine import threads
 from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
 from harness.results.verdict.doubts import pin_doubts
 
@@ -103,7 +103,7 @@ def test_threads_that_sleep_do_not_count() -> None:
 def test_a_kernel_that_does_not_tell_is_no_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "TASKS", tmp_path)
+    monkeypatch.setattr(threads, "TASKS", tmp_path)
     (tmp_path / str(os.getpid())).mkdir()
     assert ComputingThreads().placed(MASK) == Placed(None, None)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.results import database
 from harness.cli.main import main
+from harness.results import database
 
 
 def result(started: str, **changed: Any) -> dict[str, Any]:

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from harness.results.evidence import performance
 from harness.core import registry
-from harness.core.config.run_config import RunConfig
-from harness.models.opened.instances import Instances
-from harness.models.manifest.manifest import load_model
-from harness.results.result_json import (NOT_STORED, Findings, result)
 from harness.core.config.parse import parse_slo
-from harness.loadgen.plan import Calibration
+from harness.core.config.run_config import RunConfig
+from harness.loadgen.plan import Calibration, Instances
+from harness.models.manifest.manifest import load_model
+from harness.results.evidence import performance
+from harness.results.evidence.evidence import Evidence
+from harness.results.findings import NOT_STORED, Findings
+from harness.results.result_json import result
 from harness.results.verdict.score import Scoring
 from harness.types import Reason, Score
-from harness.results.verdict.reasons import Evidence
-from tests.builders.support import (ENDED, SCENARIOS, evidence, golden_log)
+from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 

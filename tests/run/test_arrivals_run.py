@@ -11,9 +11,8 @@ import yaml
 
 from harness.cli.main import main
 from harness.loadgen import schedule
-from harness.loadgen.logs import DETAIL, SUMMARY
+from harness.loadgen.logs import ANSWERS, DETAIL, SUMMARY
 from harness.results.evidence.own_log import HARNESS
-from harness.results.verdict.answers_check import ANSWERS
 
 QUERIES = 1500
 

@@ -10,9 +10,9 @@ import pytest
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.results.evidence import bootstrap
-from harness.run.supervisor.keeper import Finished
+from harness.results.outcome import Finished
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = (

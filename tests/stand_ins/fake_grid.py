@@ -10,7 +10,7 @@ import yaml
 
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import HarnessError
-from harness.run.supervisor.keeper import Finished
+from harness.results.outcome import Finished
 from harness.search.grid.cells.cells import Row
 
 SPEED = {"fp32": 1.0, "int8": 2.0}

@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.plan import LoadPlan
-from harness.run.supervisor.keeper import Finished
+from harness.results.outcome import Finished
 
 CAPACITY = 4000.0
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.run_config import to_plain
+from harness.core.files import write_yaml
 from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY
-from harness.results.run_folder import write_yaml
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.matrix import PlannedRun, plan, write_audits
 from harness.submit.plan.request import Request

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.units import parse_duration_ns, write_duration
+from harness.types import Lognormal
 
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 MIN_QPS = 1 / 600
@@ -126,17 +127,6 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return match[1], shape
 
 
-class Lognormal(NamedTuple):
-    """Lengths of sequences: median * exp(sigma * normal), a whole number from 1 to `most`."""
-
-    median: float
-    sigma: float
-    most: int
-
-    def __str__(self) -> str:
-        return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
-
-
 def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
     """'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
     dimension, given = parse_key_value(text)
@@ -199,3 +189,6 @@ def parse_on_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise ValueError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+MOST_RUNS = 1000

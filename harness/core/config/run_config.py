@@ -9,7 +9,6 @@ from harness.core.config.options import option, option_key, parse_values
 from harness.core.config.parse import (
     SCENARIOS,
     Endpoint,
-    Lognormal,
     Slo,
     bounded,
     parse_endpoint,
@@ -27,6 +26,7 @@ from harness.core.config.parse import (
 )
 from harness.core.units import NS_PER_S, parse_duration_ns, write_duration
 from harness.errors import ConfigError, some_of
+from harness.types import Lognormal
 
 SCHEMA_VERSION = 1
 """Of config.yaml and result.json; a file from a newer version is refused."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.registry import plugin
 from harness.errors import one_line
 from harness.explain.advise.subject import Job
 from harness.explain.baseline import CHUNK, Baseline, Rows, Runner, Subject
+from harness.loadgen.plan import Instances
 from harness.machine.cores import available
-from harness.models.opened.instances import Instances
-from harness.models.opened.loading import open_backends, plugin
+from harness.models.opened.loading import open_backends
 from harness.models.precision.int8 import quantise_file
 from harness.types import Array
 

@@ -7,13 +7,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.cli.advise_options import AdviseOptions, options_of
-from harness.core.cache import cache_dir
+from harness.core import files
 from harness.core.console import say, show
+from harness.core.files import cache_dir
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.advise import page, text
 from harness.explain.advise.answers import answers
 from harness.explain.advise.measure import measure as measure_model
+from harness.explain.advise.options import AdviseOptions
 from harness.explain.advise.parts import measure as measure_parts
 from harness.explain.advise.record import FILE
 from harness.explain.advise.subject import Job, Request, open_job
@@ -25,9 +26,8 @@ from harness.results import run_folder
 DERIVED = "advise.json"
 
 
-def advise(arguments: list[str]) -> int:
-    """Returns the exit status."""
-    options, values = options_of(arguments)
+def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
+    """Returns the exit status. values: the options that a run has, too, parsed as a run's are."""
     folder = options.source or _measured(options, values)
     try:
         found = derive(folder)
@@ -43,11 +43,11 @@ def advise(arguments: list[str]) -> int:
 
 def derive(folder: Path) -> dict[str, Any]:
     """The content of advise.json, from measured.json alone; it and the page are written again."""
-    content = run_folder.read_json(folder / FILE)
+    content = files.read_json(folder / FILE)
     try:
         found = {**answers(content), "parts": content.get("parts", {})}
         tuple(text.lines(found))
-        run_folder.write_json(folder / DERIVED, found)
+        files.write_json(folder / DERIVED, found)
         _page(found, folder)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
@@ -97,13 +97,13 @@ def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
     content: dict[str, Any] = {}
     try:
         measure_model(job, content)
-        run_folder.write_json(folder / FILE, content)
+        files.write_json(folder / FILE, content)
         content["parts"] = {}
         measure_parts(job, skipped, content["parts"])
-        run_folder.write_json(folder / FILE, content)
+        files.write_json(folder / FILE, content)
     except KeyboardInterrupt:
         if (content.get("now_runs") or {}).get("wall_ns"):
-            run_folder.write_json(folder / FILE, {**content, "stopped": True})
+            files.write_json(folder / FILE, {**content, "stopped": True})
             derive(folder)
             say(f"stopped: the tables until then: advise --from {folder}")
         say("the next start with this database measures only the layers that are missing")

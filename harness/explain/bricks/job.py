@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.console import say, show
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.bricks.cut import record
@@ -95,7 +96,7 @@ def _tell(request: Request, line: str) -> None:
 
 def show_again(folder: Path, *, as_json: bool = False) -> int:
     """The tables and the page, from the files of a folder alone."""
-    content = run_folder.read_json(folder / FILE)
+    content = files.read_json(folder / FILE)
     if content.get("schema") != SCHEMA:
         raise ConfigError(
             f"{folder / FILE} is not of this harness's `bricks`: its schema is another"
@@ -215,13 +216,13 @@ def _run(
                 "setup_s": round(found.setup_s, 3),
             }
         with suppress(OSError):  # a full disk is told when the folder is finished
-            run_folder.write_json(folder / FILE, content)
+            files.write_json(folder / FILE, content)
         if found.was_stopped:  # too few samples for those who find them in the database
             raise KeyboardInterrupt
         brick_database.add(
             request.database, {d: r for d, r in fresh.items() if "failed" not in r}, *key
         )
-    run_folder.write_json(folder / FILE, content)
+    files.write_json(folder / FILE, content)
 
 
 def _was_run(found: runs.Found, digest: str) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 
 from harness import __version__
 from harness.core.console import show
+from harness.core.files import write_json
 from harness.errors import ConfigError
 from harness.explain.pitfalls.job import Report, Row, measure
 from harness.explain.subjects import subjects
-from harness.results.run_folder import write_json
 
 JSON, PLOT = "pitfalls.json", "pitfalls.svg"
 

@@ -12,21 +12,22 @@ from typing import Any
 from harness.core import registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.console import say, show
+from harness.core.files import write_json
 from harness.core.signals import Stopped, Stopping, stoppable
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.explain.profile.options import ProfileOptions
 from harness.explain.profile.spans.spans import LEVELS
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.folder import Profiled
 from harness.machine import cores, host
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.models.opened.loading import default_dataset
 from harness.results import run_folder
 from harness.results.compare.run_files import fitting
+from harness.results.outcome import Measure
 from harness.run.jobs import kept
-from harness.run.supervisor.keeper import Measure
 from harness.run.supervisor.preflight import obtain_model
-from harness.search.options import ProfileOptions
 from harness.types import Reason
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
@@ -194,7 +195,7 @@ class _ProfileJob:
         return self._made.finish(newest=False)
 
     def _save(self) -> None:
-        run_folder.write_json(self.folder / files.PROFILE, self._content)
+        write_json(self.folder / files.PROFILE, self._content)
 
     def _say(self, what: str) -> None:
         if not self._quiet:

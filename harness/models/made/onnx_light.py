@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.core.cache import appearing, cache_dir
+from harness.core.files import appearing, cache_dir
 from harness.errors import PluginUnavailable
 
 PREFIX = "light/"

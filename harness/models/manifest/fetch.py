@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from harness.core.cache import appearing
+from harness.core.files import appearing
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 

@@ -4,17 +4,16 @@ The schema is in harness/models/manifest/schema.py; unknown or missing fields ar
 whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
-import yaml
 from pydantic import ValidationError
 
-from harness.core.cache import cache_dir
 from harness.core.config.parse import Slo, parse_slo
+from harness.core.files import cache_dir
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
 from harness.models.manifest.fetch import fetch
@@ -24,8 +23,6 @@ from harness.models.steps import steps
 from harness.types import Step, TensorSpec
 
 MODELS_DIR = Path(__file__).parents[1] / "shipped"
-MAX_MANIFEST_BYTES = 1 << 20
-"""YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""
 
 
 class Model:
@@ -307,33 +304,3 @@ def _problem(error: Any) -> str:
         return f"field {field!r} is missing"
     told = one_line(steps.problem(error))
     return f"field {field!r}: {told}" if field else told
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """No aliases; a key that comes twice is an error, where YAML takes the last."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not allowed here")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        made: Any = super().construct_mapping(node, deep)
-        if len(made) < len(keys):
-            twice = next(key for key, count in Counter(keys).items() if count > 1)
-            raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
-        return made
-
-
-def load_yaml(path: Path) -> object:
-    """safe_load of a small file; a ConfigError names the file and the line."""
-    try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
-        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - is safe
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
-    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date
-        reason = " ".join(str(e).split())
-        raise ConfigError(f"{path} is not YAML: {reason}") from None

@@ -1,10 +1,8 @@
 """How the work is laid out: instances x threads x batch on the cores really available."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
 from harness.core.config.run_config import MAX_BATCH, RunConfig
 from harness.errors import ConfigError
+from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
 from harness.machine.cores import Cores
 from harness.models.manifest.manifest import Model
@@ -14,36 +12,6 @@ DEFAULT_MAX_BATCH = 8
 LOADGEN_FROM_CORES = 4
 """From so many cores on, Server's plan leaves one to the thread that issues: with fewer, that one
 would be worth more to the model, and the thread gets its time between the instances'."""
-
-
-class Instances(NamedTuple):
-    """instances: copies of the model; threads: of each; max_batch: samples.
-
-    cores: worth of time there is. pinned: each instance's own logical processors, () without
-    --pin. issuer: those planned for LoadGen's thread, () where it runs anywhere; the shared
-    dispatcher, which the warm-up decides on, moves it to the first instance's. owns_cores: nothing
-    of this process but one instance is on any core with a processor of its own.
-    """
-
-    instances: int
-    threads: int
-    max_batch: int
-    cores: float = 0.0
-    pinned: tuple[tuple[int, ...], ...] = ()
-    issuer: tuple[int, ...] = ()
-    owns_cores: bool = False
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Instances":
-        pinned = tuple(tuple(cpus) for cpus in values["pinned"])
-        return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
-
-    def __str__(self) -> str:
-        told = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
-        if self.pinned:
-            places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)
-            told += f" pinned to {places}"
-        return f"{told}, batch ≤ {self.max_batch}"
 
 
 def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> Instances:

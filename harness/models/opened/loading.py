@@ -3,21 +3,22 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core import registry
-from harness.core.cache import cache_dir
 from harness.core.config.parse import HUB, parse_on_off
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.core.files import cache_dir
+from harness.core.registry import plugin
+from harness.errors import ConfigError, HarnessError
+from harness.loadgen.plan import Instances
 from harness.machine.threads import running_on
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
 from harness.models.manifest.manifest import Model, load_model
-from harness.models.opened.instances import Instances
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.types import (
     Backend,
@@ -36,19 +37,6 @@ FORMAT_OPTION = "format"
 
 PROCESSES_OPTION = "processes"
 """No backend's own, either: on puts each instance into a process of its own."""
-
-
-@contextmanager
-def plugin(what: str) -> Iterator[None]:
-    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
-    try:
-        yield
-    except HarnessError:
-        raise
-    except MemoryError as e:
-        raise PluginUnavailable(f"{what} ran out of memory") from e
-    except (Exception, SystemExit, KeyboardInterrupt) as e:
-        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {one_line(e)}") from e
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
@@ -77,14 +65,6 @@ def missing_data(path: Path | None) -> list[str]:
     except OSError as e:  # a folder above it may not be entered
         return [f"--data-dir {path} cannot be read: {e.strerror}"]
     return []
-
-
-def default_dataset(model: Model) -> str:
-    return model.manifest.dataset if model.manifest else "synthetic"
-
-
-def default_metric(model: Model) -> str | None:
-    return model.accuracy.metric if model.accuracy else None
 
 
 def model_file(config: RunConfig, model: Model) -> Path | None:

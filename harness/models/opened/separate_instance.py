@@ -22,8 +22,7 @@ from typing import Any, Self
 import numpy as np
 
 from harness.core import registry
-from harness.core.channel import Channel
-from harness.core.family import die_with_parent
+from harness.core.child import Channel, die_with_parent
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec
 

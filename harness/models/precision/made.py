@@ -13,17 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.core.cache import appearing, cache_dir
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.console import say
+from harness.core.files import appearing, cache_dir, read_json, write_json
 from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.loadgen.plan import Instances
 from harness.models.manifest.files import sha256_alone
 from harness.models.manifest.manifest import Model, load_model
-from harness.models.opened.instances import Instances
 from harness.models.opened.loading import batch_in_file, inputs_of, open_backends
 from harness.models.precision import onnx, tflite, torchscript
 from harness.models.precision.samples import Calibration, calibration
-from harness.results import run_folder
 
 _BATCH = 8
 
@@ -84,7 +83,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     path = cache_dir() / "precisions" / key / f"{source.stem}-{precision}{maker.SUFFIX}"
     record = path.with_suffix(".json")
     if path.is_file() and record.is_file():
-        kept = dict(run_folder.read_json(record))
+        kept = dict(read_json(record))
         if kept.get("sha256") == sha256_alone(path):
             return {**kept, "file": str(path)}
     with appearing(path) as temporary:
@@ -96,7 +95,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         "recipe": recipe,
         **maker.told(path, recipe),
     }
-    run_folder.write_json(record, content)
+    write_json(record, content)
     return {**content, "file": str(path)}
 
 

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.config.run_config import RunConfig
+from harness.core.registry import plugin
 from harness.errors import ConfigError
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import Model
-from harness.models.opened.loading import default_dataset, open_dataset, plugin
+from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.loadgen.logs import (ACCURACY, AccuracyLogError, read_answers)
+from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.results.records import RUN
 from harness.types import Array
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.results.compare import comparable
-from harness.results.evidence import bootstrap
-from harness.results.compare.agreement import (Agreement, agreement)
+from harness.results.compare.agreement import Agreement, agreement
 from harness.results.compare.comparable import Difference
-from harness.results.compare.finished import (FinishedRun, Number)
+from harness.results.compare.finished import FinishedRun, Number
+from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import STAGES
 from harness.types import Array
 

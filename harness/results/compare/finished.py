@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.results import run_folder
-from harness.results.evidence import bootstrap
-from harness.results.compare.run_files import (RunFiles, fitting, read_files)
 from harness.errors import ConfigError
-from harness.results.evidence.stages import (PERCENTILES, STAGE_EDGES, STAGES, Completions, query_completed_ns, query_latency_ns)
+from harness.results import run_folder
+from harness.results.compare.run_files import RunFiles, fitting, read_files
+from harness.results.evidence import bootstrap
+from harness.results.evidence.stages import (
+    PERCENTILES,
+    STAGE_EDGES,
+    STAGES,
+    Completions,
+    query_completed_ns,
+    query_latency_ns,
+)
 from harness.types import Array
 
 _TAIL = frozenset(("p95", "p97", "p99", "p99.9"))

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from harness.results.compare.compare import (SAME, WORSE, Change, Comparison)
-from harness.results.compare.finished import FinishedRun
+from harness.core.units import show_ns, show_rate, show_si
 from harness.errors import ConfigError, Regression, RunInvalid
-from harness.core.units import (show_ns, show_rate, show_si)
+from harness.results.compare.compare import SAME, WORSE, Change, Comparison
+from harness.results.compare.finished import FinishedRun
 
 _KINDS: Mapping[str, str] = {
     "rate": "in rates",

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.results import (records, run_folder)
-from harness.errors import ConfigError
-from harness.models.manifest.manifest import load_yaml
+from harness.core import files
 from harness.core.config.parse import SCENARIOS
-from harness.results.verdict.reasons import Evidence
+from harness.core.strict_yaml import load_yaml
+from harness.errors import ConfigError
+from harness.results import records, run_folder
+from harness.results.evidence.evidence import Evidence
 
 _NEEDED: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("verdict", "scenario", "mode", "backend", "model", "dataset"), (str,)),
@@ -37,10 +38,12 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
 
     known: of the performance run, which need not be read again where it has only just ended.
     """
-    result = run_folder.read_json(folder / run_folder.RESULT)
+    result = files.read_json(folder / run_folder.RESULT)
     config = folder / run_folder.CONFIG
     if not config.is_file():
-        raise ConfigError(f"{folder} has no {run_folder.CONFIG}: its run ended before its first query")
+        raise ConfigError(
+            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
+        )
     plain = load_yaml(config)
     if not isinstance(plain, dict):
         raise ConfigError(f"{config} is not a configuration")
@@ -49,7 +52,7 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
         name=folder.resolve().name,
         folder=folder,
         result=result,
-        environment=run_folder.read_json(folder / run_folder.ENVIRONMENT),
+        environment=files.read_json(folder / run_folder.ENVIRONMENT),
         config=plain,
         performance=known or records.read(folder / "performance" / "run_1", ""),
     )

@@ -12,9 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.stats import early_stopping_ns, interval_ranks
 from harness.results.evidence import bootstrap
-from harness.results.evidence.stages import (PERCENTILES, Completions, query_completed_ns, query_latency_ns)
-from harness.core.stats import (early_stopping_ns, interval_ranks)
+from harness.results.evidence.stages import (
+    PERCENTILES,
+    Completions,
+    query_completed_ns,
+    query_latency_ns,
+)
 from harness.types import Array
 
 

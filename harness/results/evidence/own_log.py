@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.stats import late_allowed, percentile_ns, queries_needed
+from harness.core.units import NS_PER_S
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
-from harness.core.stats import (late_allowed, percentile_ns, queries_needed)
 from harness.types import Array
-from harness.core.units import NS_PER_S
 
 HARNESS = "harness scheduler"
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from harness.loadgen.plan import Instances
 from harness.results.evidence import reference
-from harness.results.evidence.own_log import HARNESS
+from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.intervals import latency_intervals
-from harness.models.opened.instances import Instances
-from harness.results.evidence.stages import (Completions, percentiles, query_latency_ns, summarise)
-from harness.results.evidence.steady_state import (SteadyState, steady_state)
-from harness.results.verdict.reasons import Evidence
+from harness.results.evidence.own_log import HARNESS
+from harness.results.evidence.stages import Completions, percentiles, query_latency_ns, summarise
+from harness.results.evidence.steady_state import SteadyState, steady_state
 
 _LOADGEN_PERCENTILES = {
     "p50": "50.00",

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.models.opened.instances import Instances
-from harness.loadgen.plan import LoadPlan
-from harness.run.measured.service_times import (QUANTILES, VERSION, ServiceTimes, together)
-from harness.results.evidence.stages import (STAGE_EDGES, STAGES, Completions)
+from harness.core.service_times import QUANTILES, VERSION, ServiceTimes, together
 from harness.core.stats import percentile_ns
+from harness.core.units import show_ns, show_rate
+from harness.loadgen.plan import Instances, LoadPlan
+from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
 from harness.types import Array
-from harness.core.units import (show_ns, show_rate)
 
 LIMIT_QUERIES = 50_000
 """The first so many of a run are simulated: a tenth of a second or two of Python."""

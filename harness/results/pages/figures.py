@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.results.pages.page import (POINTS, Figure, digits)
-from harness.results.pages.timeline import over_time
+from harness.core.units import NS_PER_MS
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
-from harness.results.evidence.stages import (STAGE_EDGES, STAGES, query_latency_ns)
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import STAGE_EDGES, STAGES, query_latency_ns
+from harness.results.pages.page import POINTS, Figure, digits
+from harness.results.pages.timeline import over_time
 from harness.types import Array
-from harness.core.units import NS_PER_MS
-from harness.results.verdict.reasons import Evidence
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
 """Of the tail: shares of the queries that are slower."""

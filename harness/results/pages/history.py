@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.results.pages.page import (Article, Figure, link, table)
 from harness.core.units import NS_PER_MS
+from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
 """Workloads on one page: each has several plots."""

@@ -6,8 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from harness.results.pages.history import (MOST, Row, Told, hover, numbers, shown)
-from harness.results.pages.page import (Article, Figure, link, table)
+from harness.results.pages.history import MOST, Row, Told, hover, numbers, shown
+from harness.results.pages.page import Article, Figure, link, table
 
 _WIDE = 20
 """An axis on which the largest number is so many times the smallest is logarithmic."""

@@ -9,16 +9,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.results import (records, run_folder)
-from harness.results.pages.page import (Article, table, write)
-from harness.results.pages.figures import figures
-from harness.results.compare.run_files import (RunFiles, fitting, read_files)
+from harness.core.units import show_ns, show_rate, show_si
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
-from harness.results.result_json import Findings
 from harness.machine.power.energy import PowerLog
+from harness.results import records, run_folder
+from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import PERCENTILES
-from harness.core.units import (show_ns, show_rate, show_si)
+from harness.results.findings import Findings
+from harness.results.pages.figures import figures
+from harness.results.pages.page import Article, table, write
 
 PAGE = "report.html"
 

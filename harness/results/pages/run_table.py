@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.units import show_ns, show_rate, show_si
 from harness.results.evidence import reference
-from harness.models.opened.instances import Instances
-from harness.loadgen.plan import (Calibration, LoadPlan)
 from harness.results.power import NO_METER
-from harness.core.units import (show_ns, show_rate, show_si)
 
 
 def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -22,28 +20,6 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield ""
     yield from _numbers(result)
     yield f"{'results':<12}{folder}"
-
-
-def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
-    """One line: what is about to run, and how long it will take."""
-    unit = "samples" if plan.scenario == "offline" or plan.accuracy else "queries"
-    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
-    if plan.target_qps is not None:
-        parts.append(f"at {show_rate(plan.target_qps)}/s")
-    if plan.schedule is not None:
-        parts.append("replayed from a file, not MLPerf")
-    if plan.concurrency is not None:
-        parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
-    if found.rate_per_s is not None:
-        parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
-    if found.latency_ns is not None:
-        parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
-    if plan.percentile is not None and plan.latency_bound_ns is not None:
-        parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
-    parts.append(str(spec))
-    if plan.expected_s:
-        parts.append(f"about {plan.expected_s:.0f} s")
-    return ", ".join(parts)
 
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

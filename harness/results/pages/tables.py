@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.core.units import (show_bytes, show_ns, show_rate, show_si)
+from harness.core.units import show_bytes, show_ns, show_rate, show_si
 
 Cell = str | int | float | None
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.results.pages.page import (POINTS, Figure, digits, thinned)
-from harness.machine.host_log import (HostLog, Row)
-from harness.machine.power.energy import (GAP_NS, NoReading, PowerLog, counted, window_ns)
 from harness.core.stats import percentile_ns
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.machine.host_log import HostLog, Row
+from harness.machine.power.energy import GAP_NS, NoReading, PowerLog, counted, window_ns
+from harness.results.evidence.evidence import Evidence
+from harness.results.pages.page import POINTS, Figure, digits, thinned
 from harness.types import Array, PowerSource
-from harness.core.units import (NS_PER_MS, NS_PER_S)
-from harness.results.verdict.reasons import Evidence
 
 _BINS = 120
 _POWER_S = 0.5

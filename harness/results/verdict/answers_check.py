@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.loadgen.logs import (ACCURACY, read_answers)
-
-ANSWERS = "answers.json"
-"""In the folder of a performance run that LoadGen did not schedule, in the form of its log."""
+from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
 
 WANTED = 500
 """Answers; LoadGen draws them with a probability, so it is only about so many."""
@@ -21,8 +18,6 @@ WANTED = 500
 FEWEST = 100
 """With fewer than these compared, little is known."""
 
-TOLERANCE = 1e-3
-"""Of float answers where no manifest says another: batches of other sizes round differently."""
 
 LIMIT_BYTES = 64 << 20
 """Of logged answers; LoadGen keeps them in memory until the run's end."""

@@ -4,46 +4,19 @@ The rules are told in docs/decisions.md. Pure: logs and journal in, reasons out.
 `reasons` forbid quoting the numbers; doubts (harness/results/verdict/doubts.py) are printed beside them.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
-from harness.core.clock import (JUMP_NS, MAX_SLEW_PPM, ClockWatch)
-from harness.loadgen.logs import DetailLog
+from harness.core.clock import JUMP_NS, MAX_SLEW_PPM
 from harness.core.config.parse import Slo
-from harness.loadgen.plan import (MIN_DURATION_MS, LoadPlan)
-from harness.results.verdict.answers_check import Compared
+from harness.core.stats import queries_needed, queries_to_settle
+from harness.core.units import show_ns, show_rate
+from harness.loadgen.logs import DetailLog
+from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
 from harness.loadgen.scenario import Scenario
 from harness.models.manifest.schema import Accuracy
-from harness.results.evidence.stages import Completions
-from harness.core.stats import (queries_needed, queries_to_settle)
+from harness.results.evidence.evidence import Evidence
+from harness.results.verdict.answers_check import Compared
 from harness.types import Reason, Score
-from harness.core.units import (show_ns, show_rate)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """One LoadGen run: what it was told, what it logged, what the journal holds."""
-
-    plan: LoadPlan
-    loadgen_scenario: str
-    log: DetailLog
-    done: Completions | None
-    ended: Mapping[str, Any] | None
-    failure: Reason | None
-    clock: ClockWatch
-
-    @property
-    def logged(self) -> bool:
-        """LoadGen's log is whole and of this run: its numbers can be taken."""
-        found = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
-        wanted = (self.loadgen_scenario, self.wanted_mode)
-        whole = self.log.complete and self.log.repeated == 1
-        return self.failure is None and whole and found == wanted
-
-    @property
-    def wanted_mode(self) -> str:
-        return "AccuracyOnly" if self.plan.accuracy else "PerformanceOnly"
 
 
 def run_reasons(run: Evidence) -> Iterator[Reason]:

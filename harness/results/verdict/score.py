@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import registry
-from harness.results.verdict import answers_check
 from harness.core.config.run_config import RunConfig
 from harness.errors import one_line
+from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
+from harness.loadgen.plan import Loaded
+from harness.models.manifest import schema
+from harness.models.manifest.manifest import Model, load_model
 from harness.models.opened.loading import open_dataset
-from harness.loadgen.logs import (ACCURACY, AccuracyLogError, read_answers)
-from harness.models.manifest.manifest import (Model, load_model)
+from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
-from harness.run.supervisor.load_plan import Loaded
 from harness.types import Answer, Dataset, HasAnswerShape, Reason, Score
 
 
@@ -57,7 +58,7 @@ def judge(
         shape = ended.get("answer_shape")  # runs of older harnesses do not tell it
         found = Scoring(compute(outdir, metric, answer_dtype, labels, shape))
         if compared:
-            tolerance = model.accuracy.tolerance if model.accuracy else answers_check.TOLERANCE
+            tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
             run_1 = folder / "performance" / "run_1"
             found = found._replace(
                 compared=answers_check.compare(run_1, outdir, answer_dtype, tolerance)

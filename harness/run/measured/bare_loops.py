@@ -14,31 +14,29 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from harness.core import registry
-from harness.core.channel import Channel
-from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.core.family import die_with_parent
-from harness.errors import HarnessError, one_line
+from harness.core.child import Channel, die_with_parent
+from harness.core.config.run_config import RunConfig, from_plain
+from harness.core.registry import plugin
+from harness.core.service_times import ServiceTimes
+from harness.errors import HarnessError
+from harness.loadgen.plan import Instances
 from harness.models.manifest.manifest import load_model
-from harness.models.opened.instances import Instances
 from harness.models.opened.loading import (
     batch_in_file,
     inputs_of,
     model_file,
     open_backends,
     open_dataset,
-    plugin,
     samples_held,
 )
 from harness.models.steps.postprocess import postprocessor
-from harness.run.measured.service_times import ServiceTimes, batches_of, joined, measure
+from harness.run.measured.service_times import batches_of, measure
 from harness.run.measured.warm_up import Answerer, at_once
-from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.types import Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
@@ -55,58 +53,6 @@ _QUIET = 0.25
 
 SAMPLES = 64
 """Loaded ones; larger batches hold some of them more than once."""
-
-
-class Bare(NamedTuple):
-    """tunable: backend option -> values to try beside the configured one. ended: why larger sizes
-    were not measured although they were to be, '' where nothing was wrong. fixed_batch: samples,
-    where the model file allows no other batch.
-    """
-
-    service: ServiceTimes
-    tunable: Mapping[str, Sequence[str]]
-    ended: str = ""
-    fixed_batch: int | None = None
-
-
-def time_layout(
-    config: RunConfig,
-    dataset: str,
-    spec: Instances,
-    sizes: Sequence[int],
-    most_ns: int | None,
-    output: Path,
-) -> Bare:
-    """config: with the layout in it. most_ns: no larger size where a batch takes longer.
-
-    Raises what kept the first size from being measured.
-    """
-    setup = {
-        "config": to_plain(config),
-        "dataset": dataset,
-        "spec": spec._asdict(),
-        "sizes": list(sizes),
-        "most_ns": most_ns,
-        "streams": config.scenario.endswith("stream"),
-    }
-    given_ns = config.hang_timeout_ns
-    limit_s = START_LIMIT_S if given_ns is None else given_ns / 1e9
-    parts: list[ServiceTimes] = []
-    ended = ""
-
-    def ignore(_done: int, _total: int) -> None:
-        """How far the dataset is."""
-
-    with MeasuredProcess(setup, output, __name__) as process:
-        loaded = process.expect("loaded", limit_s, ignore)
-        try:
-            while (told := process.expect("timed", limit_s, ignore))["event"] != "done":
-                parts.append(ServiceTimes.from_json(told["times"]))
-        except HarnessError as e:
-            if not parts:
-                raise
-            ended = one_line(e)
-    return Bare(joined(parts), loaded["tunable"], ended, loaded["fixed_batch"])
 
 
 def main() -> None:

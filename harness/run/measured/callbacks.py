@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.clock import wall_offset_ns
-from harness.core.family import children_cpu_s
-from harness.machine.threads import run_on
+from harness.machine.threads import children_cpu_s, run_on
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.threads import WORKER, Dispatcher

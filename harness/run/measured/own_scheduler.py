@@ -16,10 +16,9 @@ import numpy as np
 
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
-from harness.loadgen import schedule
+from harness.loadgen import logs, schedule
 from harness.loadgen.binding import Callbacks
 from harness.loadgen.plan import LoadPlan
-from harness.results.verdict import answers_check
 from harness.run.journal import Journal
 from harness.types import Array
 
@@ -95,7 +94,7 @@ class Scheduler:
             time.sleep(_LOOK_S)
         calls.unload(self._held)
         if self._log is not None:
-            self._log.write(outdir / answers_check.ANSWERS, self._samples)
+            self._log.write(outdir / logs.ANSWERS, self._samples)
 
     def _issue_all(self, issue: _Issue) -> None:
         raise NotImplementedError

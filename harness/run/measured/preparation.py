@@ -6,22 +6,16 @@ from math import ceil
 from typing import Any
 
 from harness.core.config.run_config import RunConfig
+from harness.core.registry import plugin
+from harness.core.service_times import VERSION, ServiceTimes
 from harness.core.units import NS_PER_S
 from harness.errors import one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import LoadPlan
 from harness.machine.threads import running_on
-from harness.models.opened.loading import plugin
 from harness.models.steps.postprocess import flat
 from harness.run.measured.dispatch.by_length import Lengths
-from harness.run.measured.service_times import (
-    LIMIT_S,
-    VERSION,
-    ServiceTimes,
-    batches_of,
-    measure,
-    time_for,
-)
+from harness.run.measured.service_times import LIMIT_S, batches_of, measure, time_for
 from harness.run.measured.warm_up import (
     LOOKED_AT,
     Answerer,

@@ -23,17 +23,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.core import registry
-from harness.core.channel import Channel
+from harness.core.child import Channel, die_with_parent
 from harness.core.config.run_config import RunConfig, from_plain
-from harness.core.family import die_with_parent
 from harness.errors import HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
-from harness.loadgen.plan import LoadPlan
+from harness.loadgen.plan import Instances, LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
 from harness.models.manifest.manifest import Model, load_model
-from harness.models.opened.instances import Instances
 from harness.models.opened.loading import (
     batch_in_file,
     described,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import __version__
-from harness.core import registry
+from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
@@ -21,40 +21,38 @@ from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.errors import HarnessError, RunDied, RunHopeless, RunHung, RunInvalid
 from harness.loadgen import user_conf
 from harness.loadgen.logs import TRACE
-from harness.loadgen.plan import Calibration, LoadPlan
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.machine import cores, host
 from harness.machine.host_log import HOST_PERIOD_S, HostLog, HostReader
 from harness.machine.sampler import PowerSampler, Repeated
+from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.models.opened.loading import default_dataset, default_metric
 from harness.results import records, run_folder
 from harness.results import resolved as resolve
+from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import HARNESS
-from harness.results.evidence.stages import read_completions
-from harness.results.pages import run_table
-from harness.results.result_json import Findings
+from harness.results.findings import Findings
+from harness.results.outcome import Finished
 from harness.results.verdict import score
-from harness.results.verdict.reasons import Evidence
 from harness.run.journal import Journal
 from harness.run.supervisor import preflight, ptdaemon_session
+from harness.run.supervisor.completions import read_completions
 from harness.run.supervisor.early_end import LateLimit
-from harness.run.supervisor.keeper import Finished, RunKeeper
+from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.load_plan import (
-    Loaded,
     accuracy_plan,
     check_disk,
     check_memory,
     hang_timeout_s,
     official_plan,
     performance_plan,
-    slo_of,
 )
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.run.supervisor.metrics.endpoint import Exporter, MetricsEndpoint
 from harness.run.supervisor.metrics.live_counts import Tally
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
-from harness.run.supervisor.progress import Progress, end_loading, show_loading
+from harness.run.supervisor.progress import Progress, announcement, end_loading, show_loading
 from harness.run.supervisor.watchdog import Now, Watcher
 from harness.types import Reason
 
@@ -244,7 +242,7 @@ class _MainJob:
             self.findings.calibration = found
             plan = self._plan(loaded, found, outdir, accuracy=False)
             if not self._quiet:
-                say(run_table.announcement(plan, found, self._spec))
+                say(announcement(plan, found, self._spec))
             self._write_resolved(plan, loaded)
             evidence = self._watch(process, plan, found, outdir)
         self._raise_if_died(evidence)
@@ -361,10 +359,10 @@ class _MainJob:
 
     def _write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
         resolved = resolve.config(self._config, plan, loaded, self._spec, self._dataset)
-        run_folder.write_yaml(self.kept.folder.path / run_folder.CONFIG, to_plain(resolved))
+        files.write_yaml(self.kept.folder.path / run_folder.CONFIG, to_plain(resolved))
         machine = self.findings.environment
         environment = resolve.environment(machine, plan, loaded, self._model)
-        run_folder.write_json(self.kept.folder.path / run_folder.ENVIRONMENT, environment)
+        files.write_json(self.kept.folder.path / run_folder.ENVIRONMENT, environment)
 
     def _watch(
         self, process: MeasuredProcess, plan: LoadPlan, found: Calibration, outdir: Path

@@ -1,43 +1,24 @@
 """What a run leaves: its folder as far as it has come, the row in runs.sqlite, the table."""
 
-import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from harness.core import files
 from harness.core.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.results import database, records, run_folder
-from harness.results.pages import run_table
-from harness.results.result_json import Findings, result
+from harness.results.evidence.evidence import Evidence
+from harness.results.findings import Findings
+from harness.results.outcome import Finished
+from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
-from harness.results.verdict.reasons import Evidence
 from harness.run.supervisor.metrics.endpoint import FILE, Exporter
 from harness.types import Reason
-
-
-class Finished(NamedTuple):
-    """A run that has ended, however it did. status: the exit status. folder: its name by now.
-    result: the content of result.json.
-    """
-
-    status: int
-    folder: Path
-    result: Mapping[str, Any]
-
-    def show(self, *, as_json: bool) -> None:
-        """On stdout: the table, or result.json."""
-        text = json.dumps(self.result, indent=2, default=str) if as_json else None
-        show(text or "\n".join(run_table.lines(self.result, self.folder)))
-
-
-Measure = Callable[..., Finished]
-"""harness.run.supervisor.job.measure, for what makes runs and must not know the composition."""
 
 
 class RunKeeper:
@@ -57,9 +38,7 @@ class RunKeeper:
     def save(self, content: dict[str, Any] | None = None) -> None:
         """As far as the run has come. content: of result.json, if it is known already."""
         records.write_findings(self.folder.path, self.findings)
-        run_folder.write_json(
-            self.folder.path / run_folder.RESULT, content or result(self.findings)
-        )
+        files.write_json(self.folder.path / run_folder.RESULT, content or result(self.findings))
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
         """On disk before anything else is done with it; where that fails, the table still shows it."""

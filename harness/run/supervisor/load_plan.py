@@ -1,23 +1,19 @@
 """From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS, installed_version, official_load
-from harness.loadgen.plan import Calibration, LoadPlan, Seeds
+from harness.loadgen.binding import official_load
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.loadgen.scenario import TURNS, Load, Scenario
-from harness.models.manifest.manifest import Model
+from harness.loadgen.versions import seeds_of
 from harness.results.verdict import answers_check
 from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
-from harness.types import TensorSpec
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
@@ -37,50 +33,6 @@ ISSUE_MARGIN = 1.25
 
 MIN_HANG_S = 10.0
 HANG_BATCHES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What the measured process found: its `loaded` message.
-
-    inputs: of the model, which the dataset was made for. fixed_batch: samples, where the file
-    allows no other batch.
-    """
-
-    inputs: tuple[TensorSpec, ...]
-    total_count: int
-    performance_count: int
-    fixed_batch: int | None
-    synthetic: bool
-    backend: Mapping[str, Any]
-    dataset: Mapping[str, Any]
-    model_sha256: str | None
-    model_bytes: int
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Loaded":
-        inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in values["inputs"])
-        return cls(**{**values, "inputs": inputs})
-
-
-def seeds_of(config: RunConfig) -> Seeds:
-    """The round's, unless the user set one for all or, in a config.yaml, each."""
-    official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
-    if config.seed is not None:
-        official = Seeds(config.seed, config.seed, config.seed)
-    given = Seeds(
-        config.qsl_seed if config.qsl_seed is not None else official.qsl,
-        config.sample_index_seed if config.sample_index_seed is not None else official.sample_index,
-        config.schedule_seed if config.schedule_seed is not None else official.schedule,
-    )
-    return official if config.mlperf else given
-
-
-def slo_of(scenario: Scenario, config: RunConfig, model: Model) -> Slo | None:
-    """The user's, else, where the scenario cannot do without, the manifest's or its default."""
-    if config.slo is not None or scenario.default_slo is None:
-        return config.slo
-    return model.slo or scenario.default_slo
 
 
 def performance_plan(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.core.channel import Channel
+from harness.core.child import Channel
 from harness.core.clock import ClockWatch
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
 from harness.loadgen.plan import LoadPlan

@@ -8,12 +8,12 @@ from harness.core.console import say
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import arrivals, user_conf
 from harness.loadgen.arrivals import Arrivals
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS, installed_version
+from harness.loadgen.plan import Loaded
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from harness.machine import sampler
 from harness.models.manifest import requirements
 from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import missing_data, unknown_names
-from harness.run.supervisor.load_plan import Loaded
 
 
 def model_key(model: Model) -> str:

@@ -6,7 +6,7 @@ from typing import Self
 
 from harness.core.clock import monotonic_ns
 from harness.core.units import show_ns, show_rate
-from harness.loadgen.plan import LoadPlan
+from harness.loadgen.plan import Calibration, Instances, LoadPlan
 from harness.run.supervisor.watchdog import Now
 
 
@@ -89,3 +89,25 @@ class Progress:
         if now.failed:
             parts.append(f"FAILED {now.failed:,}")
         return "  ".join(parts)
+
+
+def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
+    """One line: what is about to run, and how long it will take."""
+    unit = "samples" if plan.scenario == "offline" or plan.accuracy else "queries"
+    parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
+    if plan.target_qps is not None:
+        parts.append(f"at {show_rate(plan.target_qps)}/s")
+    if plan.schedule is not None:
+        parts.append("replayed from a file, not MLPerf")
+    if plan.concurrency is not None:
+        parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
+    if found.rate_per_s is not None:
+        parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
+    if found.latency_ns is not None:
+        parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
+    if plan.percentile is not None and plan.latency_bound_ns is not None:
+        parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
+    parts.append(str(spec))
+    if plan.expected_s:
+        parts.append(f"about {plan.expected_s:.0f} s")
+    return ", ".join(parts)

@@ -14,6 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.signals import Stopped, stoppable
@@ -22,8 +23,8 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.machine.power.meters.ptdaemon import NAME, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import WORKLOAD, PowerClient
 from harness.machine.power.ptdaemon_log import CLIENT_JSON, SPL, PtdaemonLog
+from harness.models.manifest.defaults import default_dataset, default_metric
 from harness.models.manifest.manifest import load_model
-from harness.models.opened.loading import default_dataset, default_metric
 from harness.results import recheck, run_folder
 from harness.run.supervisor import preflight
 from harness.run.supervisor.keeper import RunKeeper
@@ -122,7 +123,7 @@ class _Session:
         meter, model = self._meter, load_model(self._config.model)
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
-        run_folder.write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
+        files.write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
         (self._path / WORKLOAD).write_text(self._script(), encoding="utf-8")
         label = re.sub(r"[^\w-]", "_", f"{self._config.scenario}_{model.name}", flags=re.ASCII)
         if not self._quiet:
@@ -162,9 +163,9 @@ class _Session:
         path = self._path
         config = recheck.configuration(path)
         config = replace(config, meter=((NAME, self._meter.argument), *config.meter))
-        run_folder.write_yaml(path / run_folder.CONFIG, to_plain(config))
+        files.write_yaml(path / run_folder.CONFIG, to_plain(config))
         found = recheck.findings(path, config)
-        found.environment = run_folder.read_json(path / run_folder.RESULT)["environment"]
+        found.environment = files.read_json(path / run_folder.RESULT)["environment"]
         found.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
         finished = RunKeeper(self.folder, found, None).conclude(0)
         finished.show(as_json=as_json)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.core.console import say, show
 from harness.core.signals import INTERRUPT_EXIT, Stopped
@@ -24,7 +25,7 @@ from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
 from harness.results import run_folder
 from harness.results.compare.run_files import fitting
-from harness.run.supervisor.keeper import Measure
+from harness.results.outcome import Measure
 from harness.search.grid.cells.cells import Cell, cells, row_of
 from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of, free
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
@@ -205,7 +206,7 @@ class _GridJob:
         return finished.status
 
     def _save(self) -> None:
-        run_folder.write_json(
+        files.write_json(
             self.folder / GRID,
             {
                 "schema_version": SCHEMA_VERSION,
@@ -244,7 +245,7 @@ def write_tables(view: View, folder: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(view.columns)
         writer.writerows(view.csv_rows())
-    run_folder.write_json(folder / "heatmaps.json", {"maps": view.heat_maps()})
+    files.write_json(folder / "heatmaps.json", {"maps": view.heat_maps()})
     from harness.search.grid.view.page import write
 
     try:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.child import call
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import load_model, load_yaml
+from harness.models.manifest.manifest import load_model
 from harness.models.precision.ways import Way, way
 from harness.results import run_folder
 from harness.run.supervisor.preflight import obtain_model
@@ -102,7 +104,7 @@ class Variants:
             obtain_model(config, load_model(config.model))
         request = {"config": to_plain(config), "out": str(path.with_suffix(".npz").absolute())}
         found = call("harness.search.grid.same_network.probe:probe", request, self._folder / LOG)
-        run_folder.write_json(path, found)
+        files.write_json(path, found)
 
 
 def _model_key(cell: Cell) -> tuple[str, ...]:

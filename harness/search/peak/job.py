@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.core import registry
+from harness.core import files, registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.units import show_rate
@@ -21,11 +21,11 @@ from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import TURNS, Scenario
+from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
+from harness.results.outcome import Finished, Measure
 from harness.run.jobs import conclude, kept
-from harness.run.supervisor.keeper import Finished, Measure
-from harness.run.supervisor.load_plan import slo_of
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -294,7 +294,7 @@ class PeakJob:
         return True
 
     def _save(self) -> None:
-        run_folder.write_json(self.folder / run_folder.PEAK, self.content())
+        files.write_json(self.folder / run_folder.PEAK, self.content())
 
     def content(self) -> dict[str, Any]:
         """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why

@@ -13,7 +13,7 @@ from harness.loadgen.plan import Calibration
 from harness.loadgen.scenario import Scenario
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
-from harness.run.supervisor.keeper import Finished
+from harness.results.outcome import Finished
 from harness.types import Reason
 
 _OF_THE_LOAD = frozenset(("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"))

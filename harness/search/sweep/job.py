@@ -12,6 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.config.parse import parse_rate
 from harness.core.config.run_config import (
     MAX_QUERIES,
@@ -26,11 +27,11 @@ from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid, some_of
 from harness.loadgen.scenario import Scenario
+from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
+from harness.results.outcome import Finished, Measure
 from harness.run.jobs import conclude, kept
-from harness.run.supervisor.keeper import Finished, Measure
-from harness.run.supervisor.load_plan import slo_of
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import INTERRUPTED, other_reason
@@ -73,7 +74,7 @@ def sweep(
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
     """--from: the table again, from the result folders of the sweep's points alone."""
-    said = run_folder.read_json(folder / SWEEP)
+    said = files.read_json(folder / SWEEP)
     if not isinstance(said.get("config"), dict):
         raise ConfigError(f"{folder / SWEEP} is not what a sweep writes")
     config = from_plain({**said["config"], "out": str(folder)}, str(folder / SWEEP))
@@ -106,7 +107,7 @@ class _SweepJob:
     def _opened(self, out: Path | None, model: str) -> Path:
         """A new folder, or that of the same sweep, begun before."""
         if out is not None and (out / SWEEP).is_file():
-            said = run_folder.read_json(out / SWEEP)
+            said = files.read_json(out / SWEEP)
             before = said.get("config")
             if not isinstance(before, dict) or before != self._plain:
                 other = sorted({*self._plain, *(before or {})})
@@ -157,7 +158,7 @@ class _SweepJob:
             folder = job.folder
             for text in job.content()["warnings"]:
                 say(f"{folder}: {text}")
-        self._peak = float(run_folder.read_json(folder / run_folder.PEAK)["peak"])
+        self._peak = float(files.read_json(folder / run_folder.PEAK)["peak"])
         return 0
 
     def _offered(self) -> list[float]:
@@ -219,7 +220,7 @@ class _SweepJob:
 
     def _point(self, path: Path) -> Point | None:
         """path: of a result.json."""
-        result = run_folder.read_json(path)
+        result = files.read_json(path)
         try:
             return point_of(result, path.parent, self.folder, self._peak)
         except (KeyError, TypeError, AttributeError):
@@ -243,7 +244,7 @@ class _SweepJob:
 
     def _save(self) -> None:
         content = self.content()
-        run_folder.write_json(self.folder / SWEEP, content)
+        files.write_json(self.folder / SWEEP, content)
         with (self.folder / "sweep.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Point._fields)

@@ -10,14 +10,14 @@ import numpy as np
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.service_times import ServiceTimes
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S, show_ns, show_rate
+from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
-from harness.models.opened.instances import Instances
 from harness.results.evidence.reference import simulate
-from harness.run.measured.service_times import ServiceTimes
 from harness.types import Array
 
 LARGEST_BATCH = 1024

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from harness.core import registry
+from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.console import say
@@ -21,18 +21,17 @@ from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
+from harness.models.manifest.defaults import default_dataset, slo_of
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.models.opened.loading import default_dataset
 from harness.results import resolved, run_folder
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.outcome import Measure
 from harness.run.jobs import conclude, kept
-from harness.run.measured.bare_loops import Bare, time_layout
 from harness.run.supervisor import preflight
-from harness.run.supervisor.keeper import Measure
-from harness.run.supervisor.load_plan import slo_of
 from harness.search.options import TuneOptions
 from harness.search.tune import table
+from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import Forecast, Layout, Plan, batch_sizes, candidates, layouts
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.rounds import Ended, Rounds
@@ -168,7 +167,7 @@ class TuneJob:
         plain = to_plain(plan.applied(config))
         for key in _OF_ONE_RUN:
             plain.pop(key, None)
-        run_folder.write_yaml(self.folder / TUNED, plain)
+        files.write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
             (self.folder / "bare").rmdir()  # no process had anything to say
         self.folder = self._results.finish(newest=False)
@@ -185,7 +184,7 @@ class TuneJob:
             say(f"no page was made: {e}")
 
     def _save(self) -> None:
-        run_folder.write_json(self.folder / TUNE, self.content())
+        files.write_json(self.folder / TUNE, self.content())
 
     def content(self) -> dict[str, Any]:
         """Of tune.json. taken: None while plans are judged, and where none could be."""

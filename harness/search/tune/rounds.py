@@ -12,8 +12,8 @@ from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
-from harness.run.supervisor.keeper import Measure
-from harness.run.supervisor.load_plan import seeds_of
+from harness.loadgen.versions import seeds_of
+from harness.results.outcome import Measure
 from harness.search.peak.probe import INTERRUPTED, other_reason
 from harness.search.peak.table import reported_percentile
 from harness.search.tune.candidates import Aim

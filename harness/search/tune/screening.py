@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.core.service_times import ServiceTimes, joined, together
 from harness.core.units import show_ns
 from harness.errors import HarnessError, RunInvalid, one_line
-from harness.run.measured.bare_loops import Bare
-from harness.run.measured.service_times import ServiceTimes, joined, together
+from harness.search.tune.bare_loops import Bare
 from harness.search.tune.candidates import ALIKE, Forecast, Layout, Plan, best_batch
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from harness.core.strict_yaml import load_yaml
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import load_yaml
 from harness.submit.rules.tree.rounds import Round
 
 FILE = "describe.yaml"

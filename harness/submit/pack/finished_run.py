@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
+from harness.core.files import read_json
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
-from harness.models.manifest.manifest import Model, load_model, load_yaml
-from harness.models.opened.loading import default_metric, model_file, open_dataset
+from harness.loadgen.plan import Loaded
+from harness.models.manifest.defaults import default_metric
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened.loading import model_file, open_dataset
 from harness.results.records import RUN, read_findings
-from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, read_json
+from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT
 from harness.results.verdict.score import of_some
-from harness.run.supervisor.load_plan import Loaded
 from harness.submit.pack.describe import Run
 from harness.submit.rules.tree.rounds import Benchmark
 from harness.types import Answer, Score

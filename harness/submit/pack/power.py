@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.results.run_folder import read_json
+from harness.core.files import read_json
 from harness.submit.pack.finished_run import Made
 from harness.submit.rules.tree.rounds import Round
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
+from harness.core.files import write_yaml
 from harness.core.signals import Stopped, stoppable
 from harness.errors import ConfigError, RunInvalid
-from harness.results.run_folder import write_yaml
 from harness.submit.plan.attempts import ASKED, RUNS
 from harness.submit.plan.matrix import (
     DONE,

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.run_config import RunConfig, to_plain
+from harness.core.files import read_json
 from harness.core.stats import queries_needed
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
-from harness.models.manifest.manifest import load_yaml
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.results.power import OFFICIAL
-from harness.results.run_folder import CONFIG, RESULT, read_json
+from harness.results.run_folder import CONFIG, RESULT
 from harness.submit.plan import rate
 from harness.submit.plan.attempts import asked_file, attempts
 from harness.submit.plan.request import Request

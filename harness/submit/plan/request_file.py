@@ -8,10 +8,10 @@ from typing import Any
 from harness.core.config.options import user_path
 from harness.core.config.parse import Slo, parse_meter
 from harness.core.config.run_config import config_from
+from harness.core.files import write_yaml
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.machine.power.meters import ptdaemon
-from harness.models.manifest.manifest import load_yaml
-from harness.results.run_folder import write_yaml
 from harness.submit.plan import rate
 from harness.submit.plan.request import FILE, Request
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line
 from harness.loadgen import user_conf as userconf
-from harness.models.manifest.manifest import load_yaml
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.submission import Result, Submitter
 from harness.submit.rules.tree.tree import shown

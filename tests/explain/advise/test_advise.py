@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.explain.advise.job import advise
+from harness.cli.advise_options import advise
 
 pytestmark = pytest.mark.slow
 

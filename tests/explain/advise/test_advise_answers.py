@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.cli.advise_options import advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
-from harness.explain.advise.job import advise as verb
 from harness.explain.advise.predict import advice, combination, predicted_ns, top
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError
+from harness.explain.profile.options import parse_otlp
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.spans.spans import Span
-from harness.search.options import parse_otlp
 from tests.stand_ins.otlp_collector import collecting, spans_of
 
 STARTED = "2026-11-21T13:00:00.123+00:00"

@@ -28,9 +28,9 @@ from harness.explain.profile.spans.spans import Span, chrome_trace, joined, lane
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
+from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
-from harness.run.supervisor.keeper import Finished
 from tests.stand_ins import otlp_collector
 from tests.stand_ins.chromium import needs_chromium, shown
 from tests.stand_ins.fake_peak import System, names

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from harness.core.config.parse import Slo
+from harness.core.strict_yaml import load_yaml
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.models.manifest.files import sha256_of
@@ -15,7 +16,6 @@ from harness.models.manifest.manifest import (
     MODELS_DIR,
     Model,
     load_model,
-    load_yaml,
     parse_manifest,
     shipped_models,
 )

@@ -7,10 +7,10 @@ import pytest
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
+from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.models.opened.instances import Instances
 
 TWO = Cores(((0,), (1,)))
 EIGHT = Cores(tuple((n,) for n in range(8)))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as some
 
-from harness.core.family import children_cpu_s
 from harness.errors import ConfigError, PluginUnavailable
+from harness.machine.threads import children_cpu_s
 from harness.models.manifest.manifest import load_model
 from harness.models.opened.separate_instance import Arena, SeparateInstance
 from harness.results.recheck import check

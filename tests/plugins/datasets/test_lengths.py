@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from harness.core.config.parse import Lognormal, parse_lengths
+from harness.core.config.parse import parse_lengths
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.datasets.parts.lengths import draw, read_lengths
 from harness.datasets.parts.rows import RaggedRows
 from harness.datasets.synthetic import COUNT, SyntheticDataset
 from harness.errors import ConfigError
-from harness.types import DatasetSetup, TensorSpec
+from harness.types import DatasetSetup, Lognormal, TensorSpec
 from tests.faults.command import only_all, result, run
 
 TOTAL = 30

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.results.pages import run_table
+from harness.core.stats import early_stopping_ns, interval_ranks
 from harness.results.evidence import bootstrap
 from harness.results.evidence.intervals import latency_intervals
-from harness.results.evidence.stages import (PERCENTILES, query_latency_ns)
-from harness.core.stats import (early_stopping_ns, interval_ranks)
-from tests.builders.support import (evidence, golden_log)
+from harness.results.evidence.stages import PERCENTILES, query_latency_ns
+from harness.results.pages import run_table
+from tests.builders.support import evidence, golden_log
 
 STREAMS = {
     "single-stream": "early_stopping_latency_ss",

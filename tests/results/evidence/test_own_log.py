@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.results.evidence.own_log import (HARNESS, detail_log, early_stopping_text)
-from harness.results.result_json import result
+from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.plan import LoadPlan
 from harness.machine.power.energy import window_ns
+from harness.results.evidence.own_log import HARNESS, detail_log, early_stopping_text
 from harness.results.evidence.stages import Completions
+from harness.results.result_json import result
 from harness.types import Array
-from harness.core.units import (NS_PER_MS, NS_PER_S)
 from tests.builders.loadgen_trace import trace
-from tests.builders.support import (early_stopping_table, evidence, golden_completions, plan)
+from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
 from tests.results.test_result_json import findings
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")

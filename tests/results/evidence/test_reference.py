@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.measured import service_times as service_module
-from harness.models.opened.instances import Instances
-from harness.loadgen.plan import (LoadPlan, Seeds)
-from harness.results.evidence.reference import (line, report, simulate)
+from harness.core.service_times import QUANTILES, VERSION, ServiceTimes, together
+from harness.loadgen.plan import Instances, LoadPlan, Seeds
 from harness.loadgen.schedule import server_schedule_ns
-from harness.run.measured.service_times import (QUANTILES, VERSION, ServiceTimes, batches_of, measure, together)
-from harness.results.evidence.stages import (STAGES, Completions)
-from harness.types import Array, Batch
+from harness.results.evidence.reference import line, report, simulate
+from harness.results.evidence.stages import STAGES, Completions
+from harness.run.measured import service_times as service_module
+from harness.run.measured.service_times import batches_of, measure
 from harness.run.measured.warm_up import Answerer
+from harness.types import Array, Batch
 
 
 def constant(*ns: float, sizes: Sequence[int] | None = None) -> ServiceTimes:

@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.results.verdict.doubts import (AGREE_NS, AGREE_SHARE)
-from harness.run.journal import Journal
 from harness.loadgen.schedule import server_schedule_ns
-from harness.results.evidence.stages import (STAGES, percentiles, query_latency_ns, read_completions, summarise)
+from harness.results.evidence.stages import STAGES, percentiles, query_latency_ns, summarise
+from harness.results.verdict.doubts import AGREE_NS, AGREE_SHARE
+from harness.run.journal import Journal
+from harness.run.supervisor.completions import read_completions
 from harness.types import Array
-from tests.builders.support import (SCENARIOS, golden_columns, golden_completions, golden_journal, golden_log, journal, plan)
+from tests.builders.support import (
+    SCENARIOS,
+    golden_columns,
+    golden_completions,
+    golden_journal,
+    golden_log,
+    journal,
+    plan,
+)
 
 EDGES = (
     "scheduled_ns",

@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.results.pages import page
-from harness.results.pages.page import thinned
-from harness.results.pages.figures import figures
 from harness.cli.main import main
-from harness.run.supervisor.metrics.endpoint import Exporter
-from harness.machine.host_log import HostLog
-from harness.run.supervisor.keeper import RunKeeper
+from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
-from harness.machine.power.energy import (PowerLog, window_ns)
+from harness.machine.host_log import HostLog
+from harness.machine.power.energy import PowerLog, window_ns
+from harness.results.pages import page
+from harness.results.pages.figures import figures
+from harness.results.pages.page import thinned
 from harness.results.recheck import check
 from harness.results.run_folder import ResultFolder
+from harness.run.supervisor.keeper import RunKeeper
+from harness.run.supervisor.metrics.endpoint import Exporter
 from harness.types import PowerSource, Reason
-from harness.core.units import (NS_PER_MS, NS_PER_S)
-from tests.stand_ins.chromium import (needs_chromium, shown)
-from tests.builders.support import (GOLDEN, SCENARIOS, evidence)
+from tests.builders.support import GOLDEN, SCENARIOS, evidence
 from tests.results.test_result_json import findings
+from tests.stand_ins.chromium import needs_chromium, shown
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 NO_PLOTLY = "a page with plots needs the module 'plotly': pip install 'mlperf-harness[report]'"

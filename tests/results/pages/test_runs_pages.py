@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from harness.results import database
-from harness.results.pages.history import (Told, history, numbers)
-from harness.results.pages.page import Article
-from harness.results.pages.pareto import (beats, pareto)
 from harness.cli.main import main
-from tests.stand_ins.chromium import (needs_chromium, shown)
+from harness.results import database
+from harness.results.pages.history import Told, history, numbers
+from harness.results.pages.page import Article
+from harness.results.pages.pareto import beats, pareto
 from tests.results.test_database import result
+from tests.stand_ins.chromium import needs_chromium, shown
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -10,13 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.clock import ClockWatch
-from harness.results.verdict.doubts import (drift_doubts, longest_gap_ns, machine_doubts, padding_doubts, performance_doubts, sample_doubts, stall_doubts)
-from harness.results.evidence.stages import (Completions, percentiles, query_latency_ns)
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
 from harness.results.evidence.steady_state import steady_state
+from harness.results.verdict.doubts import (
+    drift_doubts,
+    longest_gap_ns,
+    machine_doubts,
+    padding_doubts,
+    performance_doubts,
+    sample_doubts,
+    stall_doubts,
+)
 from harness.types import Array, Reason
-from harness.core.units import (NS_PER_MS, NS_PER_S)
-from harness.results.verdict.reasons import Evidence
-from tests.builders.support import (ENDED, SCENARIOS, evidence, plan)
+from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS
 

@@ -10,15 +10,21 @@ import pytest
 
 from harness.core import registry
 from harness.core.clock import ClockWatch
-from harness.loadgen.logs import DetailLog
 from harness.core.config.parse import parse_slo
-from harness.models.manifest.schema import Accuracy
-from harness.results.evidence.stages import Completions
 from harness.core.stats import queries_to_settle
+from harness.core.units import NS_PER_MS, NS_PER_S
+from harness.loadgen.logs import DetailLog
+from harness.models.manifest.schema import Accuracy
+from harness.results.evidence.evidence import Evidence
+from harness.results.evidence.stages import Completions
+from harness.results.verdict.reasons import (
+    performance_reasons,
+    run_reasons,
+    score_reasons,
+    slo_reasons,
+)
 from harness.types import Reason, Score
-from harness.core.units import (NS_PER_MS, NS_PER_S)
-from harness.results.verdict.reasons import (Evidence, performance_reasons, run_reasons, score_reasons, slo_reasons)
-from tests.builders.support import (ENDED, SCENARIOS, evidence, golden_completions, golden_log, plan)
+from tests.builders.support import ENDED, SCENARIOS, evidence, golden_completions, golden_log, plan
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 

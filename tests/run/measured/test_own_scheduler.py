@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.clock import wall_ns
-from harness.loadgen import schedule
+from harness.loadgen import logs, schedule
 from harness.loadgen.binding import Callbacks
 from harness.loadgen.logs import read_answers
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.schedule import freed_ns
-from harness.results.evidence.stages import STAGE_EDGES, Completions, read_completions
-from harness.results.verdict import answers_check
+from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.run.journal import Journal
 from harness.run.measured.own_scheduler import (
     AnswerLog,
@@ -29,6 +28,7 @@ from harness.run.measured.own_scheduler import (
     Scheduler,
     scheduler_for,
 )
+from harness.run.supervisor.completions import read_completions
 from harness.run.supervisor.metrics.live_counts import Tally
 from harness.run.supervisor.watchdog import Watcher
 from harness.types import Array
@@ -238,13 +238,13 @@ def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: P
     log = AnswerLog(4, 4)
     log.take([Response(2), Response(3)])
     log.take(Payload(range(2)).responses)
-    log.write(tmp_path / answers_check.ANSWERS, np.array([5, 6, 7, 8]))
-    found = list(read_answers(tmp_path / answers_check.ANSWERS))
+    log.write(tmp_path / logs.ANSWERS, np.array([5, 6, 7, 8]))
+    found = list(read_answers(tmp_path / logs.ANSWERS))
     assert [a.sample for a in found] == [5, 6, 7, 8]
     assert [a.payload for a in found] == [b"\0\0\0\0", b"\1\0\0\0", b"", b""]
-    assert [
-        row["seq_id"] for row in json.loads((tmp_path / answers_check.ANSWERS).read_text())
-    ] == [*range(4)]
+    assert [row["seq_id"] for row in json.loads((tmp_path / logs.ANSWERS).read_text())] == [
+        *range(4)
+    ]
 
 
 def test_answers_that_cannot_be_written_do_not_lose_the_run(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from harness.core.config.run_config import RunConfig
-from harness.models.opened.instances import Instances
+from harness.core.service_times import ServiceTimes
+from harness.loadgen.plan import Instances
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
@@ -87,9 +88,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
     """5 % of a run of 100 batches of 20 ms are 50 ms at each end."""
     given: list[float] = []
 
-    def note(
-        answerers: Any, batches: Any, limit_s: float, *more: float
-    ) -> service_times.ServiceTimes:
+    def note(answerers: Any, batches: Any, limit_s: float, *more: float) -> ServiceTimes:
         given.append(limit_s)
         return service_times.measure(answerers, batches, limit_s, *more)
 

@@ -13,20 +13,18 @@ from harness.core.config.parse import Slo, parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.errors import ConfigError
-from harness.loadgen.binding import PINNED_VERSION, ROUNDS
-from harness.loadgen.plan import Calibration, LoadPlan, Seeds
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan, Seeds
+from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
+from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.run.supervisor.load_plan import (
     MEMORY_SHARE,
-    Loaded,
     accuracy_plan,
     check_disk,
     check_memory,
     hang_timeout_s,
     memory_bytes,
     performance_plan,
-    seeds_of,
-    slo_of,
 )
 from tests.builders.support import SCENARIOS, plan
 

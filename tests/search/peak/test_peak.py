@@ -23,8 +23,8 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.user_conf import lint
+from harness.results.outcome import Finished
 from harness.results.recheck import check
-from harness.run.supervisor.keeper import Finished
 from harness.search.peak.job import RUNS
 from harness.search.peak.probe import Judge
 from harness.search.peak.search import Limits, search

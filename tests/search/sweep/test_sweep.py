@@ -13,8 +13,8 @@ import pytest
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
+from harness.results.outcome import Finished
 from harness.results.recheck import check
-from harness.run.supervisor.keeper import Finished
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
 from harness.search.sweep.points import Point, knee

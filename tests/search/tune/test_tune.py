@@ -17,13 +17,14 @@ from harness.cli.main import main
 from harness.core import registry
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
+from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
 from harness.models.manifest.manifest import load_model
-from harness.models.opened.instances import Instances, plan
-from harness.run.measured.bare_loops import Bare, time_layout
-from harness.run.measured.service_times import QUANTILES, ServiceTimes
-from harness.run.supervisor.keeper import Finished
+from harness.models.opened.instances import plan
+from harness.results.outcome import Finished
+from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import (
     Aim,
     Forecast,

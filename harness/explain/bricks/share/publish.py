@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import write_json
 from harness.errors import ConfigError
 from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.cut.record import Subject
-from harness.results.run_folder import write_json
 
 INDEX = "index.json"
 SCHEMA = 1

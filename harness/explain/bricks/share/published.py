@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import read_json
 from harness.errors import ConfigError
 from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.cut.record import Subject
 from harness.explain.bricks.share.publish import INDEX, SCHEMA, file_name
 from harness.models.graph.onnx_file import read
-from harness.results.run_folder import read_json
 
 
 def is_published(folder: Path) -> bool:

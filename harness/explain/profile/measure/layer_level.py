@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import profiler as executed
+from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
 from harness.explain.kernels.framework import Found
@@ -77,7 +78,7 @@ def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
         (backend,) = loading.open_backends(config, subject.model, path, spec, stack)
         profiler = _profiler(config.backend, backend)
         assert path is not None
-        with loading.plugin(f"the profiler of backend {config.backend!r}"):
+        with registry.plugin(f"the profiler of backend {config.backend!r}"):
             return framework.profile(backend, profiler, subject.batch(batch), path, runs=runs)
 
 

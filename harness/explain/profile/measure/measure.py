@@ -16,10 +16,10 @@ from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
 from harness.explain.profile.measure import machine_peaks, memory_growth
 from harness.explain.profile.measure.counters import Counters
+from harness.loadgen.plan import Instances
 from harness.models.graph.graph import Graph
 from harness.models.manifest.manifest import Model
 from harness.models.opened import loading
-from harness.models.opened.instances import Instances
 from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5

@@ -24,7 +24,7 @@ import numpy as np
 from harness.core.child import call
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
-from harness.models.opened.instances import Instances
+from harness.loadgen.plan import Instances
 
 CALLS = 2
 """Counted, after one that warms up. They differ by some per cent: memory is taken anew in each."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.run_config import SCHEMA_VERSION
+from harness.core.files import read_json, write_json
 from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
@@ -41,7 +42,7 @@ class Profiled(NamedTuple):
 def read(folder: Path) -> Profiled:
     """Of a profile, or of a run of the harness, whose levels are query, batch and stage alone."""
     if (folder / PROFILE).is_file():
-        content = run_folder.read_json(folder / PROFILE)
+        content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
             raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
         run = records.read(folder / RUN / "performance" / "run_1", "")
@@ -117,7 +118,7 @@ def spans(found: Profiled, folder: Path) -> list[Span]:
 def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
     """Everything but the page. An OSError where the folder cannot be written."""
     (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
-    run_folder.write_json(folder / JSON, {table.key: table.to_json() for table in made})
+    write_json(folder / JSON, {table.key: table.to_json() for table in made})
     (folder / CSV).mkdir(exist_ok=True)
     for table in made:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")

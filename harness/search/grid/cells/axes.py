@@ -9,8 +9,8 @@ from harness.core.registry import check_name
 from harness.errors import ConfigError
 from harness.machine import cores
 from harness.models.made import operators
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import is_path, load_model
-from harness.models.opened.loading import default_dataset
 from harness.models.precision.ways import BASELINE
 from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridOptions
 

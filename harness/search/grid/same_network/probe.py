@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.run_config import from_plain
+from harness.core.registry import plugin
 from harness.errors import ConfigError
+from harness.loadgen.plan import Instances
+from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import load_model
-from harness.models.opened.instances import Instances
 from harness.models.opened.loading import (
     batch_in_file,
-    default_dataset,
     inputs_of,
     model_file,
     open_backends,
     open_dataset,
-    plugin,
 )
 from harness.search.grid.same_network.network import Structure, of_shapes
 from harness.search.grid.same_network.network_files import of_onnx, of_openvino, onnx_macs

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.core import files
 from harness.errors import ConfigError, one_line
 from harness.models.precision.ways import BASELINE
-from harness.results import run_folder
 from harness.results.compare.agreement import agreement
 from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, row_of
 from harness.search.grid.cells.folder import GRID, PROBES, folder_of
@@ -28,7 +28,7 @@ def content_of(folder: Path) -> Mapping[str, Any]:
     """Of grid.json; a ConfigError where it is not what a grid writes."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
-    said = run_folder.read_json(folder / GRID)
+    said = files.read_json(folder / GRID)
     wrong = [name for name, kind in _WANTED.items() if not isinstance(said.get(name), kind)]
     if wrong:
         raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
@@ -162,7 +162,7 @@ def _structures(
         path = folder / PROBES / f"{variant.key}.json"
         if not path.is_file():
             continue
-        said = run_folder.read_json(path)
+        said = files.read_json(path)
         try:
             given = said["structure"]
             yield variant, Structure.from_json(given) if given is not None else str(said["unknown"])

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import load_yaml
 
 FOLDER = Path(__file__).parent / "rounds"
 DEFAULT = "v6.1"

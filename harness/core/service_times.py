@@ -1,0 +1,90 @@
+"""Service times of batches, by size: how long the model alone takes for one batch."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.types import Array
+
+QUANTILES = 200
+"""Service times of a size are kept as so many quantiles, in the middle of as many equal shares: a
+draw from them is an ordinary batch as often as batches were, and the slowest one no more often.
+"""
+
+
+VERSION = 2
+"""Of what a run keeps of its bare loops. In 1, which says none, Offline's last batch was not measured,
+and nothing waited although it had been asked to: harness/results/evidence/reference.py holds such a run against that.
+"""
+
+
+QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTimes:
+    """sizes: batch sizes in samples, ascending. ns: (len(sizes), QUANTILES) float64.
+
+    counts: (len(sizes),) how many batches each row was made from.
+    """
+
+    sizes: tuple[int, ...]
+    ns: Array
+    counts: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": list(self.sizes),
+            "ns": self.ns.astype(np.int64).tolist(),
+            "counts": list(self.counts),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "ServiceTimes":
+        ns = np.asarray(values["ns"], np.float64)
+        sizes, counts = tuple(values["sizes"]), tuple(values["counts"])
+        if ns.shape != (len(sizes), QUANTILES) or len(counts) != len(sizes):
+            raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
+        if not (np.isfinite(ns) & (ns >= 0)).all():
+            raise ValueError("service times hold what is no number of ns")
+        return cls(sizes, ns, counts)
+
+    def only(self, sizes: Container[int]) -> "ServiceTimes":
+        rows = [i for i, size in enumerate(self.sizes) if size in sizes]
+        return ServiceTimes(
+            tuple(self.sizes[i] for i in rows), self.ns[rows], tuple(self.counts[i] for i in rows)
+        )
+
+    def median_ns(self, size: int) -> float:
+        return float(np.median(self.of(size)))
+
+    def of(self, size: int) -> Array:
+        """(QUANTILES,) ns of a batch of `size` samples: between measured sizes on a straight line,
+        beyond the largest as much a sample as there.
+        """
+        sizes, ns = self.sizes, self.ns
+        if size >= sizes[-1]:
+            return np.asarray(ns[-1] * (size / sizes[-1]))
+        above = int(np.searchsorted(sizes, size))
+        if above == 0 or sizes[above] == size:
+            return np.asarray(ns[above])
+        share = (size - sizes[above - 1]) / (sizes[above] - sizes[above - 1])
+        return np.asarray(ns[above - 1] * (1 - share) + ns[above] * share)
+
+
+def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
+    """Of different sizes, ascending, as one."""
+    return ServiceTimes(
+        tuple(size for part in parts for size in part.sizes),
+        np.concatenate([part.ns for part in parts]),
+        tuple(count for part in parts for count in part.counts),
+    )
+
+
+def together(*parts: ServiceTimes) -> ServiceTimes:
+    """As if all had been one measurement: each quantile is that of the equal parts."""
+    ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), QUANTILE_POINTS, axis=1).T
+    counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
+    return ServiceTimes(parts[0].sizes, ns, counts)

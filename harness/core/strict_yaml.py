@@ -1,0 +1,43 @@
+"""Reads YAML without code: no aliases, no key twice, no more than a manifest's size."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import ConfigError
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """No aliases; a key that comes twice is an error, where YAML takes the last."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed here")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        made: Any = super().construct_mapping(node, deep)
+        if len(made) < len(keys):
+            twice = next(key for key, count in Counter(keys).items() if count > 1)
+            raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
+        return made
+
+
+def load_yaml(path: Path) -> object:
+    """safe_load of a small file; a ConfigError names the file and the line."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")
+        return yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - is safe
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    except (yaml.YAMLError, ValueError, RecursionError) as e:  # ValueError: an impossible date
+        reason = " ".join(str(e).split())
+        raise ConfigError(f"{path} is not YAML: {reason}") from None
+
+
+MAX_MANIFEST_BYTES = 1 << 20
+"""YAML aliases can grow a small file a millionfold; they are refused, and so are large files."""

@@ -1,0 +1,1 @@
+"""Result folders: their files, result.json, and everything derived from them."""

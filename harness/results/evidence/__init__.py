@@ -1,0 +1,1 @@
+"""Facts that a run leaves: stages, percentiles, intervals, the reference."""

@@ -1,0 +1,1 @@
+"""HTML pages and text tables of finished runs."""
