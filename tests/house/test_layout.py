@@ -86,7 +86,7 @@ def _imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             assert node.module is not None
-            # `from harness import config` imports harness.core.config.run_config; `from x import Y` imports x.
+            # `from harness import cli` imports harness.cli; `from x import Y` imports x.
             members = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (m for m in members if m in MODULES)
             if node.module not in PACKAGES or not set(members) <= MODULES.keys():

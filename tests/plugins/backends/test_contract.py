@@ -263,7 +263,7 @@ _COUNT_THREADS = """
 import sys, threading
 from pathlib import Path
 import numpy as np
-from harness import registry
+from harness.core import registry
 from harness.models.manifest.manifest import load_model
 from harness.types import BackendSetup, Batch
 

@@ -93,7 +93,7 @@ def test_our_folder_datasets_does_not_pass_for_the_package(tmp_path: Path) -> No
     """In a checkout `import datasets` finds ./datasets, a folder of other things."""
     code = (
         "import sys; sys.path = ['.'] + [p for p in sys.path if 'site-packages' not in p]\n"
-        "from harness import registry\n"
+        "from harness.core import registry\n"
         "print(registry.DATASETS['huggingface'].installed)\n"
         "try: registry.load('dataset', 'huggingface')\n"
         "except Exception as e: print(e)\n"
