@@ -1,7 +1,7 @@
 """Work on many samples with every core: decoders and numpy release the GIL while they work.
 
 Threads, not processes: rows are written where they are needed, and two threads decode as many
-images a second as two processes (docs/decisions.md).
+images a second as two processes (docs/decisions/datasets.md).
 """
 
 import os

@@ -1,6 +1,6 @@
 """MLPerf LoadGen: the only file that imports it.
 
-What is worked around here was seen on real runs of 6.0.17 and is told in docs/decisions.md:
+What is worked around here was seen on real runs of 6.0.17 and is told in docs/decisions/loadgen.md:
 callbacks must not raise, StartTest runs off the main thread, FromConfig counts once per process.
 """
 

@@ -9,10 +9,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-COMMANDS = re.findall(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", README, re.MULTILINE)
-# Runs of their own: the first is the suite this test is part of, the second needs a model file.
-ELSEWHERE = ("./test.sh", "nearest.py", "model.onnx")
-RUNNABLE = [c.partition("#")[0].strip() for c in COMMANDS if not any(e in c for e in ELSEWHERE)]
+PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "contributing")
+"""Pages whose every command is run, in this order; the commands of the others need a longer run or a
+file of the user's, and are run by the tests of their verb."""
+
+TEXTS = {"README": README, **{p: (ROOT / "docs" / f"{p}.md").read_text() for p in PAGES}}
+COMMAND = re.compile(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", re.MULTILINE)
+COMMANDS = {page: COMMAND.findall(text) for page, text in TEXTS.items()}
+ELSEWHERE = ("./test.sh", "model.onnx")
+"""The first is the suite that this test is part of, the second needs a model file: a test below."""
+
+
+def runnable(page: str) -> list[str]:
+    commands = [c.partition("#")[0].strip() for c in COMMANDS[page]]
+    return [c for c in commands if not any(e in c for e in ELSEWHERE)]
 
 
 def run(command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -34,13 +44,21 @@ _MAIN = "from harness.cli.main import main; sys.exit(main())"
 
 
 @pytest.mark.slow
-def test_every_command_of_the_readme_works(tmp_path: Path) -> None:
+def test_every_command_works_as_written(tmp_path: Path) -> None:
     """In one folder and in this order: some of them use the results of those before."""
-    assert len(RUNNABLE) >= 8
-    for command in RUNNABLE:
-        done = run(command, tmp_path)
-        # The null backend's answers are wrong on purpose, in performance mode nobody asks.
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    for page, text in TEXTS.items():
+        assert runnable(page), page
+        for code, name in zip(CODE.findall(text), FILES.get(page, ()), strict=True):
+            (tmp_path / name).write_text(code)
+        for command in runnable(page):
+            done = run(command, tmp_path)
+            # The null backend's answers are wrong on purpose; in performance mode nobody asks.
+            assert done.returncode == 0, f"{page}: {command}\n{done.stdout}{done.stderr}"
+
+
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+FILES = {"README": ("nearest.py",), "contributing": ("ramps.py", "error.py", "lamp.py")}
+"""The files that the commands beside the code blocks name, in the order of the blocks."""
 
 
 @pytest.mark.slow
@@ -57,7 +75,7 @@ def test_any_onnx_file_works_as_the_readme_says(tmp_path: Path) -> None:
         ir_version=10,
     )
     onnx.save(model, str(tmp_path / "model.onnx"))
-    commands = [c for c in COMMANDS if "model.onnx" in c]
+    commands = {c for page in COMMANDS.values() for c in page if "model.onnx" in c}
     assert len(commands) == 2
     for command in commands:
         done = run(command, tmp_path)
@@ -66,9 +84,9 @@ def test_any_onnx_file_works_as_the_readme_says(tmp_path: Path) -> None:
 
 
 def test_the_backend_of_the_readme_works_as_written(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = CODE.findall(README)
     (tmp_path / "nearest.py").write_text(code)
-    (command,) = [c for c in COMMANDS if "nearest.py" in c]
+    (command,) = [c for c in COMMANDS["README"] if "nearest.py" in c]
     done = run(command, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("VALID  offline  nearest.py:Nearest  digits")
@@ -78,3 +96,18 @@ def test_the_readme_shows_the_output_of_a_real_run() -> None:
     (output,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     for word in ("VALID", "headline", "p99", "accuracy", "infer", "results/"):
         assert word in output
+
+
+def test_the_readme_fits_on_three_screens() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"]
+    dead = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert dead == []

@@ -1,6 +1,6 @@
 """VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
 
-The rules are told in docs/decisions.md. Pure: logs and journal in, reasons out.
+The rules are told in docs/decisions/results.md. Pure: logs and journal in, reasons out.
 `reasons` forbid quoting the numbers; doubts (harness/results/verdict/doubts.py) are printed beside them.
 """
 

@@ -23,7 +23,7 @@ that for LoadGen's thread."""
 
 SPLIT_FROM = 8
 """Samples: fewer are not worth waking another instance for. Found by interleaved runs of 1, 2, 8
-and never, docs/decisions.md."""
+and never, docs/decisions/run.md."""
 
 _Batch = tuple[list[int], list[int], int]
 
