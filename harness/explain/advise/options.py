@@ -5,8 +5,8 @@ from pathlib import Path
 
 from harness.core.config.options import option
 from harness.core.config.parse import parse_path, positive
+from harness.explain.advise.layers.settings import AXES, GRAPH_LEVELS, PARALLEL, SEQUENTIAL
 from harness.explain.advise.parts import PARTS
-from harness.models.opened.ort_session import AXES, GRAPH_LEVELS, PARALLEL, SEQUENTIAL
 
 _MOST = 1_000_000
 

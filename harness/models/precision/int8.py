@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import PluginUnavailable
-from harness.models.opened.ort_session import Setting, session_options
+from harness.explain.advise.layers.settings import Setting, session_options
 from harness.types import Array
 
 _LEAST_OPSET = 13
