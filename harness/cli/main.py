@@ -117,7 +117,7 @@ def _data(arguments: list[str]) -> int:
     from harness.errors import RunInvalid
     from harness.run.supervisor.data_check import check
 
-    folder = user_path(options.data_dir) if options.data_dir else None
+    folder = None if options.data_dir is None else user_path(options.data_dir)
     found = check(options.dataset, folder, options.model)
     show("\n".join([*found.lines, *(f"{'bad':<12}{fault}" for fault in found.faults)]))
     return RunInvalid.exit_status if found.faults else 0

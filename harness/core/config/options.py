@@ -118,7 +118,12 @@ def parse_known(
 
 
 def user_path(text: str | Path) -> Path:
-    """With ~ and ~NAME as the shell reads them, which leaves them alone in --option=~/x."""
+    """With ~ and ~NAME as the shell reads them, which leaves them alone in --option=~/x.
+
+    An empty text is refused: Path('') is the working directory, and an unset shell variable is empty.
+    """
+    if not str(text).strip():
+        raise ConfigError(f"{str(text)!r} is not a path: name a file or a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as e:
