@@ -176,13 +176,14 @@ def _list(arguments: list[str]) -> int:
     parser = Parser(prog="python -m harness list", description="What can be named.")
     parser.parse_args(arguments)
     from harness.core import registry
+    from harness.core.extras import how_to_install
     from harness.models.manifest.manifest import load_model, named_models
 
     lines = []
     for kind in ("scenario", "backend", "dataset", "metric"):
         lines.append(f"{kind}s")
         for name, entry in registry.rows(kind):
-            state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
+            state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
             lines.append(f"  {name:<16}{entry.about}{state}")
     lines += ["meters", *_meters()]
     lines.append("models")

@@ -14,6 +14,7 @@ from harness.cli.main import main
 from harness.cli.run_options import run_parser
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.results import database
 
@@ -261,7 +262,7 @@ def test_list_says_what_is_not_installed(
     monkeypatch.setattr("harness.core.registry.Entry.installed", False)
     main(["list"])
     (line,) = [n for n in capsys.readouterr().out.splitlines() if n.startswith("  ort ")]
-    assert line.endswith("(not installed: extra 'ort')")
+    assert line.endswith(f"(not installed: {how_to_install('ort')})")
 
 
 def test_list_says_which_meters_work_here_and_why_the_others_do_not(

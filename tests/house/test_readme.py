@@ -7,7 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.extras import EXTRAS
+
 ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/*.md", "harness/models/README.md")
+NEEDS = (
+    (r"--backend \S*\b(tensorflow|openvino|litert|torch)\b", None),
+    (r"(?:light|zoo)/|--precision \S*(?:int8|fp16)|--ops|build_examples|build_minilm", "light"),
+    (r"harness (?:advise|bricks) (?!--from)", "analysis"),
+    (r"examples/coco", "coco"),
+    (r"examples/squad|examples/csv", "text"),
+    (r"examples/csv", "rouge"),
+    (r"--dataset parquet", "parquet"),
+    (r"--dataset huggingface", "hf"),
+)
+"""What in a command needs which extra; None: the one that is named as the first group is."""
+
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", README, re.MULTILINE)
 # Runs of their own: the first is the suite this test is part of, the second needs a model file.
@@ -78,3 +93,27 @@ def test_the_readme_shows_the_output_of_a_real_run() -> None:
     (output,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     for word in ("VALID", "headline", "p99", "accuracy", "infer", "results/"):
         assert word in output
+
+
+def needed_extras(command: str) -> set[str]:
+    found = [(match, extra) for need, extra in NEEDS for match in re.finditer(need, command)]
+    return {extra or match[1] for match, extra in found}
+
+
+@pytest.mark.parametrize(
+    "page", [page for pattern in PAGES for page in sorted(ROOT.glob(pattern))], ids=lambda p: p.name
+)
+def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> None:
+    """Bug: blocks for `advise`, `bricks`, int8 or light/squeezenet failed after ./run.sh alone."""
+    installed = {"ort", "report"}  # by ./run.sh, on first use
+    missing = []
+    for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
+        _, install, names = line.partition("./run.sh install ")
+        if install:
+            installed |= set(names.partition("#")[0].split())
+            assert installed <= set(EXTRAS)
+        elif line.startswith("./run.sh "):
+            installed |= needed_extras(line)
+        elif line.startswith("python -m harness"):
+            missing += [(line, extra) for extra in needed_extras(line) - installed]
+    assert missing == []

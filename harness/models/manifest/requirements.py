@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from itertools import zip_longest
 from typing import NamedTuple
 
+from harness.core.extras import how_to_install_packages
 from harness.machine import host
 from harness.models.manifest.schema import Requires
 
@@ -38,10 +39,8 @@ def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
     for framework, wanted in requires.frameworks.items():
         have = found.version if framework == found.framework else None
         if have is not None and not satisfies(have, wanted):
-            yield (
-                f"model {model!r} requires {framework} {wanted}, {have} is installed: "
-                f"pip install '{found.distribution}{wanted.replace(' ', '')}'"
-            )
+            advice = how_to_install_packages(f"{found.distribution}{wanted.replace(' ', '')}")
+            yield f"model {model!r} requires {framework} {wanted}, {have} is installed: {advice}"
     if requires.ram_mb is not None and found.ram_mb < requires.ram_mb:
         yield (
             f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {found.ram_mb:,} are "

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from harness.cli.main import main
+from harness.core.extras import how_to_install_packages
 from harness.models.manifest import requirements
 from harness.models.manifest.manifest import MODELS_DIR
 from harness.models.manifest.requirements import Here, problems, satisfies
@@ -45,7 +46,7 @@ def test_every_problem_has_its_line() -> None:
     assert list(problems("m", requires, MACHINE)) == [
         (
             "model 'm' requires onnxruntime >=1.99, 1.31.1 is installed: "
-            "pip install 'onnxruntime-gpu>=1.99'"
+            + how_to_install_packages("onnxruntime-gpu>=1.99")
         ),
         (
             "model 'm' requires 10,000 MiB of memory, 4,096 are free: close other programs, or "
