@@ -202,6 +202,21 @@ def test_options_come_from_a_file_and_the_command_line_wins(executed: list[RunCo
     assert executed == [RunConfig(scenario="server", queries=800, target_qps=20.0)]
 
 
+def test_a_runs_folder_stands_for_its_configuration(executed: list[RunConfig]) -> None:
+    """Bug: `--config results/latest` was `Is a directory`."""
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("scenario: server\nqueries: 700\n", encoding="utf-8")
+    Path("latest").symlink_to("run")
+    assert main(["--config", "latest"]) == 0
+    assert executed == [RunConfig(scenario="server", queries=700)]
+
+
+def test_a_folder_without_a_configuration_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    lines = problems(["--config", "run"], capsys)
+    assert lines == ["--config: run has no config.yaml: is this a run's folder?"]
+
+
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
     """Bug: `backend: null` was read as no value, and ran ONNX Runtime in silence."""
     main(["--config", write("scenario: server\nbackend: null\n")])

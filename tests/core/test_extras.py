@@ -244,6 +244,16 @@ def test_a_run_keeps_the_gpu_build(checkout: Path) -> None:
     assert uv_calls(checkout) == before
 
 
+@pytest.mark.parametrize("config", ["run/config.yaml", "run"])
+def test_a_run_installs_the_backend_of_its_configuration(config: str, checkout: Path) -> None:
+    """Bug: a run's folder, which stands for its config.yaml, was installed `ort` for."""
+    (checkout / "run").mkdir()
+    (checkout / "run/config.yaml").write_text("scenario: offline\nbackend: litert\n")
+    command = [str(checkout / "run.sh"), "--config", config]
+    subprocess.run(command, capture_output=True, check=False, cwd=checkout)
+    assert [call.split()[-1] for call in uv_calls(checkout)][1:] == [".[litert,report]"]
+
+
 def test_the_list_needs_no_installed_package() -> None:
     command = [sys.executable, "-S", "-P", "-m", "harness.core.extras"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
