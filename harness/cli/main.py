@@ -138,7 +138,7 @@ def _pitfalls(arguments: list[str]) -> int:
     parser.add_argument(
         "--samples", type=int, default=500, metavar="N", help="at most (default 500)"
     )
-    parser.add_argument("--out", metavar="DIR", help="for pitfalls.json and the plot pitfalls.svg")
+    parser.add_argument("--out", metavar="DIR", help="for pitfalls.json and the page pitfalls.html")
     given = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     if given["samples"] < 1:
         raise ConfigError(f"--samples {given['samples']}: it must be at least 1")
