@@ -371,7 +371,7 @@ def test_every_installed_framework_answers_the_digits_alike(tmp_path: Path) -> N
     done = subprocess.run(
         [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")  # what frameworks print is in pitfalls.log
     (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
     frameworks = [c for c in report["changes"] if c["kind"] == "framework"]
     assert {c["verdict"] for c in frameworks} <= {"harmless"}

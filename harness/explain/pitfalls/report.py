@@ -5,17 +5,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from harness import __version__
-from harness.core.console import say, show
+from harness.core.console import frameworks_output, keep_output, say, show
 from harness.core.files import write_json
 from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.pitfalls import page
 from harness.explain.pitfalls.job import Report, Row, measure
 from harness.explain.subjects import subjects
 
-JSON = "pitfalls.json"
+JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 FEW = 100
 """Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
@@ -25,12 +25,12 @@ def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None
     """values: of the options given. The table on stdout, the rest under `out`."""
     check_out(out)
     reports: list[Report] = []
-    with ExitStack() as stack:
+    with frameworks_output() as log, ExitStack() as stack:
         for subject in subjects(values, stack):
             reports.append(measure(subject, samples))
             show("\n".join(["", *table(reports[-1])] if reports[1:] else table(reports[-1])))
-    if out is not None:
-        write(reports, out)
+        if out is not None:
+            write(reports, out, log)
 
 
 def table(report: Report) -> Iterator[str]:
@@ -97,17 +97,19 @@ def check_out(out: Path | None) -> None:
     home = next(path for path in (out, *out.parents) if path.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
-    for name in (JSON, page.PAGE):
+    for name in (JSON, LOG, page.PAGE):
         if (out / name).exists():
             raise ConfigError(
                 f"{out / name} exists: reports are never overwritten; pass another --out"
             )
 
 
-def write(reports: Sequence[Report], out: Path) -> None:
+def write(reports: Sequence[Report], out: Path, log: BinaryIO) -> None:
+    """log: what the frameworks printed on stderr."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         content = [_plain(report) for report in reports]
+        keep_output(log, out / LOG)
         write_json(out / JSON, {"harness": __version__, "reports": content})
         page.write(content, out)
     except OSError as e:
