@@ -4,10 +4,17 @@
 #   ./run.sh --scenario server --backend ort
 #
 # .venv is made on first use, with the framework of the backend asked for (ort when none is named),
-# and with what draws the report.
+# and with what draws the report. `./run.sh install EXTRA...` adds other optional parts to it;
+# without names it lists them.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 source "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/scripts/env.sh"
+
+if [[ ${1-} == install ]]; then
+    shift
+    install_extras "$@"
+    exit
+fi
 
 # The value of the last `--NAME VALUE` or `--NAME=VALUE` among the arguments, or nothing.
 option() {
@@ -25,6 +32,9 @@ option() {
 
 backend=$(option --backend "$@")
 config=$(option --config "$@")
+if [[ -d $config ]]; then
+    config=$config/config.yaml # a run's folder stands for its configuration
+fi
 if [[ -z $backend && -f $config ]]; then
     backend=$(sed -n 's/^backend: *\([a-z]*\) *$/\1/p' "$config")
 fi

@@ -7,6 +7,7 @@ import onnxruntime as ort
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.onnx_weights import SharedWeights, shared_weights
+from harness.core.extras import how_to_install
 from harness.core.formats.protobuf import onnx_origin
 from harness.errors import ConfigError
 from harness.types import Array, Backend, Outputs, TensorSpec
@@ -95,8 +96,7 @@ class OrtBackend(FrameworkBackend):
             return asked
         if provider is None:
             raise ConfigError(
-                f"--device {device}: this ONNX Runtime has no {asked}: pip uninstall onnxruntime, "
-                "then pip install 'mlperf-harness[ort-gpu]'"
+                f"--device {device}: this ONNX Runtime has no {asked}: {how_to_install('ort-gpu')}"
             )
         raise ConfigError(f"--provider {asked}: this ONNX Runtime has {', '.join(have)}")
 

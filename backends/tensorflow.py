@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.tensorflow_network import network_of
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
@@ -178,8 +179,8 @@ def _gpus() -> list[Any]:
 def _choose_device(device: str) -> None:
     if device == "cuda" and not _gpus():
         raise ConfigError(
-            f"--device cuda: TensorFlow {tf.__version__} sees no CUDA device: is the driver there, "
-            "and 'mlperf-harness[tensorflow-gpu]' installed?"
+            f"--device cuda: TensorFlow {tf.__version__} sees no CUDA device: where the driver is "
+            f"there, {how_to_install('tensorflow-gpu')}"
         )
     if device == "cpu" and tf.config.get_visible_devices("GPU"):
         tf.config.set_visible_devices([], "GPU")

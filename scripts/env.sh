@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Sourced by run.sh and test.sh, which set -euo pipefail: makes .venv and keeps it up to date.
 #
-#   ensure_env EXTRA...   .venv holds this checkout (editable), its core and these extras, in the
-#                         versions of constraints.txt. Costs a few ms when there is nothing to do.
+#   ensure_env EXTRA...       .venv holds this checkout (editable), its core and these extras, in the
+#                             versions of constraints.txt. Costs a few ms when there is nothing to do.
+#   install_extras EXTRA...   the same for ./run.sh install: checks the names, and lists them without any.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 me=${0##*/}
@@ -57,7 +58,8 @@ install_into_venv() {
     # uv reads none of pip's settings. A folder of wheels may hold a CPU build of PyTorch, which the
     # package index has not: there it comes with several GB of CUDA.
     export UV_FIND_LINKS=${UV_FIND_LINKS-${PIP_FIND_LINKS-}}
-    "$uv" pip install --quiet --python .venv/bin/python -c constraints.txt -e "$1" && return
+    # With pip: where .venv has none, the pip of an activated .venv installs into another Python.
+    "$uv" pip install --quiet --python .venv/bin/python -c constraints.txt pip -e "$1" && return
     printf 'no uv, or it failed; now with pip\n'
     .venv/bin/python -m pip --version || .venv/bin/python -m ensurepip || return
     .venv/bin/python -m pip install --quiet -c constraints.txt -e "$1"
@@ -82,10 +84,8 @@ install_missing() {
     for name in "${extras[@]-core}"; do
         if [[ -f $venv/.installed-$name ]]; then
             say "updating '$name' in .venv (pyproject.toml, constraints.txt or the folder's path changed)"
-        elif [[ $name == core || $name == dev || $name == light || $name == report ]]; then
-            say "installing '$name' into .venv (first use)"
         else
-            say "installing backend '$name' into .venv (first use)"
+            say "installing '$name' into .venv (first use)"
         fi
     done
 
@@ -104,20 +104,56 @@ install_missing() {
     done
 }
 
+# locked COMMAND...: one at a time in this checkout.
+locked() {
+    (
+        mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock" || fail "cannot write in $root"
+        exec 9>>"$root/.uv/lock"
+        if command -v flock >/dev/null && ! flock -n 9; then
+            say "waiting for another install into .venv"
+            flock 9
+        fi
+        "$@"
+    ) || exit
+}
+
 ensure_env() {
     local key name
+    local names=(core)
     key=$(env_key)
-    for name in core "$@"; do
+    for name in "$@"; do
+        [[ -f $venv/.installed-$name-gpu ]] && name=$name-gpu # it took the place of the other
+        names+=("$name")
+    done
+    for name in "${names[@]}"; do
         is_installed "$key" "$name" && continue
-        (
-            mkdir -p -- "$root/.uv" && : >>"$root/.uv/lock" || fail "cannot write in $root"
-            exec 9>>"$root/.uv/lock"
-            if command -v flock >/dev/null && ! flock -n 9; then
-                say "waiting for another install into .venv"
-                flock 9
-            fi
-            install_missing "$key" core "$@"
-        ) || exit
+        locked install_missing "$key" "${names[@]}"
         return
     done
+}
+
+# remove_rival EXTRA PACKAGE...: what provides the same module as an extra that is to be installed.
+remove_rival() {
+    local extra=$1
+    shift
+    [[ -f $venv/.installed-$extra ]] || return 0
+    say "removing '$extra' from .venv"
+    "$uv" pip uninstall --quiet --python "$venv/bin/python" "$@" ||
+        "$venv/bin/python" -m pip uninstall --quiet --yes "$@" || fail "$* cannot be removed from .venv"
+    rm -f -- "$venv/.installed-$extra"
+}
+
+install_extras() {
+    local python rivals rival packages
+    python=$(find_python) || exit
+    if [[ $# -eq 0 || $1 == -* ]]; then
+        PYTHONPATH=$root exec "$python" -P -m harness.core.extras "$@"
+    fi
+    rivals=$(PYTHONPATH=$root "$python" -P -m harness.core.extras "$@") || exit
+    while read -r rival packages; do
+        # shellcheck disable=SC2086 # names of packages, one a word
+        [[ -z $rival ]] || locked remove_rival "$rival" $packages
+    done <<<"$rivals"
+    ensure_env "$@"
+    say "installed in .venv: $*"
 }

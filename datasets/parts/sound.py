@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.datasets.parts.sources import unreadable
 from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
@@ -87,7 +88,7 @@ def _soundfile(path: Path) -> ModuleType:
     except ModuleNotFoundError:
         raise PluginUnavailable(
             f"{path} is FLAC, which needs the module 'soundfile': "
-            "pip install 'mlperf-harness[audio]', or convert the files to WAV"
+            f"{how_to_install('audio')}, or convert the files to WAV"
         ) from None
     module: ModuleType = soundfile
     return module

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.datasets.parts import numbers
 from harness.datasets.parts.listing import twice
 from harness.datasets.parts.rows import LoadedRows
@@ -240,6 +241,6 @@ def _wordpiece(dataset: str) -> ModuleType:
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
             f"dataset {dataset!r} with a `tokenise` step needs the module {e.name!r}: "
-            "pip install 'mlperf-harness[text]'"
+            f"{how_to_install('text')}"
         ) from e
     return wordpiece

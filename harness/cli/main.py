@@ -107,16 +107,17 @@ def _data(arguments: list[str]) -> int:
     parser = Parser(
         prog="python -m harness data",
         description="Look at a dataset before a long run: labels, digest, every sample decoded.",
+        usage="%(prog)s check DATASET [--data-dir PATH] [--model MODEL]",
     )
-    parser.add_argument("what", choices=("check",), metavar="check")
+    parser.add_argument("verb", choices=("check",), metavar="VERB", help="check")
     parser.add_argument("dataset", metavar="DATASET", help="a name, or file.py:Class")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the dataset's files are")
-    parser.add_argument("--model", metavar="M", help="decode with this model's steps")
+    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
+    parser.add_argument("--model", metavar="MODEL", help="decode with this model's steps")
     options = parser.parse_args(arguments)
     from harness.errors import RunInvalid
     from harness.run.supervisor.data_check import check
 
-    folder = user_path(options.data_dir) if options.data_dir else None
+    folder = None if options.data_dir is None else user_path(options.data_dir)
     found = check(options.dataset, folder, options.model)
     show("\n".join([*found.lines, *(f"{'bad':<12}{fault}" for fault in found.faults)]))
     return RunInvalid.exit_status if found.faults else 0
@@ -137,7 +138,7 @@ def _pitfalls(arguments: list[str]) -> int:
     parser.add_argument(
         "--samples", type=int, default=500, metavar="N", help="at most (default 500)"
     )
-    parser.add_argument("--out", metavar="DIR", help="for pitfalls.json and the plot pitfalls.svg")
+    parser.add_argument("--out", metavar="DIR", help="for pitfalls.json and the page pitfalls.html")
     given = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     if given["samples"] < 1:
         raise ConfigError(f"--samples {given['samples']}: it must be at least 1")
@@ -163,22 +164,26 @@ def _bricks(arguments: list[str]) -> int:
 
 
 def _advise(arguments: list[str]) -> int:
-    from harness.cli.advise_options import advise
+    from harness.cli.advise_options import options_of
 
-    return advise(arguments)
+    options, values = options_of(arguments)
+    from harness.explain.advise.job import advise
+
+    return advise(options, values)
 
 
 def _list(arguments: list[str]) -> int:
     parser = Parser(prog="python -m harness list", description="What can be named.")
     parser.parse_args(arguments)
     from harness.core import registry
+    from harness.core.extras import how_to_install
     from harness.models.manifest.manifest import load_model, named_models
 
     lines = []
     for kind in ("scenario", "backend", "dataset", "metric"):
         lines.append(f"{kind}s")
         for name, entry in registry.rows(kind):
-            state = "" if entry.installed else f"  (not installed: extra {entry.extra!r})"
+            state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
             lines.append(f"  {name:<16}{entry.about}{state}")
     lines += ["meters", *_meters()]
     lines.append("models")

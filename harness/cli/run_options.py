@@ -13,6 +13,7 @@ from harness.core.config.options import (
     option_key,
     parse_known,
     parse_values,
+    user_path,
     visible_fields,
 )
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
@@ -99,21 +100,24 @@ _OVERRIDDEN = {
 
 def run_parser(
     more: Sequence[type] = (RepeatOptions,),
-    verb: str = "[VERB]",
+    usages: Sequence[str] = ("[run] --scenario NAME [options]", "VERB ..."),
     about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
 ) -> argparse.ArgumentParser:
-    """more: the verb's own options, beside those of RunConfig."""
+    """more: the verb's own options, beside those of RunConfig. usages: what follows the program."""
     parser = Parser(
         prog="python -m harness",
         description=about,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        usage=f"%(prog)s {verb} --scenario NAME [options]",
+        usage="\n       ".join(f"%(prog)s {words}" for words in usages),
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
     add_options(parser, RunConfig, *more)
-    parser.add_argument("--config", metavar="FILE", help="options from YAML; the command line wins")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="options from YAML, or from a run's folder; the command line wins",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
     return parser
@@ -134,7 +138,7 @@ def configured(
     file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
     problems: list[str] = options.pop("problems")
     own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
-    values = from_file(Path(file), problems) if file else {}
+    values = {} if file is None else from_file(user_path(file), problems)
     given = {k: v for k, v in options.items() if v is not None}
     for key in not_from_file:
         values.pop(key, None)
@@ -184,8 +188,14 @@ def _with_unit(alias: str, value: str) -> str:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    """path: of a file of options, or a run's folder, which stands for the config.yaml in it."""
     from harness.core.strict_yaml import load_yaml
+    from harness.results import run_folder
 
+    if path.is_dir():
+        if not (path / run_folder.CONFIG).is_file():
+            raise ConfigError(f"--config: {run_folder.not_a_run(path, run_folder.CONFIG)}")
+        path /= run_folder.CONFIG
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
         raise ConfigError(f"{path} is not a configuration: it must map option names to values")

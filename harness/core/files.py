@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError
+from harness.results.run_folder import not_a_run
 
 
 def cache_dir() -> Path:
@@ -46,6 +47,10 @@ def read_json(path: Path) -> Mapping[str, Any]:
     """One of a run's files; a ConfigError says what is wrong with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as e:
+        if path.parent.is_dir():
+            raise ConfigError(not_a_run(path.parent, path.name)) from e
+        raise ConfigError(f"{path.parent}: there is no such folder") from e
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e
     except (ValueError, RecursionError) as e:

@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 
 
@@ -218,8 +219,7 @@ def _unavailable(
 
 def missing_extra(kind: str, name: str, entry: Entry) -> PluginUnavailable:
     return PluginUnavailable(
-        f"{kind} {name!r} needs the module {entry.needs!r}: "
-        f"pip install 'mlperf-harness[{entry.extra}]'"
+        f"{kind} {name!r} needs the module {entry.needs!r}: {how_to_install(entry.extra)}"
     )
 
 

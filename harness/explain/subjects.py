@@ -11,6 +11,7 @@ from typing import Any
 from harness.core import registry
 from harness.core.config.run_config import make_config
 from harness.core.console import say
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, HarnessError
 from harness.explain.baseline import Subject
 from harness.models.made.onnx_light import PREFIX
@@ -56,7 +57,7 @@ def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:
-        say("two photographs are looked at, too, where scikit-learn is installed")
+        say(f"to look at two photographs, too: {how_to_install('photographs')}")
         return
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="harness-pitfalls-")))
     (folder / "photographs").mkdir()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.clock import wall_ns
+from harness.core.extras import how_to_install_packages
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan, Seeds
@@ -23,7 +24,7 @@ try:
     import mlperf_loadgen as lg
 except ImportError as e:
     raise PluginUnavailable(
-        "LoadGen cannot be imported: pip install mlcommons-loadgen==6.0.17"
+        f"LoadGen cannot be imported: {how_to_install_packages('mlcommons-loadgen==6.0.17')}"
     ) from e
 
 

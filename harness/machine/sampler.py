@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from harness.core import registry
 from harness.core.clock import wall_ns
+from harness.core.extras import how_to_install
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.machine.power.energy import PowerLog, unique
@@ -201,7 +202,7 @@ def availability() -> Iterator[tuple[str, str]]:
     """Each meter of ours, and whether it works here: '' or why not. Other packages' are not run."""
     for name, entry in registry.METERS.items():
         if not entry.installed:
-            yield name, f"not installed: extra {entry.extra!r}"
+            yield name, f"not installed: {how_to_install(entry.extra)}"
         elif name in _NEEDS_ARGUMENT:
             yield name, ""
         else:

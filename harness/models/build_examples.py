@@ -9,6 +9,7 @@ that a score says whether the way from file to score is right, and nothing else.
 
 import argparse
 import json
+import sys
 import wave
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,8 +18,17 @@ import numpy as np
 from PIL import Image
 
 from harness.core.console import say
-from harness.models import example_models as models
+from harness.core.extras import how_to_install
+from harness.errors import PluginUnavailable
 from harness.types import Array
+
+try:
+    from harness.models import example_models as models
+except PluginUnavailable as e:
+    if __name__ != "__main__":
+        raise
+    say(str(e))
+    sys.exit(e.exit_status)
 
 COUNT = 24
 COLOURS = ("red", "green", "blue")
@@ -167,13 +177,13 @@ def write_tables(out: Path, columns: Mapping[str, list[float] | list[int]]) -> N
 
         pq.write_table(pa.table(dict(columns)), out / "pairs.parquet")
     except ModuleNotFoundError:
-        say(f"no {out}/pairs.parquet: pip install 'mlperf-harness[parquet]'")
+        say(f"no {out}/pairs.parquet: {how_to_install('parquet')}")
     try:
         from datasets.arrow_dataset import Dataset  # noqa: TID251 - HuggingFace's
 
         Dataset.from_dict(dict(columns)).save_to_disk(str(out / "pairs"))
     except ModuleNotFoundError:
-        say(f"no {out}/pairs/: pip install 'mlperf-harness[hf]'")
+        say(f"no {out}/pairs/: {how_to_install('hf')}")
 
 
 def write_volumes(out: Path) -> None:

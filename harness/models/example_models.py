@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import yaml
-from onnx import TensorProto, helper, numpy_helper
 
+from harness.core.extras import how_to_install
+from harness.errors import PluginUnavailable
 from harness.models.manifest.files import sha256_of
 from harness.types import Array
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ModuleNotFoundError as e:
+    raise PluginUnavailable(
+        f"examples need the module {e.name!r}: {how_to_install('light')}"
+    ) from e
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Shape = Sequence[int | str]

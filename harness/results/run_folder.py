@@ -13,6 +13,7 @@ CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
+MOST_NAMED = 3
 
 
 class ResultFolder:
@@ -92,3 +93,14 @@ def _plain(name: str) -> str:
     """A plug-in's path as part of a folder name, of which file systems take 255 bytes."""
     name = Path(name).name if "/" in name else name
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("_")[:80]
+
+
+def not_a_run(folder: Path, name: str) -> str:
+    """What to say of a folder that is there and lacks `name`. The newest runs that it holds are named."""
+    found = [p.parent for p in folder.glob(f"*/{RESULT}") if not p.parent.is_symlink()]
+    if not found or name not in (RESULT, CONFIG):
+        return f"{folder} has no {name}: is this a run's folder?"
+    newest = sorted(found, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)
+    shown = ", ".join(map(str, newest[:MOST_NAMED]))
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"{folder} is not a run's folder, the runs in it are: {shown}{more}: name one of them"

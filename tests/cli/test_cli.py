@@ -14,6 +14,7 @@ from harness.cli.main import main
 from harness.cli.run_options import run_parser
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
+from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.results import database
 
@@ -93,20 +94,42 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
         ("--scenario server --xyzzy", "unknown option --xyzzy: see --help"),
         ("--scenario server offline", "unexpected argument 'offline': see --help"),
-        ("--scenario server --queries", "argument --queries: expected one argument"),
+        ("--scenario server --queries", "--queries needs a value: --queries N"),
+        ("--scenario server --quiet=3", "--quiet takes no value: drop '3'"),
+        (
+            "--scenario server --duration -3s",
+            "--duration: '-3s' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        ),
+        ("--scenario server --duration --json", "--duration needs a value: --duration TIME"),
+        ("--scenario server --threads -1", "--threads: -1 must lie between 1 and 1,024"),
+        ("--scenario server -3s", "unknown option -3s: see --help"),
         ("--scenario server --count 10", "--count is --queries here: --queries N"),
         ("--scenario server --count=10", "--count is --queries here: --queries N"),
         ("--scenario server --accuracy", "--accuracy is a mode here: --mode accuracy"),
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
-        ("runs --limit many", "argument --limit: invalid int value: 'many'"),
+        ("runs --limit many", "--limit: 'many' is not a whole number"),
+        ("compare", "SIDE is missing: e.g. results/a 'results/b-*'"),
+        ("check", "RUN is missing: a run's folder, e.g. results/latest"),
+        ("check a b", "unexpected argument 'b': see --help"),
+        ("data chekc npz", "VERB: 'chekc' is not one of check"),
+        ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
-        ("list --all", "unrecognized arguments: --all"),
+        ("list --all", "unknown option --all: see --help"),
+        ("arrivals burst --rate 5 --out x", "KIND: 'burst' is not one of constant, steps, ramp, gamma, loadgen"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(
     arguments: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert problems(arguments.split(), capsys) == [line]
+
+
+def test_every_argument_that_is_missing_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems(["arrivals"], capsys) == [
+        "KIND is missing: e.g. constant",
+        "--rate is missing: queries/s, without separators",
+        "--out is missing: must not exist yet",
+    ]
 
 
 def test_the_value_of_a_misspelt_option_is_not_a_second_mistake(
@@ -179,6 +202,21 @@ def test_options_come_from_a_file_and_the_command_line_wins(executed: list[RunCo
     assert executed == [RunConfig(scenario="server", queries=800, target_qps=20.0)]
 
 
+def test_a_runs_folder_stands_for_its_configuration(executed: list[RunConfig]) -> None:
+    """Bug: `--config results/latest` was `Is a directory`."""
+    Path("run").mkdir()
+    Path("run/config.yaml").write_text("scenario: server\nqueries: 700\n", encoding="utf-8")
+    Path("latest").symlink_to("run")
+    assert main(["--config", "latest"]) == 0
+    assert executed == [RunConfig(scenario="server", queries=700)]
+
+
+def test_a_folder_without_a_configuration_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run").mkdir()
+    lines = problems(["--config", "run"], capsys)
+    assert lines == ["--config: run has no config.yaml: is this a run's folder?"]
+
+
 def test_a_backend_called_null_in_yaml_is_the_null_backend(executed: list[RunConfig]) -> None:
     """Bug: `backend: null` was read as no value, and ran ONNX Runtime in silence."""
     main(["--config", write("scenario: server\nbackend: null\n")])
@@ -239,7 +277,7 @@ def test_list_says_what_is_not_installed(
     monkeypatch.setattr("harness.core.registry.Entry.installed", False)
     main(["list"])
     (line,) = [n for n in capsys.readouterr().out.splitlines() if n.startswith("  ort ")]
-    assert line.endswith("(not installed: extra 'ort')")
+    assert line.endswith(f"(not installed: {how_to_install('ort')})")
 
 
 def test_list_says_which_meters_work_here_and_why_the_others_do_not(

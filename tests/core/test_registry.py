@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import registry
+from harness.core.extras import how_to_install
 from harness.core.registry import KINDS, Entry
 from harness.errors import ConfigError, HarnessError, PluginUnavailable
 
@@ -133,9 +134,7 @@ def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "harness.backends.ort", raising=False)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     line = refusal("backend", "ort", PluginUnavailable)
-    assert line == (
-        "backend 'ort' needs the module 'onnxruntime': pip install 'mlperf-harness[ort]'"
-    )
+    assert line == f"backend 'ort' needs the module 'onnxruntime': {how_to_install('ort')}"
 
 
 def test_our_own_missing_module_is_a_bug_and_keeps_its_traceback(

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.extras import how_to_install_packages
 from tests.faults.command import FAULTY, NOBODY, SERVER, SHORT, codes, run, unprivileged
 
+PINNED = how_to_install_packages("mlcommons-loadgen==6.0.17")
 BREAK = "raise ImportError('no LoadGen here')\n"
 
 
@@ -18,9 +20,7 @@ def without_loadgen(folder: Path) -> dict[str, str]:
 def test_without_loadgen_the_line_says_what_to_install(tmp_path: Path) -> None:
     done = run(*SERVER, *SHORT, "--out", f"{tmp_path}/r", env=without_loadgen(tmp_path))
     assert done.status == 3
-    assert done.said == (
-        "harness: LoadGen cannot be imported: pip install mlcommons-loadgen==6.0.17\n"
-    )
+    assert done.said == f"harness: LoadGen cannot be imported: {PINNED}\n"
     assert not list(tmp_path.glob("r*"))
 
 
@@ -39,8 +39,7 @@ def test_another_version_is_said_and_the_quick_run_goes_on(tmp_path: Path) -> No
     done = run(*SERVER, *SHORT, "--mode", "performance", "--out", f"{tmp_path}/r", env=env)
     assert done.status == 0, done.said
     assert done.said.splitlines()[0] == (
-        "harness: LoadGen 6.0.12 is installed, this harness was tried with 6.0.17: "
-        "pip install mlcommons-loadgen==6.0.17"
+        f"harness: LoadGen 6.0.12 is installed, this harness was tried with 6.0.17: {PINNED}"
     )
 
 
@@ -48,10 +47,7 @@ def test_another_version_is_refused_under_the_official_rules(tmp_path: Path) -> 
     env = with_version(tmp_path, "6.0.12")
     done = run(*SERVER, "--mlperf", "--out", f"{tmp_path}/r", env=env)
     assert done.status == 2
-    assert done.said == (
-        "harness: --mlperf needs LoadGen 6.0.17, 6.0.12 is installed: "
-        "pip install mlcommons-loadgen==6.0.17\n"
-    )
+    assert done.said == (f"harness: --mlperf needs LoadGen 6.0.17, 6.0.12 is installed: {PINNED}\n")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,12 @@ PLUGIN_WORLD = (
 MOST_MODULES = 12
 """A folder with more is two rooms."""
 
+TOP_LEVEL = {
+    *(".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md"),
+    *("constraints.txt", "pyproject.toml", "run.sh", "test.sh"),
+    *("accuracy", "backends", "datasets", "scenarios"),
+    *("benchmarks", "dashboards", "docs", "harness", "scripts", "tests"),
+}
 FRAMEWORKS = {
     "PIL",
     "ai_edge_litert",
@@ -266,3 +272,13 @@ def test_help_imports_no_framework() -> None:
     assert "harness.cli.main" in loaded
     assert loaded & FRAMEWORKS == set()
     assert [m for m in loaded if m.startswith(tuple(f"harness.{f}." for f in PLUGINS))] == []
+
+
+def test_the_root_holds_only_what_belongs_there() -> None:
+    """Bug: a request.yaml that `submit plan` had written there was committed with it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {name.partition("/")[0] for name in done.stdout.split("\0") if name} == TOP_LEVEL

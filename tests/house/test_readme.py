@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.extras import EXTRAS
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = ("running", "backends", "datasets", "models", "pitfalls", "runs", "result", "contributing")
@@ -111,3 +113,42 @@ def test_links_of_the_documents_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+NEEDS = (
+    (r"--backend \S*\b(tensorflow|openvino|litert|torch)\b", None),
+    (r"(?:light|zoo)/|--precision \S*(?:int8|fp16)|--ops|build_examples|build_minilm", "light"),
+    (r"harness (?:advise|bricks) (?!--from)", "analysis"),
+    (r"examples/coco", "coco"),
+    (r"examples/squad|examples/csv", "text"),
+    (r"examples/csv", "rouge"),
+    (r"--dataset parquet", "parquet"),
+    (r"--dataset huggingface", "hf"),
+)
+"""What in a command needs which extra; None: the one that is named as the first group is."""
+
+
+def needed_extras(command: str) -> set[str]:
+    found = [(match, extra) for need, extra in NEEDS for match in re.finditer(need, command)]
+    return {extra or match[1] for match, extra in found}
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "harness/models/README.md"]),
+    ids=lambda p: p.name,
+)
+def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> None:
+    """Bug: blocks for `advise`, `bricks`, int8 or light/squeezenet failed after ./run.sh alone."""
+    installed = {"ort", "report"}  # by ./run.sh, on first use
+    missing = []
+    for line in re.findall(r"^    (\S.*)$", page.read_text(), re.MULTILINE):
+        _, install, names = line.partition("./run.sh install ")
+        if install:
+            installed |= set(names.partition("#")[0].split())
+            assert installed <= set(EXTRAS)
+        elif line.startswith("./run.sh "):
+            installed |= needed_extras(line)
+        elif line.startswith("python -m harness"):
+            missing += [(line, extra) for extra in needed_extras(line) - installed]
+    assert missing == []

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from harness.core.config.run_config import RunConfig
+from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.models.manifest.manifest import load_model
@@ -127,7 +128,7 @@ def test_a_metric_without_its_package_is_told_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    wanted = "metric 'rouge' needs the module 'rouge_score': pip install 'mlperf-harness[rouge]'"
+    wanted = f"metric 'rouge' needs the module 'rouge_score': {how_to_install('rouge')}"
     with pytest.raises(PluginUnavailable) as caught:
         preflight.check(
             RunConfig(scenario="offline", backend="null"), load_model("digits"), "digits", "rouge"

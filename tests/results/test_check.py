@@ -1,6 +1,7 @@
 """`check` derives a run's verdict from its files, and finds what was edited by hand."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -240,6 +241,24 @@ def test_a_folder_that_is_no_run_is_one_line(
 ) -> None:
     assert main(["check", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        f"harness: {tmp_path}/result.json cannot be read: No such file or directory: "
-        "is this a run's folder?\n"
+        f"harness: {tmp_path} has no result.json: is this a run's folder?\n"
     )
+
+
+def test_a_folder_of_runs_names_its_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`check results`, and every other verb that reads a run, said only that a file was missing."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(5):
+        folder = Path(f"results/run-{number}")
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text("{}")
+        os.utime(folder, (number, number))
+    Path("results/latest").symlink_to("run-4")
+    for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err.endswith(
+            "results is not a run's folder, the runs in it are: results/run-4, results/run-3, "
+            "results/run-2 and 2 more: name one of them\n"
+        )

@@ -283,6 +283,17 @@ def test_what_is_not_there_is_told_before_the_first_run(
     assert not (tmp_path / "w/runs").exists()
 
 
+def test_an_empty_work_folder_is_not_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `--work "$WORK"` without such a variable left request.yaml and runs where one stood."""
+    monkeypatch.chdir(tmp_path)
+    for verb in ("plan", "run", "pack"):
+        assert main(["submit", verb, *WORDS, "--work", ""]) == 2
+        assert capsys.readouterr().err == "harness: '' is not a path: name a file or a folder\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_do_not_measure_at_the_same_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
 from harness.types import Array
 
@@ -57,7 +58,7 @@ def library_version(library: str) -> str:
             continue
     raise PluginUnavailable(
         f"{library} is not installed, and the model's preprocessing steps name it: "
-        f"pip install 'mlperf-harness[{_EXTRAS[library]}]'"
+        f"{how_to_install(_EXTRAS[library])}"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.datasets.parts import numbers
 from harness.datasets.parts.cache import RowCache
 from harness.datasets.parts.image import decode, images
@@ -133,7 +134,7 @@ class ImageDataset(LoadedRows):
     def _notes(self) -> list[str]:
         if decode.can_see_damage():
             return []
-        return ["only simplejpeg tells of damaged JPEGs: pip install 'mlperf-harness[images]'"]
+        return [f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"]
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:

@@ -13,6 +13,7 @@ from harness.core.files import cache_dir
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.advise import page, text
 from harness.explain.advise.answers import answers
+from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.measure import measure as measure_model
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.advise.parts import measure as measure_parts
@@ -20,7 +21,6 @@ from harness.explain.advise.record import FILE
 from harness.explain.advise.subject import Job, Request, open_job
 from harness.explain.subjects import subjects
 from harness.machine.cores import available
-from harness.models.opened.ort_session import Setting
 from harness.results import run_folder
 
 DERIVED = "advise.json"

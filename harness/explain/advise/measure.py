@@ -10,6 +10,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.database import LayerDatabase, machine_key
+from harness.explain.advise.layers.settings import FILE, GRAPH_LEVELS, INT8, Setting, candidates
 from harness.explain.advise.layers.timing import Timing, against, open_session, timed
 from harness.explain.advise.layers.units import Unit, units
 from harness.explain.advise.predict import combination
@@ -20,7 +21,6 @@ from harness.explain.kernels.kernels import LayerProfile, SessionSetup
 from harness.machine import host
 from harness.machine.cores import available
 from harness.models.graph.wiring import read_wiring
-from harness.models.opened.ort_session import FILE, GRAPH_LEVELS, INT8, Setting, candidates
 
 _NOW_CALLS = 20
 _PROFILED = 10

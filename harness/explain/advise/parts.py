@@ -7,12 +7,12 @@ from typing import Any
 
 from harness.errors import HarnessError, one_line
 from harness.explain.advise.checks import operators, self_checks, storage, weights
+from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import open_session
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort
 from harness.explain.kernels.kernels import SessionSetup
 from harness.models.manifest.files import files_of
-from harness.models.opened.ort_session import Setting
 from harness.types import Array
 
 _BATCH = 8

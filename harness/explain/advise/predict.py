@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.explain.advise.layers.lower_bound import makespan_ns
+from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.record import Realised, Record
-from harness.models.opened.ort_session import INT8, PARALLEL, Setting
 
 WORTH = 0.02
 """Share of the time: a smaller gain is none."""

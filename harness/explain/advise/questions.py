@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.core.units import show_ns
+from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import CREDIBLE, WORTH, Advice
-from harness.models.opened.ort_session import INT8
 
 FASTER = 0.05
 """A layer's other setting is named from this gain on, as a share of its time."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
+from harness.explain.advise.layers.settings import Setting
 from harness.explain.baseline import Baseline, Subject, open_runner
 from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph
 from harness.models.opened.loading import model_file
-from harness.models.opened.ort_session import Setting
 from harness.types import Array
 
 

@@ -1,42 +1,36 @@
-"""The pitfall report for people (a table, a plot) and for programs (JSON)."""
+"""The pitfall report for people (a table, a page) and for programs (JSON)."""
 
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from harness import __version__
-from harness.core.console import show
+from harness.core.console import frameworks_output, keep_output, say, show
 from harness.core.files import write_json
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
+from harness.explain.pitfalls import page
 from harness.explain.pitfalls.job import Report, Row, measure
 from harness.explain.subjects import subjects
 
-JSON, PLOT = "pitfalls.json", "pitfalls.svg"
+JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 FEW = 100
 """Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
-
-LEAST_SHOWN = 1e-6
-"""Of the input's range: mean differences up to here have no bar."""
-
-_COLOURS = {"harmless": "#4c9a5b", "small": "#d9a520", "dangerous": "#c0392b", "differs": "#4a78b0"}
-_LABEL_PX, _BAR_PX, _GAP_PX, _ROW_PX, _HEAD_PX = 380, 240, 130, 18, 64
 
 
 def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None:
     """values: of the options given. The table on stdout, the rest under `out`."""
     check_out(out)
     reports: list[Report] = []
-    with ExitStack() as stack:
+    with frameworks_output() as log, ExitStack() as stack:
         for subject in subjects(values, stack):
             reports.append(measure(subject, samples))
             show("\n".join(["", *table(reports[-1])] if reports[1:] else table(reports[-1])))
-    if out is not None:
-        write(reports, out)
+        if out is not None:
+            write(reports, out, log)
 
 
 def table(report: Report) -> Iterator[str]:
@@ -103,72 +97,25 @@ def check_out(out: Path | None) -> None:
     home = next(path for path in (out, *out.parents) if path.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
-    for name in (JSON, PLOT):
+    for name in (JSON, LOG, page.PAGE):
         if (out / name).exists():
             raise ConfigError(
                 f"{out / name} exists: reports are never overwritten; pass another --out"
             )
 
 
-def write(reports: Sequence[Report], out: Path) -> None:
+def write(reports: Sequence[Report], out: Path, log: BinaryIO) -> None:
+    """log: what the frameworks printed on stderr."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_json(
-            out / JSON, {"harness": __version__, "reports": [_plain(report) for report in reports]}
-        )
-        (out / PLOT).write_text(plot(reports), encoding="utf-8")
+        content = [_plain(report) for report in reports]
+        keep_output(log, out / LOG)
+        write_json(out / JSON, {"harness": __version__, "reports": content})
+        page.write(content, out)
     except OSError as e:
         raise ConfigError(f"--out {out} cannot be written: {e.strerror}") from e
-
-
-def plot(reports: Sequence[Report]) -> str:
-    """An SVG: for each change, how many answers differ, and by how much of its range the input."""
-    bodies: list[str] = []
-    top = 0
-    for report in reports:
-        bodies += _section(report, top)
-        top += _HEAD_PX + _ROW_PX * len(report.rows) + 16
-    width = _LABEL_PX + 2 * (_BAR_PX + _GAP_PX)
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" '
-        f'viewBox="0 0 {width} {top}" font-family="sans-serif" font-size="12">'
-    )
-    paper = f'<rect width="{width}" height="{top}" fill="white"/>'
-    return "\n".join([opening, paper, *bodies, "</svg>\n"])
-
-
-def _section(report: Report, top: int) -> Iterator[str]:
-    low, high = report.span
-    span = (high - low) or 1.0
-    second = _LABEL_PX + _BAR_PX + _GAP_PX
-    yield _text(8, top + 20, title(report), bold=True)
-    yield _text(_LABEL_PX, top + 44, "answers that agree")
-    yield _text(second, top + 44, "mean input difference, of its range (log scale)")
-    for i, row in enumerate(report.rows):
-        y = top + _HEAD_PX + _ROW_PX * i
-        colour = _COLOURS[row.verdict]
-        told = f"{_percent(row.agreement)} {row.verdict}"
-        yield _text(8, y + 10, f"{row.kind}: {row.name}")
-        yield from _bar(_LABEL_PX, y, row.agreement or 0.0, colour, told)
-        mean = row.mean / span
-        yield from _bar(second, y, _on_log_scale(mean), colour, f"{mean * 100:.3g} %")
-
-
-def _on_log_scale(share: float) -> float:
-    """LEAST_SHOWN and less -> 0; 1 and more, also infinity -> 1."""
-    return 1 - math.log10(min(1.0, max(LEAST_SHOWN, share))) / math.log10(LEAST_SHOWN)
-
-
-def _bar(x: int, y: int, part: float, colour: str, told: str) -> Iterator[str]:
-    """part: of the longest bar, in [0, 1]."""
-    length = _BAR_PX * part
-    yield f'<rect x="{x}" y="{y}" width="{length:.1f}" height="12" fill="{colour}"/>'
-    yield _text(round(x + length) + 6, y + 10, told)
-
-
-def _text(x: int, y: int, text: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x}" y="{y}"{weight}>{escape(text)}</text>'
+    except PluginUnavailable as e:
+        say(f"no page was made: {e}")
 
 
 def _plain(report: Report) -> dict[str, Any]:

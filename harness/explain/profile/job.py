@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.core import registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.core.console import say, show
+from harness.core.console import frameworks_output, keep_output, say, show
 from harness.core.files import write_json
 from harness.core.signals import Stopped, Stopping, stoppable
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
@@ -179,7 +179,11 @@ class _ProfileJob:
         load = os.getloadavg()
         status = self._harness_run(stopping) if self._levels & RUN_LEVELS else 0
         if self._levels - RUN_LEVELS:
-            self._below_the_harness()
+            with frameworks_output() as log:
+                try:
+                    self._below_the_harness()
+                finally:
+                    keep_output(log, self.folder / files.LOG)
         self._content["environment"] = host.fingerprint()
         self._content["load_average"] = {"before": load[0], "after": os.getloadavg()[0]}
         self._save()

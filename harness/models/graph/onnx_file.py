@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
 from harness.models.graph.onnx_nodes import dtype_of, forget_outputs, inferred, settled, tensors_of
@@ -60,8 +61,7 @@ def _onnx() -> Any:
         import onnx.shape_inference
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
-            f"reading a model's graph needs the module {e.name!r}: "
-            "pip install 'mlperf-harness[analysis]'"
+            f"reading a model's graph needs the module {e.name!r}: {how_to_install('analysis')}"
         ) from e
     return onnx
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install, how_to_install_packages
 from harness.core.files import appearing, cache_dir
 from harness.errors import PluginUnavailable
 
@@ -88,12 +89,13 @@ def _template(name: str) -> Path:
     spec = importlib.util.find_spec("onnx")  # finds, and imports nothing
     if spec is None or spec.origin is None:
         raise PluginUnavailable(
-            f"model {PREFIX + name!r} needs the module 'onnx': pip install 'mlperf-harness[light]'"
+            f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('light')}"
         )
     path = Path(spec.origin).parent / "backend/test/data/light" / f"light_{LIGHT[name].file}.onnx"
     if not path.is_file():
         raise PluginUnavailable(
-            f"model {PREFIX + name!r}: this onnx package has no {path.name}: pip install onnx==1.23.2"
+            f"model {PREFIX + name!r}: this onnx package has no {path.name}: "
+            + how_to_install_packages("onnx==1.23.2")
         )
     return path
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.core.files import appearing, cache_dir
 from harness.errors import PluginUnavailable
 
@@ -101,9 +102,7 @@ SUITE: dict[str, Sequence[Op]] = {
 def make(kinds: Sequence[str]) -> list[Path]:
     """The files of those kinds, made where they are not there yet."""
     if find_spec("onnx") is None:
-        raise PluginUnavailable(
-            "--ops are made with the module 'onnx': pip install 'mlperf-harness[light]'"
-        )
+        raise PluginUnavailable(f"--ops are made with the module 'onnx': {how_to_install('light')}")
     paths = []
     for op in (op for kind in kinds for op in SUITE[kind]):
         path = _folder() / f"{op.name}.onnx"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.core.files import appearing, cache_dir
 from harness.errors import PluginUnavailable
 
@@ -268,7 +269,7 @@ def make(name: str) -> Path:
     if not path.is_file():
         if importlib.util.find_spec("onnx") is None:
             raise PluginUnavailable(
-                f"model {PREFIX + name!r} needs the module 'onnx': pip install 'mlperf-harness[light]'"
+                f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('light')}"
             )
         with appearing(path) as temporary:
             write(name, temporary)

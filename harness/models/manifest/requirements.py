@@ -1,15 +1,15 @@
 """What a manifest requires of the framework and of the machine, against what is here."""
 
-import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from itertools import zip_longest
 from typing import NamedTuple
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from harness.core.extras import how_to_install_packages
 from harness.machine import host
 from harness.models.manifest.schema import Requires
-
-_ONE = re.compile(r"(>=|<=|==|!=|>|<)\s*([\d.]+)")
 
 
 class Here(NamedTuple):
@@ -38,10 +38,8 @@ def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
     for framework, wanted in requires.frameworks.items():
         have = found.version if framework == found.framework else None
         if have is not None and not satisfies(have, wanted):
-            yield (
-                f"model {model!r} requires {framework} {wanted}, {have} is installed: "
-                f"pip install '{found.distribution}{wanted.replace(' ', '')}'"
-            )
+            advice = how_to_install_packages(f"{found.distribution}{wanted.replace(' ', '')}")
+            yield f"model {model!r} requires {framework} {wanted}, {have} is installed: {advice}"
     if requires.ram_mb is not None and found.ram_mb < requires.ram_mb:
         yield (
             f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {found.ram_mb:,} are "
@@ -56,29 +54,17 @@ def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
 
 
 def satisfies(have: str, wanted: str) -> bool:
-    """Every constraint of `wanted`; of `have`, what follows the release (rc1, +cpu) is ignored.
+    """Whether a version lies in a range, by the rules of Python packages (PEP 440).
 
-    Missing parts count as 0: 1.20 equals 1.20.0. No wildcards; a pre-release counts as its release.
+    have: of what follows its release (rc1, a0, +cpu) nothing counts: containers come with builds such
+    as 2.6.0a0+ecf3bae of the release that a manifest means. One that is no such version is not held
+    against the machine. wanted: e.g. ">=1.20, <2".
     """
-    return all(_holds(_release(have), sign, _release(than)) for sign, than in _ONE.findall(wanted))
-
-
-def _release(text: str) -> tuple[int, ...]:
-    match = re.match(r"\d+(\.\d+)*", text)
-    return tuple(int(part) for part in match[0].split(".")) if match else ()
-
-
-def _holds(a: tuple[int, ...], sign: str, b: tuple[int, ...]) -> bool:
-    pairs = list(zip_longest(a, b, fillvalue=0))
-    left, right = [x for x, _ in pairs], [y for _, y in pairs]
-    return {
-        ">=": left >= right,
-        "<=": left <= right,
-        "==": left == right,
-        "!=": left != right,
-        ">": left > right,
-        "<": left < right,
-    }[sign]
+    try:
+        release = Version(have).base_version
+    except InvalidVersion:
+        return True
+    return SpecifierSet(wanted).contains(release)
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:

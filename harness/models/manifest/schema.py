@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from posixpath import basename, normpath
 from typing import Annotated, Literal, Self
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from harness.core.config.parse import parse_slo
@@ -140,10 +141,19 @@ class Accuracy(_Strict):
 
 
 Framework = Literal["onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"]
-Versions = Annotated[
-    str,
-    Field(pattern=r"^(>=|<=|==|!=|>|<) ?\d+(\.\d+)*( ?, ?(>=|<=|==|!=|>|<) ?\d+(\.\d+)*)*$"),
-]
+
+
+def _check_versions(text: str) -> str:
+    try:
+        some = bool(SpecifierSet(text))
+    except InvalidSpecifier:
+        some = False
+    if not some:
+        raise ValueError(f"{text!r} is no range of versions: write e.g. '>=1.20, <2'")
+    return text
+
+
+Versions = Annotated[str, AfterValidator(_check_versions)]
 
 
 class Requires(_Strict):

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
-from harness.models.opened.ort_session import Setting, session_options
+from harness.explain.advise.layers.settings import Setting, session_options
 from harness.types import Array
 
 _LEAST_OPSET = 13
@@ -48,7 +49,7 @@ def quantise_file(path: Path, made: Path, feeds: Sequence[Feeds]) -> None:
             from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         except ModuleNotFoundError as e:
             raise PluginUnavailable(
-                f"int8 needs the module {e.name!r}: pip install 'mlperf-harness[analysis]'"
+                f"int8 needs the module {e.name!r}: {how_to_install('ort', 'analysis')}"
             ) from e
         prepared = made.with_name(f"{made.stem}-prepared.onnx")
         _prepare(path, prepared)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.precision.samples import Calibration
 
@@ -36,7 +37,7 @@ def check(precision: str, _source: Path) -> None:
     """`onnx` is no dependency of ONNX Runtime."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(
-            f"{precision} is made with the module 'onnx': pip install 'mlperf-harness[light]'"
+            f"{precision} is made with the module 'onnx': {how_to_install('light')}"
         )
 
 

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.precision.samples import Calibration
 
@@ -21,7 +22,7 @@ def check(precision: str, source: Path) -> None:
     if find_spec("tensorflow") is None:
         raise PluginUnavailable(
             f"{precision} of LiteRT is made by TensorFlow's converter: "
-            "pip install 'mlperf-harness[tensorflow]'"
+            f"{how_to_install('tensorflow')}"
         )
     if not source.is_dir():
         raise ConfigError(

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.precision.samples import Calibration, Feed
 
@@ -27,7 +28,7 @@ def check(precision: str, source: Path) -> None:
     if find_spec("torch") is None or find_spec(_TOOL) is None:
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r}, which is not in this "
-            "environment: pip install 'mlperf-harness[torch]', PyTorch 2.13 has it"
+            f"environment and which PyTorch 2.13 has: {how_to_install('torch')}"
         )
     if source.suffix == ".pt2":
         raise ConfigError(

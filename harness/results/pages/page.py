@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
@@ -82,7 +83,7 @@ def _plotly() -> tuple[Path, str]:
     )
     if script is None or not script.is_file():
         raise PluginUnavailable(
-            "a page with plots needs the module 'plotly': pip install 'mlperf-harness[report]'"
+            f"a page with plots needs the module 'plotly': {how_to_install('report')}"
         )
     return script, f"plotly-{version('plotly')}.min.js"
 

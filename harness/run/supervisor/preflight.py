@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
+from harness.core.extras import how_to_install_packages
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import arrivals, user_conf
 from harness.loadgen.arrivals import Arrivals
@@ -105,7 +106,7 @@ def _version_problems(config: RunConfig) -> list[str]:
         say(f"this configuration was written for LoadGen {config.loadgen_version}, {have} is here")
     if have in ROUNDS:
         return []
-    advice = f"pip install mlcommons-loadgen=={PINNED_VERSION}"
+    advice = how_to_install_packages(f"mlcommons-loadgen=={PINNED_VERSION}")
     if config.mlperf:
         return [f"--mlperf needs LoadGen {PINNED_VERSION}, {have} is installed: {advice}"]
     say(f"LoadGen {have} is installed, this harness was tried with {PINNED_VERSION}: {advice}")

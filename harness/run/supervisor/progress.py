@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from harness.core.clock import monotonic_ns
+from harness.core.console import stderr
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.plan import Calibration, Instances, LoadPlan
 from harness.run.supervisor.watchdog import Now
@@ -21,14 +22,14 @@ def show_measured(done: int, total: int) -> None:
 
 
 def _show(line: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r{line}\x1b[K")
-        sys.stderr.flush()
+    if stderr().isatty():
+        stderr().write(f"\r{line}\x1b[K")
+        stderr().flush()
 
 
 def end_loading() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    if stderr().isatty():
+        stderr().write("\r\x1b[K")
 
 
 def loading_line(done: int, total: int) -> str:

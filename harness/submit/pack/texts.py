@@ -42,9 +42,8 @@ def reproduce(request: Request, made: Made, audits: list[str]) -> str:
         f"| backend | {_named(config.backend)}: {', '.join(_told(made.about().backend))} |",
         f"| answered by | {plan}, batches of at most {config.max_batch} |",
         "",
-        f"To run it again, from `{'/'.join(('..',) * 4)}`:",
+        f"To run it again, where that harness is installed, from `{'/'.join(('..',) * 4)}`:",
         "",
-        "    pip install mlperf-harness",
         *(f"    {command(request, made, kind)}" for kind in ("performance", "accuracy", *audits)),
         "",
     ]

@@ -67,9 +67,11 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     if "meter" in made:
         made["meter"] = [_absolute_meter(str(text)) for text in made["meter"]]
     for key in ("model", "backend", "dataset", "metric"):
-        file, colon, attribute = str(made.get(key, "")).rpartition(":")
+        if not made.get(key):
+            continue
+        file, colon, attribute = str(made[key]).rpartition(":")
         path = user_path(file if colon else attribute)
-        if key in made and path.suffix and path.exists():
+        if path.suffix and path.exists():
             made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
     return made
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.advise_options import advise as verb
+from harness.cli.main import _advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
+from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.predict import advice, combination, predicted_ns, top
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
 from harness.explain.advise.text import lines
-from harness.models.opened.ort_session import INT8, PARALLEL, Setting
 from tests.builders.advise_record import MS, NOW, accuracy, pair, record, timing
 
 

@@ -15,9 +15,9 @@ from harness.explain.advise.checks.weights import pattern
 from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.database import LayerDatabase, Timed
 from harness.explain.advise.layers.lower_bound import critical_path, makespan_ns, sequential_ns
+from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import cut, units
 from harness.models.graph import onnx_file
-from harness.models.opened.ort_session import PARALLEL, Setting, candidates, parse_setting
 from harness.models.precision.int8 import quantise_file
 
 onnx = pytest.importorskip("onnx")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
 from harness.models.made import onnx_light
 from harness.models.manifest.manifest import load_model, named_models
@@ -103,7 +104,7 @@ def test_without_the_onnx_package_the_command_names_it(
         onnx_light.make("vgg19")
     assert main(["--scenario", "offline", "--no-metrics", "--model", "light/vgg19"]) == 3
     assert capsys.readouterr().err == (
-        "harness: model 'light/vgg19' needs the module 'onnx': pip install 'mlperf-harness[light]'\n"
+        f"harness: model 'light/vgg19' needs the module 'onnx': {how_to_install('light')}\n"
     )
 
 

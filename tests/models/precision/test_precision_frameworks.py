@@ -1,5 +1,6 @@
 """Precisions of LiteRT, TensorFlow and PyTorch: made from the stored files, scored as fp32 is."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from harness.core import registry
 from harness.core.child import call
 from harness.core.config.run_config import make_config, to_plain
+from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import MODELS_DIR, load_model
@@ -65,7 +67,7 @@ def test_a_model_without_the_file_to_begin_with_is_a_line() -> None:
 def test_a_file_of_another_kind_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for maker in (tflite, torchscript):
         monkeypatch.setattr(maker, "find_spec", lambda _name: None)
-        with pytest.raises(PluginUnavailable, match="pip install"):
+        with pytest.raises(PluginUnavailable, match=re.escape(how_to_install(maker.BACKEND))):
             maker.check("int8", tmp_path)
         monkeypatch.setattr(maker, "find_spec", lambda _name: True)
     with pytest.raises(ConfigError, match="made from a SavedModel, which is a folder"):

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from harness.backends.null import NullBackend
 from harness.backends.ort import OrtBackend
 from harness.backends.parts.onnx_weights import shared_weights
+from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.models.manifest.manifest import load_model
@@ -163,8 +164,8 @@ def test_cuda_without_its_provider_is_refused_with_what_to_install() -> None:
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     assert refusal(setup(device="cuda")) == (
-        "--device cuda: this ONNX Runtime has no CUDAExecutionProvider: pip uninstall onnxruntime, "
-        "then pip install 'mlperf-harness[ort-gpu]'"
+        "--device cuda: this ONNX Runtime has no CUDAExecutionProvider: "
+        + how_to_install("ort-gpu")
     )
     assert refusal(setup(device="cuda", provider="CPUExecutionProvider")) == (
         "--device cuda and --provider CPUExecutionProvider contradict: keep one"

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core import registry
 from harness.core.config.run_config import from_plain
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.manifest import MODELS_DIR, load_model
@@ -21,8 +22,9 @@ EXTRAS = {name: entry for name, entry in registry.BACKENDS.items() if entry.extr
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_a_missing_package_is_exit_3_with_the_command_that_installs_it(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     entry = EXTRAS[name]
     code = (
         f"import sys; sys.modules[{entry.needs!r}] = None; from harness.cli.main import main; "
@@ -33,7 +35,7 @@ def test_a_missing_package_is_exit_3_with_the_command_that_installs_it(
     assert done.returncode == 3
     assert done.stderr == (
         f"harness: backend {name!r} needs the module {entry.needs!r}: "
-        f"pip install 'mlperf-harness[{entry.extra}]'\n"
+        f"{how_to_install(entry.extra)}\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -89,6 +91,6 @@ def test_run_sh_installs_the_extra_on_first_use_and_says_so(source: str, tmp_pat
         for _ in range(2)
     )
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "run.sh: installing backend 'litert' into .venv (first use)" in first.stderr
+    assert "run.sh: installing 'litert' into .venv (first use)" in first.stderr
     assert second.returncode == 0, second.stdout + second.stderr
     assert "installing" not in second.stderr

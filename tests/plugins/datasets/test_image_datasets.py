@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from harness.accuracy.detection import MeanAveragePrecision
+from harness.core.extras import how_to_install
 from harness.datasets.coco import CocoDataset
 from harness.datasets.folder import FolderDataset
 from harness.datasets.imagenet import ImagenetDataset
@@ -427,7 +428,7 @@ def test_where_damage_cannot_be_seen_a_note_says_so(
     made = FolderDataset(setup(tmp_path))
     assert list(made.faults()) == []
     assert made.describe()["notes"] == [
-        "only simplejpeg tells of damaged JPEGs: pip install 'mlperf-harness[images]'"
+        f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"
     ]
 
 

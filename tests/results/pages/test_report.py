@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
 from harness.machine.host_log import HostLog
@@ -32,7 +33,7 @@ from tests.results.test_result_json import findings
 from tests.stand_ins.chromium import needs_chromium, shown
 
 HOSTILE = '</script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
-NO_PLOTLY = "a page with plots needs the module 'plotly': pip install 'mlperf-harness[report]'"
+NO_PLOTLY = "a page with plots needs the module 'plotly': "
 PACKAGE = PowerSource("rapl:package-0", "processor package", "J", wraps_at_joules=100.0)
 BOARD = PowerSource("hwmon:board", "the board", "W")
 MEMORY = PowerSource("rapl:dram", "memory", "J")
@@ -296,7 +297,7 @@ def test_without_plotly_a_line_of_the_table_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    assert told(kept, capsys) == (f"report      none: {NO_PLOTLY}\n", "")
+    assert told(kept, capsys) == (f"report      none: {NO_PLOTLY}{how_to_install('report')}\n", "")
     assert "report.html" not in names(tmp_path / "kept")
 
 
@@ -334,7 +335,7 @@ def test_without_plotly_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
     assert main(["report", str(run)]) == 3
-    assert capsys.readouterr().err == f"harness: {NO_PLOTLY}\n"
+    assert capsys.readouterr().err == f"harness: {NO_PLOTLY}{how_to_install('report')}\n"
     assert not (run / "report.html").exists()
 
 

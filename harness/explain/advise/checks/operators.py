@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from harness.errors import one_line
+from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import open_session
 from harness.explain.advise.layers.units import cut, inputs_of, noise
 from harness.models.graph.flops import Cost
 from harness.models.graph.graph import Graph, Node
-from harness.models.opened.ort_session import Setting
 from harness.types import Array
 
 LIMIT = 1e-4

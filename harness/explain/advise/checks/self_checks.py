@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from harness.core import registry
+from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import alternated, open_session
-from harness.models.opened.ort_session import Setting
 from harness.types import Array, Backend, BackendSetup, Batch
 
 RERUNS = 10

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import one_line
-from harness.models.opened.ort_session import Setting, session_options
+from harness.explain.advise.layers.settings import Setting, session_options
 from harness.types import Array
 
 MOST_BYTES = 1 << 30

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.console import show
+from harness.explain.advise.layers.settings import parse_setting
 from harness.explain.advise.layers.timing import open_session
-from harness.models.opened.ort_session import parse_setting
 
 
 def main() -> None:

@@ -15,10 +15,10 @@ import numpy as np
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
 from harness.explain.advise.layers.database import LayerDatabase, Timed
+from harness.explain.advise.layers.settings import FILE, INT8, Setting, session_options
 from harness.explain.advise.layers.units import Unit, cut, inputs_of, noise
 from harness.explain.kernels.ort_events import NS_PER_US, Event, read_events
 from harness.models.graph.graph import Graph
-from harness.models.opened.ort_session import FILE, INT8, Setting, session_options
 from harness.models.precision.int8 import quantise_file
 from harness.profiler import CONTROL_FLOW
 from harness.types import Array

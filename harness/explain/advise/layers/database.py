@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from harness.errors import ConfigError
-from harness.models.opened.ort_session import Setting
+from harness.explain.advise.layers.settings import Setting
 
 SCHEMA = 1
 _LOCKED_S = 10

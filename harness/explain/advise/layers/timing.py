@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
-from harness.models.opened.ort_session import Setting, session_options
+from harness.explain.advise.layers.settings import Setting, session_options
 from harness.types import Array
 
 _WARM_UP = 2

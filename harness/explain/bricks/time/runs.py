@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable, one_line
 from harness.explain.bricks.cut.bricks import Cut, activations
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
@@ -48,7 +49,7 @@ def onnxruntime() -> Any:
         import onnxruntime as ort
     except ModuleNotFoundError as e:
         raise PluginUnavailable(
-            f"running bricks needs the module {e.name!r}: pip install 'mlperf-harness[ort]'"
+            f"running bricks needs the module {e.name!r}: {how_to_install('ort')}"
         ) from e
     ort.set_default_logger_severity(_ERROR_LEVEL)
     return ort

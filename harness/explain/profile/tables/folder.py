@@ -28,6 +28,9 @@ PROFILE, TRACE, TEXT, JSON, CSV = (
     "tables",
 )
 RUN, PAGE = "run", "profile.html"
+LOG = "frameworks.log"
+"""What the framework printed below the harness; the run keeps its own logs."""
+
 SHOWN_ROWS = 12
 """Of a table, on a screen."""
 

@@ -1,0 +1,166 @@
+"""The optional parts of an installation (pyproject.toml's extras): what each is for, how to install it here.
+
+Imports the standard library only: `./run.sh install` runs it before anything is installed.
+"""
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import harness
+from harness.core.console import say, show
+from harness.errors import ConfigError, HarnessError
+
+DISTRIBUTION = "mlperf-harness"
+ROOT = Path(str(harness.__file__)).parent.parent
+"""The root of a checkout; in a wheel, the folder that all packages are installed in."""
+
+EXTRAS: Mapping[str, str] = {
+    "ort": "backend ort: ONNX Runtime",
+    "ort-gpu": "backend ort with --device cuda; takes the place of ort",
+    "tensorflow": "backend tensorflow",
+    "tensorflow-gpu": "backend tensorflow with --device cuda; takes the place of tensorflow",
+    "openvino": "backend openvino",
+    "litert": "backend litert",
+    "torch": "backend torch",
+    "light": "models light/* and zoo/*; int8 and fp16 of ONNX files in a grid; --ops",
+    "analysis": "advise, bricks, and the FLOPs and layers of profile",
+    "report": "pages with plots: report.html and those of the other verbs",
+    "coco": "metric map",
+    "rouge": "metric rouge",
+    "nvml": "meter nvml: the power of NVIDIA GPUs",
+    "parquet": "dataset parquet",
+    "text": "dataset squad; tables with a column of text",
+    "hf": "dataset huggingface",
+    "audio": "FLAC files of dataset librispeech",
+    "images": "image decoders opencv and simplejpeg",
+    "photographs": "scikit-learn's two photographs, for pitfalls",
+    "dashboards": "dashboards/build.py",
+    "dev": "what ./test.sh runs",
+}
+
+RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "ort": ("ort-gpu", ("onnxruntime-gpu",)),
+    "ort-gpu": ("ort", ("onnxruntime",)),
+    "tensorflow": ("tensorflow-gpu", ("tensorflow",)),
+    "tensorflow-gpu": ("tensorflow", ("tensorflow-cpu",)),
+}
+"""Extra -> the extra that provides the same module, and the packages to remove before."""
+
+
+def how_to_install(*extras: str) -> str:
+    """What to do, here, to get these extras: the end of a message that says what is missing.
+
+    In the checkout's own .venv: ./run.sh. Elsewhere the packages by name, because this project is on
+    no package index: whoever registered its name there would be installed in its place.
+    """
+    run = _run_sh()
+    if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
+        return f"{run} install {' '.join(extras)}"
+    try:
+        packages = _packages_of(extras)
+    except ModuleNotFoundError:  # no metadata, or no `packaging`
+        packages = []
+    if not packages:  # a checkout that was installed nowhere, or before it had that extra
+        return f"{run} install {' '.join(extras)}, and start with {run}"
+    removed = [name for extra in extras for name in _to_remove(extra)]
+    if removed and find_spec("pip") is not None:
+        return f"{_pip()} uninstall {' '.join(removed)}, then {how_to_install_packages(*packages)}"
+    first = f"remove {', '.join(removed)}, then " if removed else ""
+    return first + how_to_install_packages(*packages)
+
+
+def how_to_install_packages(*requirements: str) -> str:
+    """requirements: as pip takes them, e.g. `onnx>=1.19`."""
+    quoted = " ".join(map(shlex.quote, requirements))
+    if find_spec("pip") is None:
+        return f"install {quoted} into this environment"
+    return f"{_pip()} install {quoted}"
+
+
+def _run_sh() -> str:
+    """As it is called from the working directory."""
+    return "./run.sh" if Path.cwd() == ROOT else shlex.quote(str(ROOT / "run.sh"))
+
+
+def _pip() -> str:
+    """pip of the environment that runs this; a bare `pip` may well be another one's."""
+    named = shutil.which("python")
+    ours = named is not None and Path(named).parent == Path(sys.executable).parent
+    return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"
+
+
+def _packages_of(extras: Sequence[str]) -> list[str]:
+    """Name and version range of each package that this installation declares for them, on this platform."""
+    from packaging.requirements import Requirement
+
+    found = []
+    for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
+        marker = requirement.marker
+        if marker is None or marker.evaluate({"extra": ""}):
+            continue  # of the core
+        if any(marker.evaluate({"extra": extra}) for extra in extras):
+            parts = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+            found.append(f"{requirement.name}{parts}{requirement.specifier}")
+    return list(dict.fromkeys(found))
+
+
+def _to_remove(extra: str) -> list[str]:
+    """The installed ones of the packages that an extra must not lie beside."""
+    _, packages = RIVALS.get(extra, ("", ()))
+    return [name for name in packages if _is_installed(name)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`./run.sh install`: without names, a list of the extras. Returns the exit status.
+
+    With names it prints `EXTRA PACKAGE...` for each rival of theirs, which scripts/env.sh removes.
+    """
+    if not arguments or arguments[0].startswith("-"):
+        show("usage: ./run.sh install EXTRA...\n\nInstalls optional parts into .venv:\n")
+        width = max(map(len, EXTRAS))
+        for name, about in EXTRAS.items():
+            mark = "  (installed)" if (ROOT / ".venv" / f".installed-{name}").is_file() else ""
+            show(f"  {name:<{width}}  {about}{mark}")
+        return 0 if not arguments or arguments[0] in ("-h", "--help") else ConfigError.exit_status
+    try:
+        _check_names(arguments)
+    except HarnessError as e:
+        say(str(e))
+        return e.exit_status
+    for name in arguments:
+        if name in RIVALS:
+            rival, packages = RIVALS[name]
+            show(f"{rival} {' '.join(packages)}")
+    return 0
+
+
+def _check_names(names: Sequence[str]) -> None:
+    problems = []
+    for name in names:
+        if name not in EXTRAS:
+            near = get_close_matches(name, EXTRAS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "`./run.sh install` lists them"
+            problems.append(f"no extra named {name!r}: {hint}")
+        elif name in RIVALS and RIVALS[name][0] in names:
+            both = " and ".join(sorted((name, RIVALS[name][0])))
+            problems.append(f"{both} provide the same module: name one")
+    if problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

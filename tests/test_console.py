@@ -1,0 +1,71 @@
+"""What frameworks print on stderr goes to a log; what the harness says reaches the user."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.core import console
+from harness.core.console import frameworks_output, say
+
+ROOT = Path(__file__).parent.parent
+CODE = """
+import os, subprocess, sys, warnings
+from harness.core.console import frameworks_output, say
+from harness.errors import ConfigError
+
+def noise():
+    os.write(2, b"from C++\\n")
+    print("from Python", file=sys.stderr)
+    warnings.warn("a warning")
+    subprocess.run(["sh", "-c", "echo from a child >&2"], check=True)
+
+error = {error}
+try:
+    with frameworks_output() as log:
+        noise()
+        say("for the user")
+        if error is not None:
+            raise error
+        log.seek(0)
+        text = log.read().decode()
+    print(text)
+finally:
+    say("afterwards")
+    os.write(2, b"C++ again\\n")
+"""
+
+
+def run(error: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", CODE.format(error=error)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_everything_that_frameworks_print_is_in_the_log_and_nowhere_else() -> None:
+    """Bug: TensorFlow's C++ warnings stood between the lines of `pitfalls`."""
+    done = run("None")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "harness: for the user\nharness: afterwards\nC++ again\n"
+    for text in ("from C++", "from Python", "a warning", "from a child"):
+        assert text in done.stdout
+    assert "harness" not in done.stdout.replace("harness.", "")
+
+
+def test_a_bug_prints_what_was_logged_and_a_users_mistake_does_not() -> None:
+    done = run("RuntimeError('ours')")
+    assert "from C++" in done.stderr
+    assert done.stderr.index("from a child") < done.stderr.index("RuntimeError: ours")
+    done = run("ConfigError('yours')")
+    assert "from C++" not in done.stderr
+    assert "ConfigError: yours" in done.stderr
+
+
+def test_a_stream_in_place_of_stderr_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    with frameworks_output():
+        before = console.stderr()
+        say("one")
+    say("two")
+    assert before is sys.stderr
+    assert console.stderr() is sys.stderr
+    assert capsys.readouterr().err == "harness: one\nharness: two\n"
