@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness.results.verdict.codes import INTERRUPTED
 from harness.types import Reason
 
 INTERRUPT_EXIT = 128
@@ -27,7 +28,7 @@ class Stopped(BaseException):
     @property
     def reason(self) -> Reason:
         name = signal.Signals(self.signum).name
-        return Reason("interrupted", f"stopped by {name} before the end of the run")
+        return Reason(INTERRUPTED, f"stopped by {name} before the end of the run")
 
 
 class Stopping:

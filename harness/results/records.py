@@ -70,7 +70,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        failure = Reason(**content["failure"]) if content["failure"] else None
+        failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
         done = _read_completions(outdir / COMPLETIONS, content["issued"])
         return Evidence(
@@ -153,7 +153,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "host": _read_host(folder),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
-            "stopped": Reason(**stopped) if stopped else None,
+            "stopped": Reason.stored(stopped) if stopped else None,
         }
         return values, bool(content["scored"])
     except _UNREADABLE as e:

@@ -28,7 +28,6 @@ from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
 from harness.run.jobs import kept
 from harness.run.supervisor.preflight import obtain_model
-from harness.types import Reason
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
 EVENTS = "ort_events.json"
@@ -216,7 +215,7 @@ class _ProfileJob:
             self._content["run"] = files.about_run(finished.result)
             self._save()
         if finished.folder != out:
-            reasons = [Reason(**reason).text for reason in finished.result["reasons"]]
+            reasons = [reason["text"] for reason in finished.result["reasons"]]
             raise RunInvalid(f"{finished.folder}: the harness run did not finish: {reasons[0]}")
         return finished.status
 

@@ -35,6 +35,7 @@ from harness.results.evidence.own_log import HARNESS
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
 from harness.results.verdict import score
+from harness.results.verdict.codes import HOPELESS
 from harness.run.journal import Journal
 from harness.run.supervisor import preflight, ptdaemon_session
 from harness.run.supervisor.completions import read_completions
@@ -271,7 +272,7 @@ class _MainJob:
     @staticmethod
     def _raise_if_died(evidence: Evidence) -> None:
         if evidence.failure is not None:
-            hopeless = evidence.failure.code == "hopeless"
+            hopeless = evidence.failure.code == HOPELESS
             raise (RunHopeless if hopeless else RunDied)(evidence.failure.text)
 
     def _spawn(self, name: str, outdir: Path, calibrate_s: float) -> MeasuredProcess:
@@ -391,7 +392,7 @@ class _MainJob:
                 )
         except RunHopeless as e:
             process.kill()
-            failure = Reason("hopeless", str(e))
+            failure = Reason(HOPELESS, str(e))
         except RunDied as e:
             process.kill()
             failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))

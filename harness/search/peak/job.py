@@ -25,18 +25,11 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
+from harness.results.verdict.codes import INTERRUPTED
 from harness.run.jobs import conclude, kept
 from harness.search.options import PeakOptions
 from harness.search.peak import table
-from harness.search.peak.probe import (
-    AXES,
-    INTERRUPTED,
-    Judge,
-    Probe,
-    answered,
-    axis_of,
-    other_reason,
-)
+from harness.search.peak.probe import AXES, Judge, Probe, answered, axis_of, other_reason
 from harness.search.peak.search import Found, Limits, search
 
 RUNS = 12

@@ -14,13 +14,11 @@ from harness.loadgen.scenario import Scenario
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
+from harness.results.verdict.codes import HOPELESS, About, Kind, codes
 from harness.types import Reason
 
-_OF_THE_LOAD = frozenset(("hopeless", "slo-missed", "early-stopping", "loadgen-invalid"))
-"""Reasons that say the load was too high, or a short probe too short."""
-
-INTERRUPTED = "interrupted"
-"""The reason of a run that was stopped by a signal."""
+_LOAD_REASONS = codes(Kind.REASON, About.LOAD)
+"""The load was too high, or a short probe too short."""
 
 PROBE_LATE = 2
 """With fewer queries a probe at a low rate says too little: it sees no burst."""
@@ -117,9 +115,9 @@ class Judge:
 
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
         """A full-length run where it is VALID; a probe, too short for that, by its late queries."""
-        codes = {reason["code"] for reason in finished.result["reasons"]}
+        failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
-        return not codes or (few and "hopeless" not in codes)
+        return not failed or (few and HOPELESS not in failed)
 
     def late(self, finished: Finished, allowed: int | None) -> int | None:
         """Queries above the bound, by LoadGen where it counts them, else by the journal. A run that
@@ -127,8 +125,8 @@ class Judge:
         are in no row.
         """
         late = self._counted(finished)
-        codes = [reason["code"] for reason in finished.result["reasons"]]
-        if allowed is not None and "hopeless" in codes:
+        failed = [reason["code"] for reason in finished.result["reasons"]]
+        if allowed is not None and HOPELESS in failed:
             return max(late or 0, allowed + 1)
         return late
 
@@ -150,5 +148,5 @@ def answered(queries: Mapping[str, Any]) -> int:
 
 def other_reason(result: Mapping[str, Any]) -> Reason | None:
     """The first reason that says nothing about the load: the run failed for another."""
-    others = (Reason(**r) for r in result["reasons"] if r["code"] not in _OF_THE_LOAD)
+    others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
     return next(others, None)

@@ -7,7 +7,8 @@ from typing import Any
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
-from harness.search.peak.probe import INTERRUPTED, Probe
+from harness.results.verdict.codes import INTERRUPTED
+from harness.search.peak.probe import Probe
 
 SHORTFALL = 0.02
 """Of the offered queries/s: where those completed fall further behind, a queue was left at the end.

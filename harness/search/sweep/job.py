@@ -31,10 +31,11 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
+from harness.results.verdict.codes import INTERRUPTED
 from harness.run.jobs import conclude, kept
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
-from harness.search.peak.probe import INTERRUPTED, other_reason
+from harness.search.peak.probe import other_reason
 from harness.search.sweep import report
 from harness.search.sweep.points import Point, knee, point_of
 

@@ -14,7 +14,8 @@ from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
 from harness.results.outcome import Measure
-from harness.search.peak.probe import INTERRUPTED, other_reason
+from harness.results.verdict.codes import INTERRUPTED
+from harness.search.peak.probe import other_reason
 from harness.search.peak.table import reported_percentile
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop

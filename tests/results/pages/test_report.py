@@ -53,7 +53,7 @@ def run(finished: Path, tmp_path: Path) -> Path:
     """With names and messages as nobody should have them."""
     copy = Path(shutil.copytree(finished, tmp_path / "a <b> & 'c'"))
     result = json.loads((copy / "result.json").read_text())
-    reason = Reason("late", HOSTILE)._asdict()
+    reason = Reason("slo-missed", HOSTILE)._asdict()
     result.update(verdict="INVALID", reasons=[reason], doubts=[reason], backend=HOSTILE)
     (copy / "result.json").write_text(json.dumps(result))
     return copy
@@ -188,7 +188,7 @@ def test_a_page_needs_no_network_and_is_escaped(
     text = (run / "report.html").read_text()
     assert HOSTILE not in text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
-    assert "<b>late</b>: &lt;/script&gt;" in text
+    assert "<b>slo-missed</b>: &lt;/script&gt;" in text
     (script,) = run.parent.glob("plotly-*.min.js")
     assert re.findall(r"(?:src|href)=\"([^\"]*)\"", text.partition('id="figures"')[0]) == ["data:,"]
     assert f'<script src="../{script.name}"></script>' in text
