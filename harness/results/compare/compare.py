@@ -15,6 +15,7 @@ from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import STAGES
+from harness.results.verdict.codes import About, Kind, codes
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"
@@ -28,12 +29,7 @@ nobody measured it; busy: where a run doubts its machine. docs/compare.md has th
 MEASURED_NOISE = 0.02
 """Of all kinds, where runs of one side tell how they differ: runs in a row do not show it all."""
 
-_MACHINE_DOUBTS = frozenset(
-    (
-        *("noisy-machine", "steal", "throttled", "busy-machine", "drift"),
-        *("frequency-dropped", "thermal-throttled", "settings-changed"),
-    )
-)
+_MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
 

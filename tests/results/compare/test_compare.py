@@ -17,6 +17,7 @@ from harness.results.compare.compare import MIXED, SAME, WORSE, Comparison, comp
 from harness.results.compare.finished import FinishedRun, Number, side
 from harness.results.compare.report import lines, parse_limit
 from harness.results.evidence import bootstrap
+from harness.results.verdict.codes import About, Kind, codes
 
 FRACTIONS = {"p50": 0.5, "p99": 0.99}
 SLOW = """\
@@ -128,10 +129,16 @@ def test_more_than_the_assumed_noise_is_worse_and_less_is_no_difference() -> Non
     assert verdicts([a_run("a")], [a_run("b", p99=1150)], noise=0.05)["p99"] == WORSE
 
 
-@pytest.mark.parametrize("code", ["frequency-dropped", "thermal-throttled", "settings-changed"])
-def test_a_machine_that_was_slowed_down_is_not_calm(code: str) -> None:
+@pytest.mark.parametrize("code", sorted(codes(Kind.DOUBT, About.MACHINE)))
+def test_a_run_that_doubts_its_machine_is_not_judged_with_calm_margins(code: str) -> None:
+    """`preempted` and `paged` were missing from a list of compare's own."""
     hot = a_run("b", p99=1350, doubts=(code,))
     assert verdicts([a_run("a")], [hot])["p99"] == SAME
+
+
+@pytest.mark.parametrize("code", ["governor", "model-not-pinned", "clock-slewed", "of-tomorrow"])
+def test_any_other_doubt_leaves_the_machine_calm(code: str) -> None:
+    assert verdicts([a_run("a")], [a_run("b", p99=1350, doubts=(code,))])["p99"] == WORSE
 
 
 def test_nothing_against_20_ns_is_no_more_than_a_factor_of_20() -> None:
