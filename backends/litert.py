@@ -1,12 +1,13 @@
 """LiteRT, formerly TensorFlow Lite."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
 from harness.backends.parts.framework import FrameworkBackend, named
+from harness.core.number_types import precision
 from harness.types import Array, Backend, Outputs, TensorSpec
 
 
@@ -21,6 +22,7 @@ class LiteRtBackend(FrameworkBackend):
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         self._interpreter = Interpreter(str(self._path), num_threads=self._setup.threads)
+        self._weights = list(_weights(self._interpreter))
         self._interpreter.allocate_tensors()  # refused while there is a signature runner
         signatures = list(self._interpreter.get_signature_list())
         if len(signatures) == 1:
@@ -57,10 +59,20 @@ class LiteRtBackend(FrameworkBackend):
         return {
             "framework": f"ai-edge-litert {version('ai-edge-litert')}",
             "device": "cpu",
-            "precision": sorted({spec.dtype for spec in self._inputs}),
+            "precision": precision(self._weights, [i.dtype for i in self._inputs]),
             "threads": self._setup.threads,
             "math_library": "XNNPACK",
         }
+
+
+def _weights(interpreter: Interpreter) -> Iterator[tuple[Sequence[int], str]]:
+    """Shape and number type of each constant: before tensors are allocated, only constants have data."""
+    for detail in interpreter.get_tensor_details():
+        try:
+            interpreter.tensor(detail["index"])()
+        except ValueError:
+            continue
+        yield tuple(map(int, detail["shape"])), np.dtype(detail["dtype"]).name
 
 
 def _spec(name: str, detail: Mapping[str, object]) -> TensorSpec:

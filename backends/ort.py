@@ -6,9 +6,10 @@ from typing import ClassVar
 import onnxruntime as ort
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
-from harness.backends.parts.onnx_weights import SharedWeights, shared_weights
+from harness.backends.parts.onnx_weights import SharedWeights, shared_weights, weight_types
 from harness.core.extras import how_to_install
 from harness.core.formats.protobuf import onnx_origin
+from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.types import Array, Backend, Outputs, TensorSpec
 
@@ -144,7 +145,7 @@ class OrtBackend(FrameworkBackend):
         return {
             "framework": f"onnxruntime {ort.__version__}",
             "device": self._session.get_providers()[0],
-            "precision": sorted({i.dtype for i in self._inputs}),
+            "precision": precision(weight_types(self._path), [i.dtype for i in self._inputs]),
             "threads": options.intra_op_num_threads,
             "spinning": self._spins,
             "graph": self._option["graph"],

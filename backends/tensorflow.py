@@ -13,8 +13,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import tensorflow as tf
 
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
-from harness.backends.parts.tensorflow_network import network_of
+from harness.backends.parts.tensorflow_network import network_of, weights_of
 from harness.core.extras import how_to_install
+from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
@@ -76,6 +77,7 @@ class TensorFlowBackend(FrameworkBackend):
             have = ", ".join(self._model.signatures) or "none"
             raise ConfigError(f"{path}: there is no signature {_SIGNATURE!r}: it has {have}")
         function = self._model.signatures[_SIGNATURE]
+        self._weights = weights_of(function)
         given = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments
         self._read(function)
@@ -89,6 +91,7 @@ class TensorFlowBackend(FrameworkBackend):
             raise ConfigError(f"{path}: it is no Keras file: that is a zip archive, this is none")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model
+        self._weights = [(tuple(w.shape), str(w.dtype)) for w in model.weights]
         inputs = tuple(_spec(tensor.name, tensor) for tensor in model.inputs)
 
         def call(*tensors: Any) -> Sequence[Any]:
@@ -132,14 +135,14 @@ class TensorFlowBackend(FrameworkBackend):
 
     def describe(self) -> Mapping[str, object]:
         threading = tf.config.threading
+        narrowed = self._option["precision"] == "bf16"
         return {
             "framework": f"tensorflow {tf.__version__}",
             "device": "cpu" if self._setup.device == "cpu" else _gpus()[0].name,
-            "precision": (
-                "bfloat16, mixed"
-                if self._option["precision"] == "bf16"
-                else sorted({spec.dtype for spec in self._inputs})
+            "precision": precision(
+                self._weights, [i.dtype for i in self._inputs], "bfloat16" if narrowed else None
             ),
+            "mixed_precision": narrowed,
             "compile": "tf.function" if self._compiled else "eager",
             "threads": threading.get_intra_op_parallelism_threads(),
             "threads_between_ops": threading.get_inter_op_parallelism_threads(),

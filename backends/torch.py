@@ -13,6 +13,7 @@ import torch
 from harness.backends.parts.exported import check_is_data
 from harness.backends.parts.framework import Choices, FrameworkBackend, named
 from harness.backends.parts.torch_network import recording, weights_of
+from harness.core.number_types import precision
 from harness.errors import ConfigError
 from harness.profiler import Profiler
 from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
@@ -25,6 +26,9 @@ _EXPECTED_WARNINGS = (
 
 _PRECISIONS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 """The first leaves a model as it is."""
+
+_QUANTISED = "quantized::"
+"""In the names of TorchScript's int8 operators, which keep their weights to themselves."""
 
 _FILE_OPERATORS = ("aten::from_file", "aten::save")
 """All that TorchScript has."""
@@ -53,6 +57,7 @@ class TorchBackend(FrameworkBackend):
             warnings.filterwarnings("ignore", text)
         torch.set_num_threads(self._setup.threads)
         self._compiler = "none"
+        self._quantised = False
         self._dtype = _PRECISIONS[self._option["precision"]]
         exported = self._path.suffix == ".pt2"
         inputs, outputs = self._load_exported() if exported else (self._load_script(), ())
@@ -61,7 +66,8 @@ class TorchBackend(FrameworkBackend):
 
     def _load_script(self) -> tuple[TensorSpec, ...]:
         module = torch.jit.load(self._path, map_location=self._device).eval()
-        files = [op for op in _FILE_OPERATORS if op in str(module.inlined_graph)]
+        operators = str(module.inlined_graph)
+        files = [op for op in _FILE_OPERATORS if op in operators]
         if files:
             raise ConfigError(
                 f"{self._path}: it calls {files[0]}, which reads or writes files: a model file may only "
@@ -80,6 +86,7 @@ class TorchBackend(FrameworkBackend):
                 f"the file's are {sorted(arguments)}"
             )
         self._read(module)
+        self._quantised = _QUANTISED in operators
         module = self._converted(module)
         if self._option["compile"] == "on":
             module = torch.jit.optimize_for_inference(torch.jit.freeze(module))
@@ -154,16 +161,18 @@ class TorchBackend(FrameworkBackend):
         narrowed = self._dtype is not torch.float32 and tensor.dtype == self._dtype
         return _array(tensor.float() if narrowed else tensor)
 
+    def _precision(self) -> str:
+        if self._quantised:
+            return "int8"
+        converted = None if self._dtype is torch.float32 else str(self._dtype)
+        return precision(self._weights, [spec.dtype for spec in self._inputs], converted)
+
     def describe(self) -> Mapping[str, object]:
         cuda = self._device.type == "cuda"
         return {
             "framework": f"torch {torch.__version__}",
             "device": torch.cuda.get_device_name(self._device) if cuda else "cpu",
-            "precision": (
-                sorted({spec.dtype for spec in self._inputs})
-                if self._dtype is torch.float32
-                else str(self._dtype).removeprefix("torch.")
-            ),
+            "precision": self._precision(),
             "compile": self._compiler,
             "threads": torch.get_num_threads(),
             "threads_of": "the process",

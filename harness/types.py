@@ -125,7 +125,11 @@ class Backend(Protocol):
         """Answer one output per index, in the order of `batch.indices`."""
 
     def describe(self) -> Mapping[str, object]:
-        """Versions, device, precision, threads: as they are, not as they were asked for."""
+        """Versions, device, precision, threads: as they are, not as they were asked for.
+
+        precision: the number type the model computes in, by a name of harness/core/number_types.py.
+        `compare` ranks runs of two backends only where it is the same.
+        """
 
 
 @runtime_checkable

@@ -6,8 +6,9 @@ Read from the file's bytes (harness/core/formats/protobuf.py). The field numbers
 
 import mmap
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,6 +29,9 @@ _DTYPES = {
     10: "float16",
     11: "float64",
 }
+_OTHER_TYPES = {16: "bfloat16", 17: "float8_e4m3fn", 19: "float8_e5m2", 21: "uint4", 22: "int4"}
+"""NumPy has none of them."""
+
 _MIN_BYTES = 1024
 """Smaller ones stay with each session: they are shapes and scalars that the optimiser folds."""
 
@@ -53,31 +57,55 @@ def shared_weights(path: Path) -> SharedWeights:
         return weights
 
 
+def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
+    """Shape and number type of each initializer, [] where the file is not an ONNX file."""
+    try:
+        found = [_tensor(message) for message in _initializers(path)]
+    except (OSError, ValueError):
+        return []
+    kinds = _DTYPES | _OTHER_TYPES
+    return [(tensor.shape, kinds[tensor.type]) for tensor in found if tensor.type in kinds]
+
+
 def _read(path: Path) -> Iterator[tuple[str, ort.OrtValue]]:
-    """The initializers whose values lie in the file as raw bytes, as they do in all large ones."""
+    """The initializers whose values lie in the file as raw bytes, as they do in all large ones. The
+    values are copied out of the map once, so that they are aligned.
+    """
+    for shape, kind, name, raw in map(_tensor, _initializers(path)):
+        if kind in _DTYPES and len(raw) >= _MIN_BYTES:
+            values = np.array(np.frombuffer(raw, _DTYPES[kind]).reshape(shape))
+            yield bytes(name).decode(), ort.OrtValue.ortvalue_from_numpy(values)
+
+
+def _initializers(path: Path) -> Iterator[memoryview]:
     with path.open("rb") as file:  # the map outlives it, and goes with its last slice
         content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     for graph in messages(content, _MODEL_GRAPH):
-        for tensor in messages(graph, _GRAPH_INITIALIZER):
-            yield from _tensor(tensor)
+        yield from messages(graph, _GRAPH_INITIALIZER)
 
 
-def _tensor(message: memoryview) -> Iterator[tuple[str, ort.OrtValue]]:
-    """One or none. The values are copied out of the map once, so that they are aligned."""
+class _Tensor(NamedTuple):
+    """A TensorProto. type: its code in onnx.proto. raw: its values, where they lie in this file."""
+
+    shape: Sequence[int]
+    type: int
+    name: memoryview
+    raw: memoryview
+
+
+def _tensor(message: memoryview) -> _Tensor:
     shape: list[int] = []
-    dtype, name, raw = None, "", message[:0]
+    kind, name, raw = 0, message[:0], message[:0]
     for number, value in fields(message):
         if isinstance(value, int):
             if number == _DATA_TYPE:
-                dtype = _DTYPES.get(value)
+                kind = value
             elif number == _DIMS:
                 shape.append(value)
         elif number == _DIMS:
             shape += packed(value)
         elif number == _NAME:
-            name = bytes(value).decode()
+            name = value
         elif number == _RAW_DATA:
             raw = value
-    if dtype is not None and len(raw) >= _MIN_BYTES:
-        values = np.array(np.frombuffer(raw, dtype).reshape(shape))
-        yield name, ort.OrtValue.ortvalue_from_numpy(values)
+    return _Tensor(shape, kind, name, raw)

@@ -19,6 +19,16 @@ _HIDDEN = frozenset(
 Shapes = Sequence[Sequence[int]]
 
 
+def weights_of(function: Any) -> list[tuple[Sequence[int], str]]:
+    """Shape and number type of each variable of a concrete function, and of each constant in it."""
+    variables = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in function.variables]
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    tensors = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
+    constants = [([d.size for d in t.tensor_shape.dim], tf.as_dtype(t.dtype).name) for t in tensors]
+    return [*variables, *constants]
+
+
 def network_of(call: Callable[..., Sequence[Any]], arrays: Sequence[Array]) -> Network:
     """call: from flat tensors to flat tensors. arrays: its inputs, for their shapes and types."""
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.core import registry
 from harness.core.child import call
 from harness.core.config.run_config import make_config, to_plain
 from harness.datasets.digits import DigitsDataset
@@ -18,7 +19,7 @@ from harness.models.precision.samples import SAMPLES, calibration, digest
 from harness.models.precision.ways import PRECISIONS, way
 from harness.search.grid.same_network.network import difference
 from harness.search.grid.same_network.network_files import of_onnx
-from harness.types import DatasetSetup, HasCalibration
+from harness.types import BackendSetup, DatasetSetup, HasCalibration
 
 DIGITS = MODELS_DIR / "digits.onnx"
 
@@ -56,6 +57,11 @@ def test_int8_digits_score_within_half_a_point_of_fp32() -> None:
     assert not {"Conv", "Gemm"} & set(made["kernels"])
     assert "200 samples of 'digits, training images', none of them scored" in made["about"]
     assert difference(of_onnx(DIGITS), of_onnx(path)) == ""
+    for backend in ("ort", "openvino"):
+        if registry.BACKENDS[backend].installed:
+            setup = BackendSetup(model=path, model_name="digits")
+            with registry.load("backend", backend)(setup) as loaded:
+                assert loaded.describe()["precision"] == "int8"  # ort said float32, its input's
     stamp = path.stat().st_mtime_ns
     assert make(request("int8")) == made
     assert path.stat().st_mtime_ns == stamp  # kept by what it is made from

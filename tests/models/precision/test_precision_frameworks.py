@@ -91,7 +91,10 @@ def test_what_is_made_scores_as_fp32_does(
     path = Path(made["file"])
     source = MODELS_DIR / {"litert": "digits.tflite", "torch": "digits.pt"}[backend]
     assert path.stat().st_size < 0.6 * source.stat().st_size  # half, or a quarter
-    assert abs(top1(opened(backend, path)) - 99.2) <= 0.5
+    loaded = opened(backend, path)
+    assert abs(top1(loaded) - 99.2) <= 0.5
+    with loaded:
+        assert loaded.describe()["precision"] == {"int8": "int8", "fp16": "float16"}[precision]
     if precision == "int8":
         assert "200 samples of 'digits, training images', none of them scored" in made["about"]
         assert " in float32" not in made["about"]
@@ -110,7 +113,7 @@ def test_tensorflow_computes_in_bfloat16_or_says_that_this_cpu_does_not(tmp_path
             "--backend-option precision=bf16: TensorFlow computes in float32 on this CPU"
         )
     else:
-        assert found["precision"] == "bfloat16, mixed"
+        assert found["precision"] == "bfloat16"
         assert 0 < found["apart"] < 1
     assert "drop compile=off" in found["eager"]
 

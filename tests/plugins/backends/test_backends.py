@@ -108,7 +108,7 @@ def test_ort_describes_what_it_is(ort: OrtBackend) -> None:
     assert ort.describe() == {
         "framework": f"onnxruntime {onnxruntime.__version__}",
         "device": "CPUExecutionProvider",
-        "precision": ["float32"],
+        "precision": "float32",
         "threads": 2,
         "spinning": False,
         "graph": "all",

@@ -164,7 +164,7 @@ def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None
     images = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
     with registry.load("backend", "torch")(setup) as backend:
         found = backend.infer(Batch(range(4), {"image": images}))
-        told = {"f32": ["float32"], "bf16": "bfloat16", "f16": "float16"}[precision]
+        told = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}[precision]
         assert backend.describe()["precision"] == told
         weights, strides, macs = backend.network(Batch(range(4), {"image": images}))
         assert sum(np.prod(s) for s, _ in weights if len(s) > 1) == 71_568

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from harness.core import registry
+from harness.core.number_types import BITS, number_type
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.models.manifest.manifest import load_model
@@ -188,11 +189,32 @@ def test_it_tells_what_it_is(case: Case) -> None:
         (image,) = backend.signature()
         outputs = backend.outputs()
     assert {"framework", "device", "precision", "threads", "math_library"} <= set(about)
+    assert about["precision"] == "float32"
     assert about["threads"] == 1
     assert any(c.isdigit() for c in about["framework"]), "the version"
     assert (image.name, image.dtype, image.shape[1:]) == ("image", "float32", (1, 8, 8))
     assert not isinstance(image.shape[0], int)
     assert outputs == (() if case.backend == "torch" else ("logits",))
+
+
+@pytest.mark.parametrize(
+    "case",
+    params(
+        tuple(
+            Case(backend, form, {"precision": option})
+            for backend, form in (("openvino", "onnx"), ("torch", "torchscript"))
+            for option in ("f32", "bf16", "f16")
+        )
+    ),
+)
+def test_every_precision_that_can_be_asked_for_is_reported_by_its_numpy_name(case: Case) -> None:
+    try:
+        with case.open() as backend:
+            told = backend.describe()["precision"]
+    except ConfigError as e:
+        pytest.skip(str(e))
+    assert told == number_type(case.options["precision"])
+    assert told in BITS
 
 
 @each_case

@@ -1,0 +1,95 @@
+"""NumPy's names of number types: the one vocabulary for the precision that a backend reports."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import prod
+
+BITS = {
+    "float64": 64,
+    "float32": 32,
+    "bfloat16": 16,
+    "float16": 16,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+    "int64": 64,
+    "int32": 32,
+    "int16": 16,
+    "int8": 8,
+    "int4": 4,
+    "uint64": 64,
+    "uint32": 32,
+    "uint16": 16,
+    "uint8": 8,
+    "uint4": 4,
+    "bool": 1,
+}
+"""Name -> size of one number."""
+
+_SPELLINGS = {
+    "f64": "float64",
+    "fp64": "float64",
+    "double": "float64",
+    "f32": "float32",
+    "fp32": "float32",
+    "float": "float32",
+    "single": "float32",
+    "f16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "i4": "int4",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "u4": "uint4",
+    "qint8": "int8",
+    "quint8": "uint8",
+    "boolean": "bool",
+}
+"""How frameworks and users spell the same types."""
+
+_WEIGHT_TYPES = frozenset(BITS) - {"int64", "int32", "uint64", "uint32", "bool"}
+"""Tensors of the other types are indices, shapes and masks."""
+
+_SHARE = 0.25
+"""A quantised MiniLM may keep its embeddings, half of its weights, in float32."""
+
+
+def number_type(name: str) -> str:
+    """NumPy's name for `name`, however it is spelled; an unknown name stays as it is."""
+    plain = name.strip().lower().removeprefix("torch.")
+    return _SPELLINGS.get(plain, plain)
+
+
+def precision(
+    weights: Iterable[tuple[Sequence[int], str]],
+    inputs: Iterable[str],
+    computes_in: str | None = None,
+) -> str:
+    """The number type that a model computes in: the narrowest that a quarter of its weights have.
+
+    weights: shape and number type of each constant in the model file. inputs: the number types of
+    the model's inputs, which decide for a model without weights. computes_in: the type to which the
+    framework converts floating-point weights; None where it takes them as they are.
+    """
+    elements: Counter[str] = Counter()
+    for shape, kind in weights:
+        # Biases and scales are kept in wider types than the weights that they belong to.
+        if sum(size != 1 for size in shape) > 1:
+            elements[number_type(kind)] += prod(shape)
+    counts = {kind: count for kind, count in elements.items() if kind in _WEIGHT_TYPES}
+    common = [kind for kind, count in counts.items() if count >= _SHARE * sum(counts.values())]
+    found = min(common, key=lambda kind: (BITS[kind], kind)) if common else _of_inputs(inputs)
+    return number_type(computes_in) if computes_in and "float" in found else found
+
+
+def _of_inputs(inputs: Iterable[str]) -> str:
+    kinds = sorted({number_type(kind) for kind in inputs})
+    return next((kind for kind in kinds if "float" in kind), kinds[0] if kinds else "none")
