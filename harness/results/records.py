@@ -34,9 +34,9 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
+from harness.results.run_folder import RUN
 from harness.types import Reason
 
-RUN = "run.json"
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
 

@@ -14,6 +14,9 @@ ENVIRONMENT = "environment.json"
 ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 MOST_NAMED = 3
+REPEATS = "repeats.json"
+RUN = "run.json"
+"""Of each of the LoadGen runs in the folder."""
 
 
 class ResultFolder:

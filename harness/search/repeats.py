@@ -26,7 +26,6 @@ from harness.results.outcome import Finished, Measure
 from harness.run.jobs import kept
 from harness.search.peak.probe import other_reason
 
-REPEATS = "repeats.json"
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that came to their end."""
 
@@ -65,7 +64,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
         whole = len(made) == repeats and made[-1].status in _ENDED
         folder = reserved.finish(newest=False) if whole else reserved.path
     status = max(finished.status for finished in made)
-    content = files.read_json(folder / REPEATS)
+    content = files.read_json(folder / run_folder.REPEATS)
     show(json.dumps(content, indent=2) if as_json else "\n".join(_lines(content, folder)))
     return status
 
@@ -81,7 +80,7 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 
 def _save(folder: Path, config: RunConfig, first_seed: int, made: Sequence[Finished]) -> None:
     files.write_json(
-        folder / REPEATS,
+        folder / run_folder.REPEATS,
         {
             "schema_version": SCHEMA_VERSION,
             "scenario": config.scenario,

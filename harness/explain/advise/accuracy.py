@@ -1,6 +1,6 @@
 """What another precision costs in accuracy, on the model's own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from harness.loadgen.plan import Instances
 from harness.machine.cores import available
 from harness.models.opened.loading import open_backends
 from harness.models.precision.int8 import quantise_file
+from harness.results.compare.agreement import distance
 from harness.types import Array
 
 _CALIBRATION = 64
@@ -57,6 +58,7 @@ def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]
     rows = _answers(subject, baseline, path)
     score = baseline.scored(rows)
     own = baseline.score if score is not None else None
+    apart = distance(zip(map(np.asarray, baseline.rows), map(np.asarray, rows), strict=True))
     drop = own - score if own is not None and score is not None else None
     return {
         "samples": len(rows),
@@ -68,7 +70,7 @@ def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]
         "no_score": baseline.no_score
         or ("" if score is not None else "the metric takes no such answers"),
         "agreement": baseline.agreement(rows),
-        "relative_l2": _relative_l2(baseline.rows, rows),
+        "relative_l2": apart.relative if apart else None,
     }
 
 
@@ -81,13 +83,3 @@ def _answers(subject: Subject, baseline: Baseline, path: Path) -> Rows:
         for indices, inputs in baseline.chunks():
             rows += runner.answers(inputs, indices)
     return rows
-
-
-def _relative_l2(ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:
-    """None where answers are labels, or of other shapes."""
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True)]
-    if not pairs or any(a.dtype.kind != "f" or a.shape != b.shape for a, b in pairs):
-        return None
-    length = float(np.mean([np.linalg.norm(a.astype(np.float64)) for a, _ in pairs]))
-    apart = float(np.mean([np.linalg.norm(a.astype(np.float64) - b) for a, b in pairs]))
-    return apart / length if length else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
+from harness.results.compare.agreement import decode, is_close
 
 WANTED = 500
 """Answers; LoadGen draws them with a probability, so it is only about so many."""
@@ -42,26 +43,17 @@ def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> 
     for sample, payload in read_answers(ours if ours.is_file() else performance / ACCURACY):
         count += 1
         wanted = right.get(sample, b"")
-        if payload != wanted and not _close(payload, wanted, dtype, tolerance):
+        pair = (decode(payload, dtype), decode(wanted, dtype))
+        if payload != wanted and not is_close(*pair, tolerance):
             differing += 1
             first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(wanted, dtype)}"
     return Compared(count, differing, first)
-
-
-def _close(payload: bytes, wanted: bytes, dtype: str, tolerance: float) -> bool:
-    kind = np.dtype(dtype)
-    if kind.kind not in "fc" or len(payload) != len(wanted) or len(payload) % kind.itemsize:
-        return False
-    ours, theirs = np.frombuffer(payload, kind), np.frombuffer(wanted, kind)
-    sizes = np.abs(theirs[theirs != 0])
-    usual = float(np.median(sizes)) if len(sizes) else 0.0
-    return bool(np.allclose(ours, theirs, rtol=tolerance, atol=tolerance * usual))
 
 
 def _show(payload: bytes, dtype: str) -> str:
     kind = np.dtype(dtype)
     if not payload or len(payload) % kind.itemsize:
         return f"{len(payload)} bytes"
-    values = np.frombuffer(payload, kind)
+    values = decode(payload, kind)
     more = f" and {len(values) - 3} more" if len(values) > 3 else ""
     return " ".join(f"{v:.7g}" for v in values[:3].tolist()) + more

@@ -15,8 +15,8 @@ from harness.loadgen.plan import Loaded
 from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.manifest import Model, load_model
 from harness.models.opened.loading import model_file, open_dataset
-from harness.results.records import RUN, read_findings
-from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT
+from harness.results.records import read_findings
+from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
 from harness.results.verdict.score import of_some
 from harness.submit.pack.describe import Run
 from harness.submit.rules.tree.rounds import Benchmark

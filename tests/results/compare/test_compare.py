@@ -423,13 +423,13 @@ def test_agreement_of_labels_and_of_scores(tmp_path: Path) -> None:
     labels = np.arange(10)
     ours = _answered(tmp_path / "a", labels)
     found = agreement(ours, _answered(tmp_path / "b", np.where(labels == 3, 0, labels)))
-    assert found == (10, 9, 0.9, None, None)
+    assert found == (10, 9, 0.9, None, None, 0.9)
     scores = np.eye(4, dtype=np.float32)
     moved = scores + np.float32(0.5) * np.roll(scores, 1, axis=1)
     found = agreement(_answered(tmp_path / "c", scores), _answered(tmp_path / "d", moved))
     assert found is not None
     assert found[:3] == (4, 0, 1.0)
-    assert found[3:] == pytest.approx((0.5, 0.5))
+    assert found[3:] == pytest.approx((0.5, 0.5, 0.0))
     assert agreement(ours, tmp_path) is None
 
 

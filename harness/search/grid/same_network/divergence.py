@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.results.compare.agreement import distance
 from harness.types import Array
 
 
@@ -28,12 +29,12 @@ def divergence(ours: Array, theirs: Array) -> Divergence | None:
     a, b = (rows.astype(np.float64).reshape(len(rows), -1) for rows in (ours, theirs))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
-    length = float(np.linalg.norm(a))
-    far = float(np.linalg.norm(a - b))
+    overall = distance([(a, b)])
+    assert overall is not None
     scores = sum(size > 1 for size in ours.shape[1:]) == 1
     return Divergence(
         samples=len(ours),
-        relative_l2=far / length if length else far,
+        relative_l2=overall.mean if overall.relative is None else overall.relative,
         largest=float(np.abs(a - b).max()),
         js_bits=_js_bits(a, b) if scores else None,
         top1=float((a.argmax(axis=1) == b.argmax(axis=1)).mean()) if scores else None,

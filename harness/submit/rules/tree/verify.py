@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, DetailLog, read_answers, read_detail
+from harness.results.compare.agreement import is_first_equal
 
 TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
@@ -186,7 +185,7 @@ def compare_answers(accuracy: Path, test: Path, dtype: str) -> Answers:
         samples.add(sample)
         if sample in right:
             matched += 1
-            different += not _same_first(payload, right[sample], dtype)
+            different += not is_first_equal(payload, right[sample], dtype)
         else:
             missing += 1
         right[sample] = payload
@@ -204,11 +203,3 @@ def compare_answers(accuracy: Path, test: Path, dtype: str) -> Answers:
         PASS if matched and not different else FAIL,
     ]
     return Answers(matched, different, frozenset(samples), "\n".join(lines) + "\n\n")
-
-
-def _same_first(payload: bytes, wanted: bytes, dtype: str) -> bool:
-    size = np.dtype(dtype).itemsize
-    if min(len(payload), len(wanted)) < size:
-        return len(payload) == len(wanted)
-    ours, theirs = (np.frombuffer(p[:size], dtype)[0] for p in (payload, wanted))
-    return bool(ours == theirs)

@@ -1,0 +1,108 @@
+"""How alike answers are: one module for every part of the harness that asks."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from harness.results.compare.agreement import (
+    _is_alike,
+    decode,
+    distance,
+    has_same_label,
+    is_close,
+    is_first_equal,
+    limits,
+)
+from harness.search.grid.same_network.divergence import divergence
+from harness.types import Array
+
+ROOT = Path(__file__).parent.parent
+rows = arrays.arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e3, 1e3, width=32))
+
+
+def floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+@given(rows)
+def test_an_answer_is_alike_to_itself_in_every_way(row: Array) -> None:
+    assert is_close(row, row, 0.0)
+    assert has_same_label(row, row)
+    assert is_first_equal(row.tobytes(), row.tobytes(), "float32")
+    apart = distance([(row, row)])
+    assert apart is not None
+    assert apart.mean == 0
+    assert _is_alike(row, row, 0.0)
+
+
+@given(rows, st.floats(1e-3, 1e3))
+def test_the_relative_distance_does_not_depend_on_the_unit(row: Array, factor: float) -> None:
+    ours = row.astype(np.float64) + 1e4
+    theirs = ours * np.where(np.arange(len(row)) % 2, 1.01, 0.98)
+    plain, scaled = (distance([(ours * k, theirs * k)]) for k in (1.0, factor))
+    assert plain is not None
+    assert scaled is not None
+    assert scaled.relative == pytest.approx(plain.relative)
+
+
+def test_answers_of_other_types_or_lengths_have_no_distance() -> None:
+    assert distance([]) is None
+    assert distance([(np.array([1]), np.array([1]))]) is None
+    assert distance([(floats(1), floats(1)), (floats(1, 2), floats(1))]) is None
+    assert not is_close(np.array([1]), np.array([1]), 1.0)  # of integers: equal or not
+    assert not is_close(floats(1), floats(1, 2), 1.0)
+
+
+def test_a_payload_that_holds_no_whole_number_of_elements_is_bytes() -> None:
+    assert decode(floats(1, 2).tobytes(), "float32").tolist() == [1, 2]
+    assert decode(b"\x01\x02\x03", "float32").tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "far", "alike"),
+    [
+        (floats(1, 0), floats(1.005, 0), 0.01, True),
+        (floats(1, 0), floats(1.05, 0), 0.01, False),  # the label is the same, the scores are not
+        (floats(1, 0), floats(1.05, 0), 0.1, True),
+        (floats(1, 0), floats(np.nan, 0), 0.1, False),
+        (floats(0, 0), floats(1e-6, 0), 0.01, True),
+        (floats(0, 0), floats(1, 0), 0.01, False),
+        (floats(1), floats(1, 1), 0.1, False),
+        (np.array([7]), np.array([7], np.int32), 0.01, True),
+        (np.array([7]), np.array([8]), 0.5, False),
+    ],
+)
+def test_alike(ours: Array, theirs: Array, far: float, alike: bool) -> None:
+    assert _is_alike(ours, theirs, far) is alike
+
+
+def test_a_narrow_precision_may_differ_by_more() -> None:
+    assert limits("float32") == limits("float64") == limits("none")
+    assert limits("bfloat16") == limits("float16") == limits("int8")
+    assert limits("int8").share < limits("float32").share
+    assert limits("int8").far > limits("float32").far
+
+
+def test_the_grids_divergence_is_the_same_distance() -> None:
+    ours, theirs = np.array([[3.0, 4.0], [0.0, 5.0]]), np.array([[3.0, 4.5], [0.0, 5.0]])
+    found = divergence(ours, theirs)
+    assert found is not None
+    apart = distance([(ours, theirs)])
+    assert apart is not None
+    assert found.relative_l2 == pytest.approx(apart.relative)
+    assert found.relative_l2 == pytest.approx(0.5 / 50**0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["sampling", "analysis/compare", "analysis/divergence", "analysis/advise_accuracy", "submit/verify"]
+)  # fmt: skip
+def test_everything_that_compares_answers_does_it_here(name: str) -> None:
+    """There were five definitions of how alike two answers are."""
+    source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")
+    assert "from harness.results.compare.agreement import" in source
+    assert not re.search(r"linalg\.norm|isclose|frombuffer", source)
