@@ -96,8 +96,8 @@ class SyntheticDataset:
         drawn = {name: lengths.tolist() for name, lengths in self._lengths.items()}
         made_from = [
             self._setup.seed,
-            sorted(self._shapes.items()),
-            sorted(self._specs.items()),
+            # not the batch, nor a name for an open size: frameworks spell those in ways of their own
+            sorted((name, spec.dtype, self._shapes[name]) for name, spec in self._specs.items()),
             *([sorted(drawn.items())] if drawn else []),
         ]
         about = {
