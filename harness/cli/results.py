@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def compare(arguments: list[str]) -> int:
     parser = Parser(
         prog="python -m harness compare",
-        description="What changed between finished runs, and whether that is more than noise. A "
-        "side is a folder, or several runs of one configuration: a,b,c or a pattern. Each side is "
-        "compared with the first one.",
+        description="Compare finished runs: how each number changed, and whether the change is more "
+        "than noise. A side is a run's folder, or several runs of one configuration: the folder of "
+        "--repeats, a,b,c, or a pattern. Every side is compared with the first one.",
     )
     parser.add_argument("sides", nargs="+", metavar="SIDE", help="e.g. results/a 'results/b-*'")
     _add_gate(parser)
@@ -93,10 +93,11 @@ def _compared(
 ) -> int:
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compared
-    from harness.results.compare.finished import side
+    from harness.results.compare.finished import named_apart, side
     from harness.results.compare.run_files import fitting
 
-    first, *others = [side(text, price) for text, price in zip(sides, prices, strict=True)]
+    runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
+    first, *others = named_apart(runs)
     found = []
     for other in others:
         with fitting(", ".join(sides)):
@@ -105,7 +106,11 @@ def _compared(
     if as_json:
         show(json.dumps([compare_report.to_json(*one) for one in found], indent=2))
     else:
-        show("\n\n".join("\n".join(compare_report.lines(*one)) for one in found))
+        tables = (
+            compare_report.lines(*one, compare_report.letter(side))
+            for side, one in enumerate(found, start=1)
+        )
+        show("\n\n".join("\n".join(table) for table in tables))
     return compare_report.exit_status(found)
 
 

@@ -112,4 +112,5 @@ def environment(
         "dataset": loaded.dataset,
         "postprocess": [{step.name: dict(step.options)} for step in steps],
         "model_sha256": loaded.model_sha256,
+        "manifest_sha256": model.manifest_sha256,
     }

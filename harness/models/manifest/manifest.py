@@ -4,6 +4,8 @@ The schema is in harness/models/manifest/schema.py; unknown or missing fields ar
 whose SHA-256 differs is refused, and no file may lie outside the manifest's own folder.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -121,6 +123,14 @@ class Model:
         files = self.manifest.files.values() if self.manifest else ()
         known = {self._found(file): file.digest for file in files}
         return known.get(path) or sha256_of(path)
+
+    @property
+    def manifest_sha256(self) -> str | None:
+        """Of what the manifest says, comments and order of its fields aside; None of a bare file."""
+        if self.manifest is None:
+            return None
+        content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def is_pinned(self, sha256: str | None) -> bool:
         """False where the manifest leaves open which file it is, and this one was taken."""

@@ -1,8 +1,11 @@
 """Whether runs may be ranked against each other, and what is not the same about them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.core.number_types import number_type
+from harness.models.opened.loading import FORMAT_OPTION
+from harness.results.compare.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
 
 
@@ -14,28 +17,104 @@ class Difference(NamedTuple):
     after: str
 
 
-def refusals(before: Sequence[FinishedRun], after: Sequence[FinishedRun]) -> Iterator[str]:
-    first = before[0]
+def refusals(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None = None
+) -> Iterator[str]:
+    """One line for each reason why the sides must not be ranked.
+
+    answers: of the sides' first runs, None where they cannot be compared.
+    """
     for run in (*before, *after):
         if run.result["verdict"] != "VALID":
             codes = ", ".join(r["code"] for r in run.result["reasons"])
             yield f"{run.name} is INVALID ({codes})"
-    for run in (*before[1:], *after):
-        ours, theirs = _workload(first), _workload(run)
-        for name in [n for n in ours if n in theirs]:
-            if ours[name] != theirs[name]:
-                yield f"{name}: {first.name} {_text(ours[name])}, {run.name} {_text(theirs[name])}"
+    ours, theirs = ([_workload(run) for run in side] for side in (before, after))
+    for name in ours[0]:
+        if all(name in one for one in (*ours, *theirs)):
+            values = [_texts(one[name] for one in side) for side in (ours, theirs)]
+            if values[0] != values[1]:
+                hint = f": {_HINTS[name]}" if name in _HINTS else ""
+                yield f"{name}: {label(before)} {values[0]}, {label(after)} {values[1]}{hint}"
+    yield from _model_refusals(before, after, answers)
     arrivals = [_arrivals(one) for one in (before, after)]
     if arrivals[0] != arrivals[1]:
         told = " on one side, ".join(map(_text, arrivals))
         yield f"arrivals: schedule seeds {told} on the other"
     for one in (before, after):
-        for run in one[1:]:
-            ours, theirs = _settings(one[0]), _settings(run)
-            differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
-            if differ:
-                told = ", ".join(differ)
-                yield f"{one[0].name} and {run.name} are not one configuration: {told}"
+        yield from _configuration_refusals(one)
+
+
+def label(side: Sequence[FinishedRun]) -> str:
+    """A side in a sentence."""
+    more = f" and {len(side) - 1} more" if len(side) > 1 else ""
+    return f"{side[0].name}{more}"
+
+
+def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
+    for run in side[1:]:
+        ours, theirs = _settings(side[0]), _settings(run)
+        differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
+        if differ:
+            told = ", ".join(differ)
+            yield f"{side[0].name} and {run.name} are not one configuration: {told}"
+
+
+def _model_refusals(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
+) -> Iterator[str]:
+    """Two backends may read different files of one model: the manifest says that they are one model,
+    and the answers must bear it out.
+    """
+    digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
+    differ = digests[0] != digests[1]
+    if differ and not _are_of_one_manifest(before[0], after[0]):
+        yield f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
+    elif differ and answers is None:
+        yield (
+            f"answers: {label(before)} and {label(after)} read different files of the model, and "
+            "nothing shows that these answer alike: run both with --mode both"
+        )
+    elif answers is not None and _reader(before[0]) != _reader(after[0]):
+        share = limits(precision_of(before[0])).share
+        if answers.alike < share:
+            yield (
+                f"answers: {answers.alike:.2%} of {answers.samples:,} are alike, {share:.0%} must be: "
+                "one backend or one file does not compute this model"
+            )
+
+
+def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
+    """Files of one manifest, in the formats that two backends prefer: not two files of one format,
+    one of which was changed, and not a file that a search put in the place of the manifest's.
+    """
+    manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
+    replaced = any(run.config.get("model_file") for run in (ours, theirs))
+    same = manifests[0] is not None and manifests[0] == manifests[1]
+    return same and not replaced and _reader(ours) != _reader(theirs)
+
+
+def _reader(run: FinishedRun) -> tuple[str, str]:
+    """The backend, and the file format that it was asked to take."""
+    options = run.config.get("backend_option") or ()
+    asked = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
+    return run.result["backend"], "".join(asked)
+
+
+def precision_of(run: FinishedRun) -> str:
+    """As the backend reports it, in the one vocabulary; a backend of the user's may say it its own way."""
+    reported = (run.result.get("backend_description") or {}).get("precision")
+    names = reported if isinstance(reported, list) else [reported]
+    return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
+
+
+_HINTS = {
+    "offered rate": "run both with the same --target-qps",
+    "largest batch": "run both with the same --max-batch",
+    "samples per query": "run both with the same --samples-per-query",
+    "samples held": "run both with the same --performance-count",
+    "queries in flight": "run both with the same --concurrency",
+}
+"""What makes the sides comparable."""
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
@@ -57,8 +136,7 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
         "scenario": result["scenario"],
         "official rules": config.get("mlperf"),
         "model": result["model"],
-        "model digest": config.get("model_sha256"),
-        "precision": (result.get("backend_description") or {}).get("precision"),
+        "precision": precision_of(run),
         "dataset": result["dataset"],
         "dataset digest": config.get("dataset_digest"),
         "seeds": {k: seed for k, seed in _seeds(run).items() if k != "schedule"},
@@ -87,7 +165,11 @@ def _settings(run: FinishedRun) -> Mapping[str, Any]:
 def differences(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[Difference]:
-    """In config.yaml, environment.json and what the runs doubt."""
+    """In config.yaml, environment.json and the doubts: of those, the ones of one side only."""
+    doubts = [{d["code"] for run in one for d in run.result["doubts"]} for one in (before, after)]
+    if doubts[0] != doubts[1]:
+        gone, new = doubts[0] - doubts[1], doubts[1] - doubts[0]
+        yield Difference("doubts", *(" ".join(sorted(codes)) or "-" for codes in (gone, new)))
     told = [[_told(run) for run in one] for one in (before, after)]
     for name in dict.fromkeys(n for one in told for run in one for n in run):
         ours, theirs = (sorted({_text(run.get(name)) for run in one}) for one in told)
@@ -96,10 +178,9 @@ def differences(
 
 
 def _told(run: FinishedRun) -> Mapping[str, Any]:
-    doubts = sorted({d["code"] for d in run.result["doubts"]})
     environment = {k: v for k, v in run.environment.items() if k != "loadgen"}
     config = {k: v for k, v in run.config.items() if k != "out"}
-    return {"doubts": " ".join(doubts) or None, **config, **dict(_flat(environment))}
+    return {**config, **dict(_flat(environment))}
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -108,6 +189,11 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def _texts(values: Iterable[object]) -> str:
+    """Each different one once."""
+    return " | ".join(sorted({_text(value) for value in values}))
 
 
 def _text(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.results.compare import comparable
-from harness.results.compare.agreement import Agreement, agreement
+from harness.results.compare.agreement import Agreement, agreement, limits
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
 from harness.results.evidence import bootstrap
@@ -98,7 +98,9 @@ def compare(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], noise: float | None = None
 ) -> Comparison:
     """noise: a share that takes the place of what is assumed between single runs."""
-    refused = list(comparable.refusals(before, after))
+    far = limits(comparable.precision_of(before[0])).far
+    answers = agreement(before[0].folder, after[0].folder, far)
+    refused = list(comparable.refusals(before, after, answers))
     assumed, told = _noise(before, after, noise)
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
     changes = [
@@ -118,7 +120,7 @@ def compare(
         changes=changes,
         refusals=refused,
         differences=list(comparable.differences(before, after)),
-        answers=agreement(before[0].folder, after[0].folder),
+        answers=answers,
         noise=told,
         margins=assumed,
         headline=next((c for c in changes if c.name == wanted), None),

@@ -1,8 +1,8 @@
 """A finished run as its folder holds it, and the numbers that it gave."""
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +39,9 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """result, environment, config: the content of these files. name: the folder's."""
+    """result, environment, config: the content of these files. name: the folder's, with as much of
+    its path as tells it from the other runs of a comparison.
+    """
 
     name: str
     folder: Path
@@ -50,11 +52,28 @@ class FinishedRun:
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
-    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`).
+    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`). The folder
+    that --repeats made stands for its runs.
 
     price_per_h: what an hour of their machine costs.
     """
     return [read(folder, price_per_h) for folder in _folders(text)]
+
+
+def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:
+    """The same runs, each with as much of its path as tells it from all others: ga/run-1, gb/run-1."""
+    paths = {run.folder.resolve() for one in sides for run in one}
+    return [
+        [replace(run, name=_short(run.folder.resolve(), paths)) for run in one] for one in sides
+    ]
+
+
+def _short(path: Path, paths: Collection[Path]) -> str:
+    for parts in range(1, len(path.parts) + 1):
+        tail = path.parts[-parts:]
+        if sum(other.parts[-parts:] == tail for other in paths) == 1:
+            return str(Path(*tail))
+    return str(path)
 
 
 def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
@@ -82,7 +101,8 @@ def _folders(text: str) -> Iterator[Path]:
     for part in [text] if Path(text).is_dir() else text.split(","):
         literal = Path(part).is_dir() or glob.escape(part) == part
         found = [Path(part)] if literal else sorted(map(Path, glob.glob(part)))  # noqa: PTH207 - absolute patterns
-        made = [p for p in found if literal or _is_finished(p)]
+        wanted = [p for p in found if literal or _is_finished(p)]
+        made = [run for path in wanted for run in _repeats(path) or [path]]
         if not made:
             raise ConfigError(f"{part!r} matches no finished run: see `runs`")
         for folder in made:
@@ -91,10 +111,23 @@ def _folders(text: str) -> Iterator[Path]:
                 yield folder
 
 
+def _repeats(folder: Path) -> list[Path]:
+    """The finished runs that --repeats made in this folder, in their order; [] in any other folder."""
+    if not (folder / run_folder.REPEATS).is_file():
+        return []
+    return sorted(
+        filter(_is_run, folder.glob("run-*")), key=lambda path: (len(path.name), path.name)
+    )
+
+
 def _is_finished(folder: Path) -> bool:
     """A link is another name of one of them: `latest`."""
     named = folder.is_symlink() or folder.name.endswith(".partial")
-    return (folder / run_folder.RESULT).is_file() and not named
+    return not named and (_is_run(folder) or bool(_repeats(folder)))
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / run_folder.RESULT).is_file() and not folder.name.endswith(".partial")
 
 
 def _numbers(

@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from harness.core.units import show_ns, show_rate, show_si
 from harness.errors import ConfigError, Regression, RunInvalid
+from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
 
@@ -16,6 +18,9 @@ _KINDS: Mapping[str, str] = {
     "body": "in other numbers",
 }
 """Of numbers, as the line on noise names them."""
+
+
+_OF_BACKEND = "backend."
 
 
 class Limit(NamedTuple):
@@ -76,14 +81,15 @@ def judge(found: Comparison, limits: Sequence[Limit]) -> list[Judged]:
 
 
 def _judged(limit: Limit, change: Change) -> Judged:
+    if change.verdict is None:
+        told = f"{limit.name} against {limit.change * 100:+g} %"
+        return Judged(limit, False, f"unknown  {told}: the sides are not comparable")
     beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
     told = f"{limit.name} {_change(change)} against {limit.change * 100:+g} %"
     if not beyond:
         return Judged(limit, False, f"kept     {told}")
     if change.verdict == WORSE:
         return Judged(limit, True, f"broken   {told}")
-    if change.verdict is None:
-        return Judged(limit, False, f"unknown  {told}: not ranked")
     more = f"not more than noise ({_interval(change)}): more or longer runs decide"
     return Judged(limit, False, f"unclear  {told}, {more}")
 
@@ -96,22 +102,55 @@ def exit_status(found: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
     return Regression.exit_status if broken else 0
 
 
-def lines(found: Comparison, judged: Sequence[Judged]) -> Iterator[str]:
-    for label, runs in (("A", found.before), ("B", found.after)):
-        yield f"{label:<4}{_side(runs)}"
+def letter(side: int) -> str:
+    """side: its number, the first is 0."""
+    return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
+
+
+def lines(found: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
+    """other: the letter of the second side, where the first is compared with several."""
+    for name, runs in (("A", found.before), (other, found.after)):
+        yield f"{name:<4}{_side(runs)}"
     yield ""
     width = max(18, *(len(change.name) + 1 for change in found.changes), 0)
-    yield f"{'number':<{width}}{'A':>12}{'B':>12}{'change':>10}  {'95 % interval':<20}  verdict"
+    yield (f"{'number':<{width}}{'A':>12}{other:>12}{'change':>10}  {'95 % interval':<20}  verdict")
     yield from (_row(change, width) for change in found.changes)
     yield ""
     if found.answers is not None:
         yield f"{'answers':<10}{_answers(found)}"
-    for one in found.differences:
-        yield f"{'differs':<10}{one.name}: {one.before} -> {one.after}"
+    elif found.before[0].result["backend"] != found.after[0].result["backend"]:
+        yield f"{'answers':<10}not compared: both sides need an accuracy run (--mode both)"
+    yield from _differences(found.differences, other)
     yield f"{'noise':<10}{found.noise}{_margins(found)}"
     yield from (f"{'limit':<10}{one.line}" for one in judged)
-    yield from (f"{'refused':<10}{refusal}" for refusal in found.refusals)
+    yield from (f"{'refused':<10}{_shortened(refusal)}" for refusal in found.refusals)
     yield f"{'verdict':<10}{verdict(found)}"
+
+
+def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
+    """A line for each. What only one of two backends reports is no change: it shares a line a side."""
+    alone: dict[str, list[str]] = {"A": [], other: []}
+    for one in found:
+        if one.name == "doubts":
+            words = ((one.before, "only A"), (one.after, f"only {other}"))
+            told = "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
+            yield f"{'doubts':<10}{told}"
+        elif one.name.startswith(_OF_BACKEND) and "-" in one[1:]:
+            name = one.name.removeprefix(_OF_BACKEND)
+            if one.after == "-":
+                alone["A"].append(f"{name}={_shortened(one.before)}")
+            else:
+                alone[other].append(f"{name}={_shortened(one.after)}")
+        else:
+            yield f"{'differs':<10}{one.name}: {_shortened(one.before)} -> {_shortened(one.after)}"
+    for side, settings in alone.items():
+        if settings:
+            yield f"{'differs':<10}backend, only {side}: {', '.join(settings)}"
+
+
+def _shortened(text: str) -> str:
+    """Of a digest, as much as a reader compares."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
 
 
 def verdict(found: Comparison) -> str:
@@ -126,8 +165,11 @@ def verdict(found: Comparison) -> str:
         for change in found.changes
         if change.verdict != SAME and change is not headline and change.is_whole
     ]
+    own = f"{headline.name} {_change(headline)} ({_interval(headline)})"
+    if headline.verdict == SAME and others:  # the others decide
+        return f"{found.verdict}: {', '.join(others)}; {headline.name} {SAME}, {_change(headline)}"
     also = f"; {', '.join(others)}" if others else ""
-    return f"{found.verdict}: {headline.name} {_change(headline)} ({_interval(headline)}){also}"
+    return f"{found.verdict}: {own}{also}"
 
 
 def to_json(found: Comparison, judged: Sequence[Judged]) -> Mapping[str, Any]:
@@ -160,7 +202,11 @@ def _side(runs: Sequence[FinishedRun]) -> str:
     about = f"{result['scenario']} {result['backend']} {result['model']}"
     if len(runs) == 1:
         return f"{runs[0].folder}  ({about})"
-    return f"{len(runs)} runs, {', '.join(run.name for run in runs)}  ({about})"
+    parents = {run.folder.parent for run in runs}
+    if len(parents) == 1:
+        names = ", ".join(run.folder.name for run in runs)
+        return f"{len(runs)} runs in {parents.pop()}: {names}  ({about})"
+    return f"{len(runs)} runs: {', '.join(str(run.folder) for run in runs)}  ({about})"
 
 
 def _row(change: Change, width: int) -> str:

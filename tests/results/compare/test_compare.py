@@ -197,6 +197,14 @@ def test_one_wrong_answer_more_is_worse_and_the_whole_can_be_both() -> None:
     assert compare([a_run("a")], [a_run("b", accuracy=98.8, p50=10)]).verdict == MIXED
 
 
+def test_the_verdict_names_what_it_rests_on() -> None:
+    """It was `better: p99 +1.0 %; throughput better`, as if 1 % more latency were better."""
+    found = compare([a_run("a")], [a_run("b", p99=1010, throughput=700)])
+    assert list(lines(found, []))[-1] == (
+        "verdict   better: throughput better; p99 no difference, +1.0 %"
+    )
+
+
 @pytest.mark.parametrize("text", ["p99", "p99:5%", "p99:+5", "p99:+%", ":+5%"])
 def test_a_limit_needs_name_sign_and_percent(text: str) -> None:
     with pytest.raises(ValueError, match="is not a limit: write number:change"):

@@ -1,0 +1,328 @@
+"""`compare` between frameworks: one model in other files is ranked where the answers bear it out."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cli.main import main
+from harness.core import registry
+from harness.models.manifest.manifest import load_model
+from harness.results.compare.finished import named_apart, side
+from harness.results.compare.report import letter
+
+Edit = Callable[[Any], None]
+DIGITS = ["--scenario", "single-stream", "--queries", "64", "--quiet", "--no-report"]
+
+
+@pytest.fixture(scope="module")
+def ort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the digits on ONNX Runtime, with its answers."""
+    pytest.importorskip("onnxruntime")
+    out = tmp_path_factory.mktemp("frameworks") / "ort"
+    assert main([*DIGITS, "--backend", "ort", "--out", str(out)]) == 0
+    return out
+
+
+def edited(source: Path, copy: Path, changes: dict[str, Edit]) -> Path:
+    """changes: file -> what to do to its content."""
+    shutil.copytree(source, copy)
+    for name, change in changes.items():
+        path = copy / name
+        content = yaml.safe_load(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+    return copy
+
+
+def twin(source: Path, copy: Path, **more: Edit) -> Path:
+    """As another framework would leave the same run, with its own file of the same manifest.
+
+    more: further changes to `config`, `result` or `environment`.
+    """
+
+    def other_file(content: Any) -> None:
+        content.update(model_sha256="f" * 64, backend="other")
+
+    def other_backend(content: Any) -> None:
+        content.update(backend="other")
+        about = content["backend_description"]
+        for name in ("spinning", "arena", "io_binding"):
+            del about[name]
+        about.update(hint="latency")
+        content["environment"]["backend"] = about
+
+    changes: dict[str, list[Edit]] = {
+        "config.yaml": [other_file],
+        "result.json": [other_backend],
+        "environment.json": [lambda content: content.update(model_sha256="f" * 64)],
+    }
+    names = {"config": "config.yaml", "result": "result.json", "environment": "environment.json"}
+    for name, change in more.items():
+        changes[names[name]].append(change)
+
+    def all_of(every: list[Edit]) -> Edit:
+        def change(content: Any) -> None:
+            for one in every:
+                one(content)
+
+        return change
+
+    return edited(source, copy, {name: all_of(every) for name, every in changes.items()})
+
+
+def refused(capsys: pytest.CaptureFixture[str], *sides: Path) -> list[str]:
+    """The lines that say why; [] where the sides are ranked."""
+    status = main(["compare", *map(str, sides)])
+    lines = capsys.readouterr().out.splitlines()
+    found = [line.removeprefix("refused").strip() for line in lines if line.startswith("refused")]
+    assert status == (4 if found else 0)
+    return found
+
+
+def test_two_files_of_one_manifest_are_one_model(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The digits on ort, openvino and tensorflow were refused for the digests of their files."""
+    assert main(["compare", str(ort), str(twin(ort, tmp_path / "other"))]) == 0
+    printed = capsys.readouterr().out
+    assert "verdict   no difference: p90 +0.0 %" in printed
+    assert "answers   top-1 agreement 100.00% of 500 samples, 500 identical" in printed
+    assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
+    assert "differs   backend: ort -> other" in printed
+
+
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ({"environment": lambda c: c.update(manifest_sha256="0")}, "model digest: ort bbb80374d5df…, "),
+        ({"environment": lambda c: c.pop("manifest_sha256")}, "model digest: ort bbb80374d5df…, "),
+        ({"config": lambda c: c.update(model_file="/x/int8.onnx")}, "model digest: ort "),
+        ({"result": lambda c: c.update(backend="ort")}, "model digest: ort "),
+        ({"result": lambda c: c.update(model="letters")}, "model: ort digits, other letters"),
+        ({"config": lambda c: c.update(dataset_digest="0")}, "dataset digest: ort "),
+        ({"config": lambda c: c.update(max_batch=2)}, "largest batch: ort 1, other 2: run both with the same --max-batch"),
+        ({"result": lambda c: c["backend_description"].update(precision="bf16")}, "precision: ort float32, other bfloat16"),
+    ],
+)  # fmt: skip
+def test_another_model_precision_or_dataset_is_refused(
+    ort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: dict[str, Edit],
+    start: str,
+) -> None:
+    (line, *others) = refused(capsys, ort, twin(ort, tmp_path / "other", **more))
+    assert others == []
+    assert line.startswith(start)
+
+
+def test_the_same_backend_may_be_asked_for_two_formats(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OpenVINO reads its own IR and ONNX files, TensorFlow two formats of its own."""
+    ours = twin(ort, tmp_path / "a")
+    formats = {"config": lambda c: c.update(backend_option=["format=keras"], model_sha256="0" * 64)}
+    assert refused(capsys, ours, twin(ort, tmp_path / "b", **formats)) == []
+
+
+@pytest.mark.parametrize("spelled", ["f32", "FP32", "torch.float32", ["float32"], "float"])
+def test_a_backend_of_the_users_may_spell_its_precision_in_its_own_way(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spelled: object
+) -> None:
+    """float32 against f32 was refused."""
+
+    def spell(result: Any) -> None:
+        result["backend_description"]["precision"] = spelled
+
+    assert refused(capsys, ort, twin(ort, tmp_path / "other", result=spell)) == []
+
+
+def test_other_files_without_answers_are_refused_with_the_next_step(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = twin(ort, tmp_path / "other")
+    (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
+    assert refused(capsys, ort, other) == [
+        (
+            "answers: ort and other read different files of the model, and nothing shows that these "
+            "answer alike: run both with --mode both"
+        )
+    ]
+
+
+def test_the_same_file_without_answers_is_ranked_and_says_so(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a bare ONNX file on synthetic data is."""
+    digest = yaml.safe_load((ort / "config.yaml").read_text())["model_sha256"]
+    other = twin(ort, tmp_path / "other", config=lambda c: c.update(model_sha256=digest))
+    (other / "accuracy" / "mlperf_log_accuracy.json").unlink()
+    assert main(["compare", str(ort), str(other)]) == 0
+    line = "answers   not compared: both sides need an accuracy run (--mode both)"
+    assert line in capsys.readouterr().out
+
+
+def answer_otherwise(run: Path, count: int) -> None:
+    """The first `count` answers become another label."""
+    path = run / "accuracy" / "mlperf_log_accuracy.json"
+    log = json.loads(path.read_text())
+    for row in log[:count]:
+        row["data"] = bytes(b ^ 1 if i == 0 else b for i, b in enumerate(bytes.fromhex(row["data"]))).hex()  # fmt: skip
+    path.write_text(json.dumps(log))
+
+
+@pytest.mark.parametrize(
+    ("count", "precision", "ranked"),
+    [(5, "float32", True), (6, "float32", False), (25, "bfloat16", True), (26, "bfloat16", False)],
+)
+def test_files_of_one_manifest_that_answer_otherwise_are_refused(
+    ort: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    precision: str,
+    ranked: bool,
+) -> None:
+    def compute(result: Any) -> None:
+        result["backend_description"]["precision"] = precision
+
+    ours = edited(ort, tmp_path / "ours", {"result.json": compute})
+    other = twin(ort, tmp_path / "other", result=compute)
+    answer_otherwise(other, count)
+    found = refused(capsys, ours, other)
+    if ranked:
+        assert found == []
+    else:
+        share = {"float32": "99%", "bfloat16": "95%"}[precision]
+        assert found == [
+            (
+                f"answers: {1 - count / 500:.2%} of 500 are alike, {share} must be: one backend or "
+                "one file does not compute this model"
+            )
+        ]
+
+
+def test_what_only_one_framework_reports_is_one_line_a_side(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def environment(content: Any) -> None:
+        for name in ("spinning", "arena", "io_binding", "share_weights", "graph", "opsets"):
+            del content["backend"][name]
+        content["backend"]["hint"] = "latency"
+
+    other = twin(ort, tmp_path / "other", environment=environment)
+    assert main(["compare", str(ort), str(other)]) == 0
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("differs   backend,")]
+    assert lines == [
+        (
+            "differs   backend, only A: spinning=False, graph=all, arena=True, io_binding=False, "
+            "share_weights=False, opsets=ai.onnx 17"
+        ),
+        "differs   backend, only B: hint=latency",
+    ]
+    main(["compare", str(ort), str(other), "--json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert {"name": "backend.spinning", "before": "False", "after": "-"} in found["differences"]
+
+
+def doubting(*codes: str) -> Edit:
+    return lambda content: content.update(doubts=[{"code": c, "text": ""} for c in codes])
+
+
+def test_of_the_doubts_only_those_of_one_side_are_shown(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`doubts: a b c -> a b d` had to be read letter by letter."""
+    ours = edited(ort, tmp_path / "a", {"result.json": doubting("steal", "drift", "paged")})
+    theirs = edited(ort, tmp_path / "b", {"result.json": doubting("drift", "governor")})
+    assert main(["compare", str(ours), str(theirs)]) == 0
+    assert "doubts    only A: paged steal; only B: governor\n" in capsys.readouterr().out
+    assert main(["compare", str(ours), str(ours)]) == 0
+    assert "\ndoubts" not in capsys.readouterr().out
+
+
+def test_no_limit_is_judged_where_nothing_is_comparable(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said `kept     throughput` beside `not comparable`."""
+    other = twin(ort, tmp_path / "other", result=lambda c: c.update(model="letters"))
+    assert main(["compare", str(ort), str(other), "--fail-on", "throughput:-5%"]) == 4
+    lines = [x for x in capsys.readouterr().out.splitlines() if x.startswith("limit")]
+    assert lines == ["limit     unknown  throughput against -5 %: the sides are not comparable"]
+
+
+@pytest.fixture
+def repeated(ort: Path, tmp_path: Path) -> Path:
+    """Two folders as --repeats leaves them, `ga` and `gb`, of three runs each; `gb` stopped in the third."""
+    for name in ("ga", "gb"):
+        for number in (1, 2, 10):
+            shutil.copytree(ort, tmp_path / name / f"run-{number}")
+        (tmp_path / name / "repeats.json").write_text("{}")
+    (tmp_path / "gb" / "run-10").rename(tmp_path / "gb" / "run-10.partial")
+    return tmp_path
+
+
+def test_the_folder_of_repeats_stands_for_its_runs(
+    repeated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [run.name for run in side(str(repeated / "ga"))] == ["run-1", "run-2", "run-10"]
+    assert [run.name for run in side(str(repeated / "gb"))] == ["run-1", "run-2"]
+    assert len(side(f"{repeated}/g*")) == 5
+    assert main(["compare", str(repeated / "ga"), str(repeated / "gb")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"A   3 runs in {repeated}/ga: run-1, run-2, run-10  (single-stream ort digits)"  # fmt: skip
+    assert printed[1] == f"B   2 runs in {repeated}/gb: run-1, run-2  (single-stream ort digits)"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(
+    repeated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both sides were called run-1, run-2."""
+    sides = [side(str(repeated / name)) for name in ("ga", "gb")]
+    found = [[run.name for run in one] for one in named_apart(sides)]
+    assert found == [["ga/run-1", "ga/run-2", "run-10"], ["gb/run-1", "gb/run-2"]]
+    edited_run = repeated / "gb" / "run-2" / "result.json"
+    content = json.loads(edited_run.read_text()) | {"model": "letters"}
+    edited_run.write_text(json.dumps(content))
+    ours, theirs = (f"{repeated}/{name}/run-*" for name in ("ga", "gb"))
+    assert main(["compare", ours, theirs]) == 4
+    assert "refused   model: ga/run-1 and 2 more digits, gb/run-1 and 1 more digits | letters" in (
+        capsys.readouterr().out
+    )
+
+
+def test_each_side_has_its_letter(ort: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The third side was called B like the second."""
+    assert main(["compare", *[str(ort)] * 3]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in lines if line[1:4] == "   "] == ["A", "B", "A", "C"]
+    assert [line.split()[1:3] for line in lines if line.startswith("number")] == [["A", "B"], ["A", "C"]]  # fmt: skip
+    assert [letter(side) for side in (0, 25, 26)] == ["A", "Z", "27"]
+
+
+def test_the_digest_of_a_manifest_is_of_what_it_says(tmp_path: Path) -> None:
+    source = Path(load_model("digits").folder / "digits.yaml").read_text()
+    (tmp_path / "a.yaml").write_text("# a comment\n" + source)
+    (tmp_path / "b.yaml").write_text(source.replace('version: "1.0"', 'version: "1.1"'))
+    (tmp_path / "c.onnx").write_bytes(b"")
+    digests = [load_model(str(tmp_path / name)).manifest_sha256 for name in ("a.yaml", "b.yaml")]
+    assert digests[0] == load_model("digits").manifest_sha256
+    assert digests[1] not in (None, digests[0])
+    assert load_model(str(tmp_path / "c.onnx")).manifest_sha256 is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["openvino", "tensorflow", "litert", "torch"])
+def test_the_digits_are_ranked_on_every_pair_of_frameworks(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+) -> None:
+    if not registry.BACKENDS[backend].installed:
+        pytest.skip(f"{backend} is not installed")
+    out = tmp_path / backend
+    assert main([*DIGITS, "--backend", backend, "--out", str(out)]) == 0
+    assert refused(capsys, ort, out) == []
