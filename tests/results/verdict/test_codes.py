@@ -112,3 +112,10 @@ def test_the_limit_in_the_table_is_the_limit_in_the_code(
 def test_every_code_has_a_row_in_the_documentation() -> None:
     text = (ROOT / "docs" / "verdict.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE) == list(CODES)
+
+
+def test_the_alerts_ask_for_codes_of_the_table() -> None:
+    rules = (ROOT / "dashboards" / "rules.yml").read_text()
+    asked = [c for codes in re.findall(r'code=~?"([^"]+)"', rules) for c in codes.split("|")]
+    assert asked
+    assert set(asked) <= set(CODES)
