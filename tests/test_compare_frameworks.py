@@ -130,6 +130,19 @@ def test_the_same_backend_may_be_asked_for_two_formats(
     assert refused(capsys, ours, twin(ort, tmp_path / "b", **formats)) == []
 
 
+def test_a_backend_that_reports_no_precision_is_refused_with_the_next_step(
+    ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the backend of the README's example."""
+    silent = twin(ort, tmp_path / "a", result=lambda c: c["backend_description"].pop("precision"))
+    assert refused(capsys, ort, silent) == [
+        "precision: ort float32, a -: a backend reports it as `precision` in describe(), e.g. float32"
+    ]
+    other = twin(ort, tmp_path / "b", result=lambda c: c["backend_description"].pop("precision"))
+    formats = {"config.yaml": lambda c: c.update(backend_option=["format=x"])}
+    assert refused(capsys, silent, edited(other, tmp_path / "c", formats)) == []
+
+
 @pytest.mark.parametrize("spelled", ["f32", "FP32", "torch.float32", ["float32"], "float"])
 def test_a_backend_of_the_users_may_spell_its_precision_in_its_own_way(
     ort: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spelled: object

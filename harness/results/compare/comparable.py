@@ -28,13 +28,7 @@ def refusals(
         if run.result["verdict"] != "VALID":
             codes = ", ".join(r["code"] for r in run.result["reasons"])
             yield f"{run.name} is INVALID ({codes})"
-    ours, theirs = ([_workload(run) for run in side] for side in (before, after))
-    for name in ours[0]:
-        if all(name in one for one in (*ours, *theirs)):
-            values = [_texts(one[name] for one in side) for side in (ours, theirs)]
-            if values[0] != values[1]:
-                hint = f": {_HINTS[name]}" if name in _HINTS else ""
-                yield f"{name}: {label(before)} {values[0]}, {label(after)} {values[1]}{hint}"
+    yield from _workload_refusals(before, after)
     yield from _model_refusals(before, after, answers)
     arrivals = [_arrivals(one) for one in (before, after)]
     if arrivals[0] != arrivals[1]:
@@ -48,6 +42,21 @@ def label(side: Sequence[FinishedRun]) -> str:
     """A side in a sentence."""
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
+
+
+def _workload_refusals(
+    before: Sequence[FinishedRun], after: Sequence[FinishedRun]
+) -> Iterator[str]:
+    ours, theirs = ([_workload(run) for run in side] for side in (before, after))
+    for name in ours[0]:
+        if not all(name in one for one in (*ours, *theirs)):
+            continue
+        values = [_texts(one[name] for one in side) for side in (ours, theirs)]
+        if values[0] != values[1]:
+            unknown = f"unknown {name}" if "-" in values else name
+            hint = _HINTS.get(unknown) or _HINTS.get(name)
+            line = f"{name}: {label(before)} {values[0]}, {label(after)} {values[1]}"
+            yield f"{line}: {hint}" if hint else line
 
 
 def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
@@ -108,6 +117,7 @@ def precision_of(run: FinishedRun) -> str:
 
 
 _HINTS = {
+    "unknown precision": "a backend reports it as `precision` in describe(), e.g. float32",
     "offered rate": "run both with the same --target-qps",
     "largest batch": "run both with the same --max-batch",
     "samples per query": "run both with the same --samples-per-query",
