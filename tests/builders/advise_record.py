@@ -84,8 +84,8 @@ def accuracy(drop: float | None = 0.2, no_score: str = "") -> dict[str, Any]:
         "no_score": no_score,
         "agreement": 0.98,
         "relative_l2": 0.05,
-        "calibrated_on": 64,
-        "calibrated_on_others": True,
+        "quantisation_samples": 200,
+        "quantisation_samples_are_scored": False,
     }
 
 

@@ -1,51 +1,52 @@
 """What another precision costs in accuracy, on the model's own data."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.core.registry import plugin
+from harness.core.config.run_config import to_plain
 from harness.errors import one_line
 from harness.explain.advise.subject import Job
 from harness.explain.baseline import CHUNK, Baseline, Rows, Runner, Subject
 from harness.loadgen.plan import Instances
 from harness.machine.cores import available
 from harness.models.opened.loading import open_backends
-from harness.models.precision.int8 import quantise_file
+from harness.models.precision import made as precision_files
 from harness.results.compare.agreement import distance
-from harness.types import Array
-
-_CALIBRATION = 64
-"""Samples that int8 is calibrated with, at most."""
 
 
-def int8(job: Job, made: Path) -> dict[str, Any]:
-    """Makes the int8 file and says what it costs, as `compared`, or why it could not be (`failed`)."""
-    feeds, are_others = _calibration(job)
+def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
+    """Makes the int8 file as `sweep` makes it. Returns what it costs, as `compared`, and the file; or
+    why there is none (`failed`).
+    """
     try:
-        quantise_file(job.path, made, feeds)
-        found = compared(job.subject, job.baseline, made)
+        made = precision_files.make(_request(job))
+        path = Path(made["file"])
+        found = compared(job.subject, job.baseline, path)
     except Exception as e:  # noqa: BLE001 - whatever refuses it, the rest is measured
-        return {"failed": one_line(e) or type(e).__name__}
-    return {**found, "calibrated_on": len(feeds), "calibrated_on_others": are_others}
+        return {"failed": one_line(e) or type(e).__name__}, None
+    recipe = made["recipe"]
+    return {
+        **found,
+        "sha256": made["sha256"],
+        "quantisation_samples": recipe["samples_count"],
+        "quantisation_samples_are_scored": recipe["samples_are_scored"],
+        "about": made["about"],
+    }, path
 
 
-def _calibration(job: Job) -> tuple[list[Mapping[str, Array]], bool]:
-    """Samples that the accuracy is not measured on, as long as there are any; and whether so."""
-    dataset = job.baseline.open_dataset(None)
-    others = sorted(set(range(len(dataset))) - set(job.baseline.indices))
-    chosen = others or list(job.baseline.indices)
-    chosen = chosen[:: -(-len(chosen) // _CALIBRATION)]
-    feeds: list[Mapping[str, Array]] = []
-    for index in chosen:  # one at a time: large ones need not fit all at once
-        with plugin(f"dataset {job.subject.dataset!r}"):
-            dataset.load([index])
-            feeds.append({k: np.array(v) for k, v in dataset.batch([index]).inputs.items()})
-            dataset.unload([index])
-    return feeds, bool(others)
+def _request(job: Job) -> dict[str, Any]:
+    subject = job.subject
+    return {
+        "config": to_plain(subject.config),
+        "format": "onnx",
+        "precision": "int8",
+        "synthetic": subject.dataset == "synthetic",
+        "calibration_dir": None,
+        "scored": job.baseline.indices,
+    }
 
 
 def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from harness.explain.advise.predict import combination
 from harness.explain.advise.record import SCHEMA_VERSION, Record
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort as ort_profile
-from harness.explain.kernels.kernels import LayerProfile, SessionSetup
+from harness.explain.kernels.kernels import LayerProfile
 from harness.machine import host
 from harness.machine.cores import available
 from harness.models.graph.wiring import read_wiring
+from harness.models.opened.ort_session import SessionSetup
 
 _NOW_CALLS = 20
 _PROFILED = 10
@@ -160,10 +161,9 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
 def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
     """What it costs; `files` then has it, where it could be made."""
     job.tell("int8: quantising, and its accuracy")
-    made = job.folder / "int8.onnx"
-    found = accuracy.int8(job, made)
-    if "failed" not in found:
-        files[INT8] = made
+    found, path = accuracy.int8(job)
+    if path is not None:
+        files[INT8] = path
     return found
 
 

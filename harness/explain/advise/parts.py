@@ -11,8 +11,8 @@ from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import open_session
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort
-from harness.explain.kernels.kernels import SessionSetup
 from harness.models.manifest.files import files_of
+from harness.models.opened.ort_session import SessionSetup
 from harness.types import Array
 
 _BATCH = 8

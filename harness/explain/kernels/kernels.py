@@ -4,24 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSetup:
-    """How the session is made; as the backend `ort` makes its own. graph: its option `graph`.
-
-    config: session configuration entries of ONNX Runtime, by key.
-    """
-
-    threads: int = 1
-    graph: str = "all"
-    parallel: bool = False
-    arena: bool = True
-    provider: str = "CPUExecutionProvider"
-    config: Mapping[str, str] = field(
-        default_factory=lambda: {"session.intra_op.allow_spinning": "0"}
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

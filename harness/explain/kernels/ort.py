@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.explain.kernels.kernels import LayerProfile, SessionSetup, Times
+from harness.explain.kernels.kernels import LayerProfile, Times
 from harness.explain.kernels.ort_events import from_events, read_events
 from harness.models.graph.wiring import read_wiring
+from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
-_GRAPH_LEVELS = {"off": 0, "basic": 1, "extended": 2, "all": 99}
-_ERRORS_ONLY = 3
+_WEIGHTS_APART = {
+    "session.optimized_model_external_initializers_file_name": "weights",
+    "session.optimized_model_external_initializers_min_size_in_bytes": "64",
+}
+"""Weights would be written into the executed graph's file otherwise; only its wiring is read."""
 
 
 def profile(
@@ -99,38 +103,18 @@ def interleaved(
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
     """Without and with the profiler; the latter leaves the executed graph in `folder`."""
-    import onnxruntime as ort
-
     try:
-        plain = ort.InferenceSession(str(model), _options(setup), providers=[setup.provider])
-        options = _options(setup)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(folder / "events")
-        options.optimized_model_filepath = str(folder / "executed.onnx")
-        # Weights would be written into the file otherwise; only its wiring is read.
-        prefix = "session.optimized_model_external_initializers_"
-        options.add_session_config_entry(f"{prefix}file_name", "weights")
-        options.add_session_config_entry(f"{prefix}min_size_in_bytes", "64")
-        return plain, ort.InferenceSession(str(model), options, providers=[setup.provider])
+        plain = open_session(model, setup)
+        profiled = open_session(
+            model,
+            setup,
+            profile_prefix=folder / "events",
+            optimised=folder / "executed.onnx",
+            config=_WEIGHTS_APART,
+        )
     except Exception as e:  # onnxruntime's own classes share no base but this
         raise ConfigError(f"{model}: ONNX Runtime refused it: {_first_line(e)}") from e
-
-
-def _options(setup: SessionSetup) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
-    options.intra_op_num_threads = setup.threads
-    options.inter_op_num_threads = setup.threads if setup.parallel else 1
-    options.execution_mode = (
-        ort.ExecutionMode.ORT_PARALLEL if setup.parallel else ort.ExecutionMode.ORT_SEQUENTIAL
-    )
-    options.graph_optimization_level = ort.GraphOptimizationLevel(_GRAPH_LEVELS[setup.graph])
-    options.enable_cpu_mem_arena = setup.arena
-    for key, value in setup.config.items():
-        options.add_session_config_entry(key, value)
-    return options
+    return plain, profiled
 
 
 def _first_line(error: BaseException) -> str:

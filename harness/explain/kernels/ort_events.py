@@ -11,7 +11,8 @@ from typing import Any
 
 from harness.errors import ConfigError
 from harness.explain.kernels.fused import KernelMap, map_kernels
-from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, SessionSetup, Times
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
+from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import CONTROL_FLOW, Tensor, Wiring
 
 NS_PER_US = 1_000

@@ -22,7 +22,7 @@ from harness.models.manifest.files import sha256_alone
 from harness.models.manifest.manifest import Model, load_model
 from harness.models.opened.loading import batch_in_file, inputs_of, open_backends
 from harness.models.precision import onnx, tflite, torchscript
-from harness.models.precision.samples import Calibration, calibration
+from harness.models.precision.samples import QuantisationSamples, quantisation_samples
 
 _BATCH = 8
 
@@ -44,9 +44,14 @@ class Maker(Protocol):
         """Versions and settings: all that decides what the file will be, beside source and samples."""
 
     def write(
-        self, source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any], /
+        self,
+        source: Path,
+        path: Path,
+        samples: QuantisationSamples | None,
+        recipe: Mapping[str, Any],
+        /,
     ) -> None:
-        """found: of int8. A ConfigError where nothing changes; whatever the tools raise."""
+        """samples: for int8. A ConfigError where nothing changes; whatever the tools raise."""
 
     def told(self, path: Path, recipe: Mapping[str, Any], /) -> dict[str, Any]:
         """`kernels`, operators by name where they are known, and, in words, `about`."""
@@ -61,10 +66,10 @@ MAKERS: Mapping[str, Maker] = {
 
 def make(request: Mapping[str, Any]) -> dict[str, Any]:
     """request: `config` of a run, `format` (of MAKERS), `precision` (int8 or fp16), `synthetic`
-    (nothing is scored) and `calibration_dir` (may be null).
+    (nothing is scored), `calibration_dir` (may be null), and `scored`, the indices of the dataset that
+    are scored (null or absent: all).
 
-    -> `file`, its `sha256`, the `source_sha256`, what it was made with (`recipe`), and what the maker
-    has told of it.
+    Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and what the maker says of the file.
     """
     precision, maker = request["precision"], MAKERS[request["format"]]
     config = replace(from_plain(request["config"]), backend=maker.BACKEND, backend_option=())
@@ -75,10 +80,15 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         "source_sha256": model.sha256(source),
         **maker.recipe(precision, source),
     }
-    found = None
+    samples = None
     if precision == "int8":
-        found = _calibration(config, model, source, request)
-        recipe |= {"samples": found.about, "samples_sha256": found.sha256}
+        samples = _samples(config, model, source, request)
+        recipe |= {
+            "samples": samples.about,
+            "samples_count": samples.count,
+            "samples_are_scored": samples.are_scored,
+            "samples_sha256": samples.sha256,
+        }
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:24]
     path = cache_dir() / "precisions" / key / f"{source.stem}-{precision}{maker.SUFFIX}"
     record = path.with_suffix(".json")
@@ -87,7 +97,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         if kept.get("sha256") == sha256_alone(path):
             return {**kept, "file": str(path)}
     with appearing(path) as temporary:
-        _write(maker, source, temporary, found, recipe)
+        _write(maker, source, temporary, samples, recipe)
     content = {
         "precision": precision,
         "sha256": sha256_alone(path),
@@ -114,30 +124,34 @@ def _source(model: Model, maker: Maker, precision: str) -> Path:
     return source
 
 
-def _calibration(
+def _samples(
     config: RunConfig, model: Model, source: Path, request: Mapping[str, Any]
-) -> Calibration:
+) -> QuantisationSamples:
     with ExitStack() as stack:
         (backend,) = open_backends(config, model, source, Instances(1, 1, _BATCH), stack)
         inputs = inputs_of(model, backend)
         batch = batch_in_file(backend, inputs) or _BATCH
     folder = request["calibration_dir"]
     there = Path(folder) if folder is not None else None
-    return calibration(config, model, inputs, batch, there, synthetic=request["synthetic"])
+    return quantisation_samples(
+        *(config, model, inputs, batch, there),
+        synthetic=request["synthetic"],
+        scored=request.get("scored"),
+    )
 
 
 def _write(
     maker: Maker,
     source: Path,
     path: Path,
-    found: Calibration | None,
+    samples: QuantisationSamples | None,
     recipe: Mapping[str, Any],
 ) -> None:
     """What the tools warn of is for people who call them by hand."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            maker.write(source, path, found, recipe)
+            maker.write(source, path, samples, recipe)
     except (ConfigError, PluginUnavailable, MemoryError, OSError):
         raise
     except Exception as e:  # the tools' errors share no base class

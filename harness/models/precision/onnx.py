@@ -1,19 +1,25 @@
-"""An ONNX model in int8 or fp16, made by ONNX Runtime's own tools.
+"""Makes int8 and fp16 of an ONNX model with ONNX Runtime's own tools: one recipe for every verb.
 
 int8: QuantizeLinear and DequantizeLinear around each operator (QDQ), which runtimes turn into integer
-kernels.
+kernels. Activations are unsigned and per tensor, weights signed and per output channel: the operands
+of the CPU's dot products (VNNI).
 """
 
+import contextlib
+import io
+import logging
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.precision.samples import Calibration
+from harness.models.opened.ort_session import SessionSetup, open_session
+from harness.models.precision.samples import Feed, QuantisationSamples
 
 SOURCE = "onnx"
 BACKEND = "ort"
@@ -23,22 +29,51 @@ SUFFIX = ".onnx"
 _FAST = ("avx512_vnni", "avx_vnni", "amx_int8")
 """Without one of these, x86 adds products of bytes in 16 bits, which overflow unless weights have 7."""
 
-_PER_CHANNEL = 13
-"""From this opset on DequantizeLinear has an axis."""
+_PER_CHANNEL_OPSET = 13
+"""From this version of the default domain on, DequantizeLinear has an axis."""
+
+_FLOAT_OPERATORS = ("Softmax",)
+"""Stay in float32. A Softmax has 256 steps from 0 to 1 in int8, which loses every unlikely class."""
+
+_QUANTISED_PREFIXES = ("Quantize", "Dequantize", "DynamicQuantize", "QLinear")
+_QUANTISED = frozenset(
+    ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QAttention", "MatMulNBits")
+)
 
 _UPCAST = "InsertedPrecisionFreeCast_"
 """Begins the names that ONNX Runtime gives to what it converts because a kernel lacks the type."""
 
-_QUIET = 3
-"""ONNX Runtime's errors only."""
 
-
-def check(precision: str, _source: Path) -> None:
+def check(precision: str, source: Path) -> None:
     """`onnx` is no dependency of ONNX Runtime."""
     if find_spec("onnx") is None:
         raise PluginUnavailable(
             f"{precision} is made with the module 'onnx': {how_to_install('light')}"
         )
+    if precision == "int8" and is_quantised(source):
+        raise ConfigError(
+            f"{source} is quantised already, and int8 is made from a float model: "
+            "name the file that it was made from"
+        )
+
+
+def is_quantised(source: Path) -> bool:
+    """Whether integer operators, or QuantizeLinear and DequantizeLinear, stand in the file."""
+    import onnx
+
+    return any(
+        kind in _QUANTISED or kind.startswith(_QUANTISED_PREFIXES)
+        for kind in _operators(onnx.load(source, load_external_data=False).graph)
+    )
+
+
+def _operators(graph: Any) -> Iterator[str]:
+    """The operators of a graph and of the graphs inside its nodes."""
+    for node in graph.node:
+        yield node.op_type
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _operators(inner)
 
 
 def recipe(precision: str, source: Path) -> dict[str, Any]:
@@ -49,21 +84,32 @@ def recipe(precision: str, source: Path) -> dict[str, Any]:
     versions = {"onnxruntime": ort.__version__, "onnx": onnx.__version__}
     if precision != "int8":
         return versions
+    model = onnx.load(source, load_external_data=False)
+    per_channel = _opset(model) >= _PER_CHANNEL_OPSET or _raised(onnx.load(source)) is not None
     return {
         **versions,
         "format": "QDQ",
-        "weights": f"int8 per {'channel' if _opset(source) >= _PER_CHANNEL else 'tensor'}",
+        "weights": f"int8 per {'channel' if per_channel else 'tensor'}",
         "activations": "uint8",
         "ranges": "smallest and largest value",
+        "float_operators": list(_FLOAT_OPERATORS),
         "reduce_range": _reduces_range(),
     }
 
 
-def _opset(source: Path) -> int:
+def _opset(model: Any) -> int:
+    imported = model.opset_import
+    return max((int(o.version) for o in imported if o.domain in ("", "ai.onnx")), default=0)
+
+
+def _raised(model: Any) -> Any:
+    """The model in the first opset that has scales per channel; None where onnx cannot convert it."""
     import onnx
 
-    imported = onnx.load(source, load_external_data=False).opset_import
-    return max((int(o.version) for o in imported if o.domain in ("", "ai.onnx")), default=0)
+    try:
+        return onnx.version_converter.convert_version(model, _PER_CHANNEL_OPSET)
+    except Exception:  # noqa: BLE001 - RuntimeError and its own; scales per tensor are left
+        return None
 
 
 def _reduces_range() -> bool:
@@ -74,16 +120,15 @@ def _reduces_range() -> bool:
     return "sse2" in flags and not any(flag in flags for flag in _FAST)
 
 
-def write(source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any]) -> None:
+def write(
+    source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
+) -> None:
     """Stored in float16; or with quantisation around every operator that has integer kernels."""
-    import onnx
-
-    if found is None:
+    if samples is None:
         _write_fp16(source, path)
         return
-    _write_int8(source, path, found, recipe)
-    kinds = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
-    if "QuantizeLinear" not in kinds:
+    quantise(source, path, samples.feeds, recipe)
+    if not is_quantised(path):
         raise ConfigError(f"{source}: nothing in it can be quantised")
 
 
@@ -96,49 +141,78 @@ def _write_fp16(source: Path, path: Path) -> None:
     )
 
 
-def _write_int8(source: Path, path: Path, found: Calibration, recipe: Mapping[str, Any]) -> None:
-    from onnxruntime.quantization import (
-        CalibrationDataReader,
-        QuantFormat,
-        QuantType,
-        quantize_static,
-    )
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+class _Reader:
+    """ONNX Runtime's CalibrationDataReader: get_next() returns the next feeds, then None."""
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc] # the package has no types
-        def __init__(self) -> None:
-            self._feeds: Iterator[Any] = iter(found.feeds)
+    def __init__(self, feeds: Iterable[Feed]) -> None:
+        self._feeds = iter(feeds)
 
-        def get_next(self) -> Any:
-            return next(self._feeds, None)
+    def get_next(self) -> Feed | None:
+        return next(self._feeds, None)
 
-    with tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:
+
+def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[str, Any]) -> None:
+    """Writes int8 of the ONNX file `source` to `path`; a graph without such operators stays float32.
+
+    feeds: quantisation samples, in batches. recipe: what `recipe("int8", source)` returned.
+    Raises a PluginUnavailable where a module is missing, else whatever ONNX Runtime's tools raise.
+    """
+    with _without_advice(), tempfile.TemporaryDirectory(prefix="harness-int8-") as folder:
+        try:
+            from onnxruntime import quantization as q
+            from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+        except ModuleNotFoundError as e:
+            raise PluginUnavailable(
+                f"int8 needs the module {e.name!r}: pip install 'mlperf-harness[analysis]'"
+            ) from e
         prepared = Path(folder) / "prepared.onnx"
-        quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-        quantize_static(
-            str(prepared),
-            str(path),
-            Reader(),
-            quant_format=QuantFormat.QDQ,
+        _prepare(source, prepared, recipe)
+        q.quantize_static(
+            prepared,
+            path,
+            _Reader(feeds),
+            quant_format=q.QuantFormat.QDQ,
+            activation_type=q.QuantType.QUInt8,
+            weight_type=q.QuantType.QInt8,
             per_channel=recipe["weights"] == "int8 per channel",
             reduce_range=recipe["reduce_range"],
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
+            op_types_to_quantize=sorted(
+                {*QDQRegistry, *QLinearOpsRegistry} - {*recipe["float_operators"]}
+            ),
         )
 
 
-def _executed(path: Path, level: str) -> Sequence[Any]:
-    """The nodes that ONNX Runtime makes of a file's at that level of optimisation."""
+def _prepare(source: Path, prepared: Path, recipe: Mapping[str, Any]) -> None:
+    """Normalisations are folded into the convolutions before them, as ONNX Runtime's tools advise."""
     import onnx
-    import onnxruntime as ort
 
-    options = ort.SessionOptions()
-    options.log_severity_level = _QUIET
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    model = onnx.load(source)
+    if recipe["weights"] == "int8 per channel" and _opset(model) < _PER_CHANNEL_OPSET:
+        model = _raised(model)
+    onnx.save(model, prepared, format="protobuf")
+    del model
+    open_session(prepared, SessionSetup(graph="basic"), optimised=prepared)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """The tools log and print advice for people who quantise by hand."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _executed(path: Path, level: str) -> Sequence[Any]:
+    """The nodes that ONNX Runtime executes of a file at that level of graph optimisation."""
+    import onnx
+
     with tempfile.TemporaryDirectory(prefix="harness-executed-") as folder:
         optimised = Path(folder) / "optimised.onnx"
-        options.optimized_model_filepath = str(optimised)
-        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        open_session(path, SessionSetup(graph=level), optimised=optimised)
         nodes: Sequence[Any] = onnx.load(optimised, load_external_data=False).graph.node
     return nodes
 
@@ -149,7 +223,7 @@ def told(path: Path, recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kernels(path: Path) -> dict[str, int]:
-    counted = Counter(node.op_type for node in _executed(path, "ORT_ENABLE_EXTENDED"))
+    counted = Counter(node.op_type for node in _executed(path, "extended"))
     return dict(sorted(counted.items()))
 
 
@@ -161,7 +235,7 @@ def _about(path: Path, recipe: Mapping[str, Any]) -> str:
         )
     upcast = {
         node.op_type
-        for node in _executed(path, "ORT_DISABLE_ALL")
+        for node in _executed(path, "off")
         if node.op_type != "Cast"
         and any(name.startswith(_UPCAST) for name in (*node.input, *node.output))
     }

@@ -1,4 +1,4 @@
-"""Samples to calibrate a precision with: real ones of the data, and never one that is scored."""
+"""Quantisation samples, from which int8 takes its ranges: real data, never a sample that is scored."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -23,18 +23,23 @@ Feed = Mapping[str, Array]
 """Input name -> (n, ...) array."""
 
 
-class Calibration(NamedTuple):
-    """feeds: batches of inputs. about: how many samples, and where they are from, in words."""
+class QuantisationSamples(NamedTuple):
+    """The inputs from which int8 takes the ranges of activations."""
 
     feeds: Sequence[Feed]
+    """Batches of inputs."""
     about: str
+    """How many samples there are, and where they come from, in words."""
+    count: int
+    are_scored: bool = False
+    """The accuracy is measured on the same samples, because the dataset has no others."""
 
     @property
     def sha256(self) -> str:
         return digest(self.feeds)
 
 
-def calibration(
+def quantisation_samples(
     config: RunConfig,
     model: Model,
     inputs: Sequence[TensorSpec],
@@ -42,40 +47,66 @@ def calibration(
     folder: Path | None,
     *,
     synthetic: bool,
-) -> Calibration:
-    """Noise where nothing is going to be scored; else those in `folder`, else the dataset's own.
+    scored: Sequence[int] | None = None,
+) -> QuantisationSamples:
+    """Returns noise where nothing is scored; else the samples in `folder`; else the dataset's own.
 
-    batch: samples in each feed. folder: a --data-dir for the same dataset.
+    batch: samples in each feed. folder: a --data-dir for the same dataset. scored: the indices of the
+    dataset that are scored, None for all. Where the dataset has no samples of its own for this, the
+    indices that are not scored are taken; where all indices of `scored` are the whole dataset, these.
     """
     if synthetic or model.has_random_weights:
         # Another seed than the run's, whose samples these are not.
         noise = replace(config, seed=(config.seed or 0) + 1, data_dir=None)
-        return _read(open_dataset(noise, model, "synthetic", inputs), batch, set(), "seeded noise")
+        dataset = open_dataset(noise, model, "synthetic", inputs)
+        return _read(dataset, range(len(dataset)), batch, set(), "seeded noise")
     name = config.dataset or default_dataset(model)
-    scored = open_dataset(config, model, name, inputs)
+    whole = open_dataset(config, model, name, inputs)
     if folder is not None:
         there = open_dataset(replace(config, data_dir=folder), model, name, inputs)
-        return _read(there, batch, _digests(scored), str(folder))
-    if not isinstance(scored, HasCalibration):
+        return _read(there, range(len(there)), batch, _digests(whole), str(folder))
+    if isinstance(whole, HasCalibration):
+        own = whole.calibration()
+        about = f"{own.describe()['name']!r}"
+        return _read(own, range(len(own)), batch, _digests(whole), about)
+    if scored is None:
         raise ConfigError(
             f"int8 takes its ranges from samples that are not scored, and dataset {name!r} has no "
             "others: name them with --calibration-dir, a --data-dir of the same kind"
         )
-    own = scored.calibration()
-    return _read(own, batch, _digests(scored), f"{own.describe()['name']!r}")
+    others = sorted(set(range(len(whole))) - set(scored))
+    if others:
+        return _read(whole, others, batch, set(), f"dataset {name!r}")
+    return _read_scored(whole, batch, f"dataset {name!r}")
 
 
-def _read(dataset: Dataset, batch: int, scored: set[str], about: str) -> Calibration:
-    total = len(dataset)
-    chosen = range(total) if total <= SAMPLES else [i * total // SAMPLES for i in range(SAMPLES)]
-    looked_at = [_one(dataset, index) for index in chosen]
-    kept = [feed for feed in looked_at if digest([feed]) not in scored]
+def _read(
+    dataset: Dataset, indices: Sequence[int], batch: int, scored: set[str], about: str
+) -> QuantisationSamples:
+    """scored: digests of samples that are left out."""
+    feeds = _spread(dataset, indices)
+    kept = [feed for feed in feeds if not scored or digest([feed]) not in scored]
     if not kept:
         raise ConfigError(f"{about}: every sample there is scored, too: calibrate with others")
-    told = f"{len(kept)} samples of {about}, none of them scored"
-    if len(kept) < len(looked_at):
-        told += f" ({len(looked_at) - len(kept)} that are were left out)"
-    return Calibration(_batches(kept, batch), told)
+    text = f"{len(kept)} samples of {about}, none of them scored"
+    if len(kept) < len(feeds):
+        text += f" ({len(feeds) - len(kept)} that are were left out)"
+    return QuantisationSamples(_batches(kept, batch), text, len(kept))
+
+
+def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
+    feeds = _spread(dataset, range(len(dataset)))
+    text = f"{len(feeds)} samples of {about}, which are scored, too: it has no others"
+    return QuantisationSamples(_batches(feeds, batch), text, len(feeds), are_scored=True)
+
+
+def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
+    """The samples at `indices`, or SAMPLES of them, evenly spread."""
+    total = len(indices)
+    chosen = (
+        indices if total <= SAMPLES else [indices[i * total // SAMPLES] for i in range(SAMPLES)]
+    )
+    return [_one(dataset, index) for index in chosen]
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
@@ -94,7 +125,7 @@ def _digests(dataset: Dataset) -> set[str]:
 
 
 def _one(dataset: Dataset, index: int) -> Feed:
-    with plugin("the dataset to calibrate with"):
+    with plugin("the dataset of the quantisation samples"):
         dataset.load([index])
         feed = {name: np.array(rows) for name, rows in dataset.batch([index]).inputs.items()}
         dataset.unload([index])

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.precision.samples import Calibration
+from harness.models.precision.samples import QuantisationSamples
 
 SOURCE = "savedmodel"
 BACKEND = "tensorflow"
@@ -41,7 +41,9 @@ def recipe(precision: str, _source: Path) -> dict[str, Any]:
     return {**versions, "weights": "int8 per channel", "activations": "int8"}
 
 
-def write(source: Path, path: Path, found: Calibration | None, _recipe: Mapping[str, Any]) -> None:
+def write(
+    source: Path, path: Path, samples: QuantisationSamples | None, _recipe: Mapping[str, Any]
+) -> None:
     """int8: full integer, so that an operator without an integer kernel is an error; only inputs and
     outputs stay as they are.
     """
@@ -49,10 +51,10 @@ def write(source: Path, path: Path, found: Calibration | None, _recipe: Mapping[
 
     converter = tf.lite.TFLiteConverter.from_saved_model(str(source), signature_keys=[_SIGNATURE])
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if found is None:
+    if samples is None:
         converter.target_spec.supported_types = [tf.float16]
     else:
-        feeds = found.feeds
+        feeds = samples.feeds
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.representative_dataset = lambda: (dict(feed) for feed in feeds)
     path.write_bytes(converter.convert())

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.precision.samples import Calibration, Feed
+from harness.models.precision.samples import Feed, QuantisationSamples
 
 SOURCE = "torchscript"
 BACKEND = "torch"
@@ -50,13 +50,15 @@ def recipe(_precision: str, _source: Path) -> dict[str, Any]:
     }
 
 
-def write(source: Path, path: Path, found: Calibration | None, recipe: Mapping[str, Any]) -> None:
+def write(
+    source: Path, path: Path, samples: QuantisationSamples | None, recipe: Mapping[str, Any]
+) -> None:
     """What has an integer kernel is quantised; the rest computes in float32."""
     import torch
     from torch.ao.quantization import get_default_qconfig
     from torch.ao.quantization.quantize_jit import quantize_jit
 
-    assert found is not None  # the other precisions are options of the backend
+    assert samples is not None  # the other precisions are options of the backend
     module = torch.jit.load(source, map_location="cpu").eval()
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
 
@@ -66,7 +68,7 @@ def write(source: Path, path: Path, found: Calibration | None, recipe: Mapping[s
                 observed(*[torch.from_numpy(feed[name]) for name in names])
 
     settings = {"": get_default_qconfig(recipe["engine"])}
-    made = quantize_jit(module, settings, calibrate, [found.feeds])
+    made = quantize_jit(module, settings, calibrate, [samples.feeds])
     if "quantized::" not in str(made.inlined_graph):
         raise ConfigError(f"{source}: nothing in it can be quantised")
     torch.jit.save(made, path)

@@ -25,7 +25,8 @@ def test_digits_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert {row["graph"]: row["kernels"] for row in found["levels"]}["off"] == 9
     assert found["accuracy"]["own_score"] - found["accuracy"]["score"] == found["accuracy"]["drop"]
     assert 0.9 <= found["accuracy"]["agreement"] <= 1
-    assert found["accuracy"]["calibrated_on_others"]
+    assert found["accuracy"]["quantisation_samples"] == 200
+    assert not found["accuracy"]["quantisation_samples_are_scored"]
     assert all(one["passed"] for one in found["parts"]["operators"])
     assert [row["format"] for row in found["parts"]["storage"]] == ["inline", "external", "ort"]
     assert all(len(row["rounds"]) == 3 for row in found["parts"]["storage"])

@@ -18,7 +18,7 @@ from harness.explain.advise.layers.lower_bound import critical_path, makespan_ns
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import cut, units
 from harness.models.graph import onnx_file
-from harness.models.precision.int8 import quantise_file
+from harness.models.precision.onnx import quantise, recipe
 
 onnx = pytest.importorskip("onnx")
 TWO_BRANCHES = ((), (0,), (0,), (1, 2))
@@ -254,7 +254,7 @@ def test_int8_tells_a_thousand_unlikely_classes_apart(tmp_path: Path) -> None:
     path = tmp_path / "flat.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     feeds = [{"x": random.standard_normal((1, 16)).astype(np.float32)} for _ in range(4)]
-    quantise_file(path, tmp_path / "int8.onnx", feeds)
+    quantise(path, tmp_path / "int8.onnx", feeds, recipe("int8", path))
     ours, theirs = (
         ort.InferenceSession(str(file)).run(None, feeds[0])[0]
         for file in (path, tmp_path / "int8.onnx")

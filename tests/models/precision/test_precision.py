@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from harness.core.child import call
 from harness.core.config.run_config import make_config, to_plain
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError, PluginUnavailable
+from harness.explain.advise import accuracy
+from harness.explain.advise.layers.settings import Setting
+from harness.explain.advise.subject import Request, open_job
+from harness.explain.subjects import subjects
 from harness.models.manifest.manifest import MODELS_DIR, load_model
 from harness.models.precision.made import make
-from harness.models.precision.samples import SAMPLES, calibration, digest
+from harness.models.precision.samples import SAMPLES, digest, quantisation_samples
 from harness.models.precision.ways import PRECISIONS, way
 from harness.search.grid.same_network.network import difference
 from harness.search.grid.same_network.network_files import of_onnx
@@ -105,19 +110,19 @@ def test_every_precision_of_every_backend_is_a_way_or_a_reason() -> None:
             assert bool(found.absent) != bool(found.options or found.file)
 
 
-def test_calibration_samples_are_real_and_never_scored() -> None:
+def test_quantisation_samples_are_real_and_never_scored() -> None:
     scored = DigitsDataset(DatasetSetup())
     assert isinstance(scored, HasCalibration)
     model, config = load_model("digits"), make_config({"scenario": "offline"})
-    found = calibration(config, model, model.inputs, 8, None, synthetic=False)
+    found = quantisation_samples(config, model, model.inputs, 8, None, synthetic=False)
     used = {row.tobytes() for feed in found.feeds for row in feed["image"]}
     scored.load(range(500))
     assert not used & {row.tobytes() for row in scored.batch(range(500)).inputs["image"]}
     assert len(used) == SAMPLES
     assert all(len(feed["image"]) == 8 for feed in found.feeds)
-    noise = calibration(config, model, model.inputs, 8, None, synthetic=True)
+    noise = quantisation_samples(config, model, model.inputs, 8, None, synthetic=True)
     assert "seeded noise" in noise.about
-    again = calibration(config, model, model.inputs, 8, None, synthetic=True)
+    again = quantisation_samples(config, model, model.inputs, 8, None, synthetic=True)
     assert digest(noise.feeds) == digest(again.feeds)  # BO8
 
 
@@ -133,15 +138,15 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
     write_npz(same, 0, 5)
     model = load_model("digits")
     config = make_config({"scenario": "offline", "dataset": "npz", "data_dir": scored})
-    found = calibration(config, model, model.inputs, 2, other, synthetic=False)
+    found = quantisation_samples(config, model, model.inputs, 2, other, synthetic=False)
     values = sorted(float(row[0, 0, 0]) for feed in found.feeds for row in feed["image"])
     assert set(values) == {10.0, 11.0, 12.0, 13.0, 14.0}
     assert found.about.startswith("5 samples of ")
     assert "(5 that are were left out)" in found.about
     with pytest.raises(ConfigError, match="every sample there is scored, too"):
-        calibration(config, model, model.inputs, 2, same, synthetic=False)
+        quantisation_samples(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
-        calibration(config, model, model.inputs, 2, None, synthetic=False)
+        quantisation_samples(config, model, model.inputs, 2, None, synthetic=False)
 
 
 def echo(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -165,14 +170,98 @@ def test_a_function_in_a_process_of_its_own(tmp_path: Path) -> None:
         call("os:_exit", 3, log)  # type: ignore[arg-type] # dies before it answers
 
 
-def test_a_model_of_an_old_opset_is_quantised_per_tensor(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
-    model = onnx.load(DIGITS)
+def old_file(path: Path, opset: int) -> Path:
+    """The digits' model under an older version of the operators."""
+    model = onnx_or_skip().load(DIGITS)
     del model.opset_import[:]
-    model.opset_import.append(onnx.helper.make_opsetid("", 11))
-    old = tmp_path / "old.onnx"
-    onnx.save(model, old)
-    made = make(request("int8", config={"model": str(old)}, synthetic=True))
+    model.opset_import.append(onnx_or_skip().helper.make_opsetid("", opset))
+    onnx_or_skip().save(model, path)
+    return path
+
+
+def onnx_or_skip() -> Any:
+    pytest.importorskip("onnxruntime")
+    return pytest.importorskip("onnx")
+
+
+def test_a_model_of_an_old_opset_is_quantised_per_channel_all_the_same(tmp_path: Path) -> None:
+    made = make(
+        request("int8", config={"model": str(old_file(tmp_path / "old.onnx", 11))}, synthetic=True)
+    )
+    assert made["about"].startswith("QDQ, weights int8 per channel, ")
+    assert made["kernels"]["QLinearConv"] == 2
+
+
+def test_what_cannot_be_raised_is_quantised_per_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(onnx_or_skip().version_converter, "convert_version", refuse)
+    made = make(
+        request("int8", config={"model": str(old_file(tmp_path / "old.onnx", 11))}, synthetic=True)
+    )
     assert made["about"].startswith("QDQ, weights int8 per tensor, ")
     assert made["kernels"]["QLinearConv"] == 2
+
+
+def advised(model: str, tmp_path: Path, samples: int = 50) -> Mapping[str, Any]:
+    """What `advise` says of int8, without its measurements of speed."""
+    values = {"backend": "ort", "model": model}
+    with ExitStack() as stack:
+        (subject,) = subjects(values, stack)
+        asked = Request(
+            now=Setting(), axes=("precision",), samples=samples, database=tmp_path / "l"
+        )
+        found, _ = accuracy.int8(open_job(asked, subject, tmp_path, lambda _line: None))
+    return found
+
+
+def test_advise_and_sweep_make_the_same_int8_file(tmp_path: Path) -> None:
+    """They had a recipe each: two accuracies under one word."""
+    onnx_or_skip()
+    found = advised("digits", tmp_path)
+    assert found["sha256"] == make(request("int8"))["sha256"]
+    assert found["about"] == make(request("int8"))["about"]
+    noise = advised(str(DIGITS), tmp_path)  # a bare file, which has no data
+    bare = request("int8", config={"model": str(DIGITS)}, synthetic=True)
+    assert noise["sha256"] == make(bare)["sha256"] != found["sha256"]
+
+
+def test_softmax_stays_in_float_for_both(tmp_path: Path) -> None:
+    onnx = onnx_or_skip()
+    model = onnx.load(DIGITS)
+    ends = model.graph.output[0]
+    model.graph.node.append(onnx.helper.make_node("Softmax", [ends.name], ["shares"]))
+    ends.name = "shares"
+    onnx.save(model, tmp_path / "softmax.onnx")
+    made = make(request("int8", config={"model": str(tmp_path / "softmax.onnx")}, synthetic=True))
+    assert made["kernels"]["Softmax"] == 1
+    assert "QLinearSoftmax" not in made["kernels"]
+    assert advised(str(tmp_path / "softmax.onnx"), tmp_path)["sha256"] == made["sha256"]
+
+
+def test_a_quantised_file_is_not_quantised_again(tmp_path: Path) -> None:
+    onnx_or_skip()
+    made = make(request("int8"))["file"]
+    found = advised(made, tmp_path)
+    assert "is quantised already" in found["failed"]
+    assert "name the file that it was made from" in found["failed"]
+
+
+def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Path) -> None:
+    write_npz(tmp_path / "data.npz", 0, 10)
+    model = load_model("digits")
+    config = make_config(
+        {"scenario": "offline", "dataset": "npz", "data_dir": tmp_path / "data.npz"}
+    )
+    given = (config, model, model.inputs, 2, None)
+    some = quantisation_samples(*given, synthetic=False, scored=range(0, 10, 2))
+    assert (some.count, some.are_scored) == (5, False)
+    assert "none of them scored" in some.about
+    values = {float(row[0, 0, 0]) for feed in some.feeds for row in feed["image"]}
+    assert values == {1.0, 3.0, 5.0, 7.0, 9.0}
+    every = quantisation_samples(*given, synthetic=False, scored=range(10))
+    assert (every.count, every.are_scored) == (10, True)
+    assert "which are scored, too" in every.about

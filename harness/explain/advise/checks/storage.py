@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from harness.errors import one_line
-from harness.explain.advise.layers.settings import Setting, session_options
+from harness.explain.advise.layers.settings import Setting
+from harness.models.opened.ort_session import open_session
 from harness.types import Array
 
 MOST_BYTES = 1 << 30
@@ -99,13 +100,9 @@ def _external(path: Path, folder: Path, _setting: Setting) -> Path:
 
 
 def _ort(path: Path, folder: Path, setting: Setting) -> Path:
-    import onnxruntime as ort
-
-    options = session_options(setting)
-    options.optimized_model_filepath = str(folder / "model.ort")
-    options.add_session_config_entry("session.save_model_format", "ORT")
-    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return folder / "model.ort"
+    made = folder / "model.ort"
+    open_session(path, setting.session, optimised=made, config={"session.save_model_format": "ORT"})
+    return made
 
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {

@@ -15,11 +15,12 @@ import numpy as np
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
 from harness.explain.advise.layers.database import LayerDatabase, Timed
-from harness.explain.advise.layers.settings import FILE, INT8, Setting, session_options
+from harness.explain.advise.layers.settings import FILE, INT8, Setting
 from harness.explain.advise.layers.units import Unit, cut, inputs_of, noise
 from harness.explain.kernels.ort_events import NS_PER_US, Event, read_events
 from harness.models.graph.graph import Graph
-from harness.models.precision.int8 import quantise_file
+from harness.models.opened.ort_session import open_session
+from harness.models.precision.onnx import quantise, recipe
 from harness.profiler import CONTROL_FLOW
 from harness.types import Array
 
@@ -56,7 +57,8 @@ class _Pieces:
     def path(self, key: str, precision: str) -> Path:
         path = self._folder / f"{key}-{precision}.onnx"
         if not path.is_file() and precision == INT8:
-            quantise_file(self.path(key, FILE), path, [self.feeds(key)])
+            file = self.path(key, FILE)
+            quantise(file, path, [self.feeds(key)], recipe(INT8, file))
         elif not path.is_file():
             nodes = [self._graph.nodes[i] for i in self._units[key].nodes]
             path.write_bytes(cut(self._graph, nodes).SerializeToString())
@@ -148,14 +150,9 @@ def _profiled(
     path: Path, feeds: Mapping[str, Array], setting: Setting
 ) -> tuple[list[list[Event]], list[tuple[int, int]]]:
     """-> of each run its kernels, and how long the call took: ns, and of them on a core."""
-    import onnxruntime as ort
-
     calls: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory(prefix="harness-layer-") as folder:
-        options = session_options(setting)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "events")
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = open_session(path, setting.session, profile_prefix=Path(folder) / "events")
         begin_ns = time.perf_counter_ns()
         while len(calls) < _WARM_UP + _LEAST_RUNS or (
             len(calls) < _MOST_RUNS and time.perf_counter_ns() - begin_ns < _ENOUGH_NS

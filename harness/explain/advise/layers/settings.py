@@ -1,11 +1,9 @@
 """The settings of ONNX Runtime that a model's layers are measured under, and that advice is about."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
-"""As the backend `ort` calls them -> onnxruntime.GraphOptimizationLevel. `extended` has every fusion
-in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
+from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 
 AXES: Mapping[str, str] = {
     "graph": "how far the graph is optimised; all: also the blocked layout",
@@ -38,6 +36,12 @@ class Setting(NamedTuple):
         if self.execution == PARALLEL:
             return self._replace(threads=1, execution=SEQUENTIAL)
         return self
+
+    @property
+    def session(self) -> SessionSetup:
+        """The session that runs under it."""
+        is_parallel = self.execution == PARALLEL
+        return SessionSetup(threads=self.threads, graph=self.graph, parallel=is_parallel)
 
     def changes(self, now: "Setting") -> str:
         """What is another than `now`, e.g. `threads=2`."""
@@ -74,22 +78,3 @@ def _others(now: Setting, axes: Sequence[str], cores: int) -> Iterator[Setting]:
             yield now._replace(execution=PARALLEL, threads=max(cores, now.threads))
     if "precision" in axes and now.precision == FILE:
         yield now._replace(precision=INT8)
-
-
-def session_options(setting: Setting) -> Any:
-    """onnxruntime.SessionOptions, otherwise as the backend `ort` makes them; idle threads sleep."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3  # errors
-    is_parallel = setting.execution == PARALLEL
-    options.intra_op_num_threads = 1 if is_parallel else setting.threads
-    options.inter_op_num_threads = setting.threads if is_parallel else 1
-    options.execution_mode = (
-        ort.ExecutionMode.ORT_PARALLEL if is_parallel else ort.ExecutionMode.ORT_SEQUENTIAL
-    )
-    level = GRAPH_LEVELS[setting.graph]
-    options.graph_optimization_level = ort.GraphOptimizationLevel(level)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    return options

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
-from harness.explain.advise.layers.settings import Setting, session_options
+from harness.explain.advise.layers.settings import Setting
+from harness.models.opened import ort_session
 from harness.types import Array
 
 _WARM_UP = 2
@@ -25,11 +26,8 @@ class Timing(NamedTuple):
 
 def open_session(path: Path, setting: Setting) -> Any:
     """An onnxruntime.InferenceSession; a ConfigError where ONNX Runtime refuses the file."""
-    import onnxruntime as ort
-
     try:
-        options = session_options(setting)
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return ort_session.open_session(path, setting.session)
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
         raise ConfigError(f"{path}: ONNX Runtime refused it: {one_line(e)}") from None
 

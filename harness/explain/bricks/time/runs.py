@@ -20,6 +20,7 @@ from harness.errors import PluginUnavailable, one_line
 from harness.explain.bricks.cut.bricks import Cut, activations
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
 from harness.models.graph.graph import Graph, Tensor
+from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
@@ -30,6 +31,11 @@ _IN_A_ROW = 2
 """Timed runs of each turn; one before them is not timed."""
 
 _ERROR_LEVEL = 3
+
+_IN_THE_SHARED_ARENA = {
+    "session.use_env_allocators": "1",
+    "session.use_device_allocator_for_initializers": "1",
+}
 
 
 class Sample(NamedTuple):
@@ -42,6 +48,10 @@ class Settings(NamedTuple):
 
     threads: int
     rounds: int
+
+    @property
+    def session(self) -> SessionSetup:
+        return SessionSetup(threads=self.threads)
 
 
 def onnxruntime() -> Any:
@@ -65,22 +75,9 @@ def _share_arena() -> None:
     ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, use), None)
 
 
-def _brick_options(ort: Any, settings: Settings) -> Any:
+def _brick_session(model: bytes, settings: Settings, **files: Path) -> Any:
     _share_arena()
-    options = _options(ort, settings)
-    options.add_session_config_entry("session.use_env_allocators", "1")
-    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-    return options
-
-
-def _options(ort: Any, settings: Settings) -> Any:
-    """As the backend `ort` sets them."""
-    options = ort.SessionOptions()
-    options.log_severity_level = _ERROR_LEVEL
-    options.intra_op_num_threads = settings.threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
+    return open_session(model, settings.session, config=_IN_THE_SHARED_ARENA, **files)
 
 
 class Pool:
@@ -107,10 +104,7 @@ class Pool:
 class Timed:
     """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates, and frees."""
 
-    def __init__(
-        self, ort: Any, model: bytes | str, options: Any, inputs: Sequence[Array], pool: Pool
-    ) -> None:
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    def __init__(self, session: Any, inputs: Sequence[Array], pool: Pool) -> None:
         self.session = session
         self._binding = session.io_binding()
         self._given = list(inputs)
@@ -166,21 +160,21 @@ def measure(
 
     graph: None where the model is not here. weight_bytes: of the model. Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
     """
-    ort, start = onnxruntime(), time.monotonic()
+    start = time.monotonic()
     found = Found([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
     for digest, cut in cuts.items():
         try:
-            bricks[digest], found.reorders[digest] = _brick(ort, cut, settings, pool)
+            bricks[digest], found.reorders[digest] = _brick(cut, settings, pool)
             found.bricks[digest], found.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             found.failed[digest] = one_line(e)
-    empty = {"": _empty(ort, settings)}
+    empty = {"": _empty(settings)}
     whole: dict[str, Timed] = {}
     try:
         if graph is not None:
-            whole[""] = _whole(ort, graph, settings)
+            whole[""] = _whole(graph, settings)
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
         found = found._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
@@ -218,16 +212,14 @@ def _filler(size_bytes: int) -> Array:
     return np.ones(min(size_bytes, CACHE_BYTES) // 8)
 
 
-def _whole(ort: Any, graph: Graph, settings: Settings) -> Timed:
+def _whole(graph: Graph, settings: Settings) -> Timed:
     """The model from its own file, its symbolic dimensions set as the bricks' are."""
-    options = _options(ort, settings)
-    for name, size in graph.sizes.items():
-        options.add_free_dimension_override_by_name(name, size)
+    session = open_session(graph.path, settings.session, sizes=graph.sizes)
     inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
-    return Timed(ort, str(graph.path), options, inputs, Pool())
+    return Timed(session, inputs, Pool())
 
 
-def _empty(ort: Any, settings: Settings) -> Timed:
+def _empty(settings: Settings) -> Timed:
     """A model that does nothing: what a run costs beside the layers."""
     from onnx import TensorProto, helper
 
@@ -236,10 +228,10 @@ def _empty(ort: Any, settings: Settings) -> Timed:
     graph = helper.make_graph([node], "empty", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = [np.ones(1, np.float32)]
-    return Timed(ort, model.SerializeToString(), _options(ort, settings), data, Pool())
+    return Timed(open_session(model.SerializeToString(), settings.session), data, Pool())
 
 
-def _brick(ort: Any, cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, Reorders]:
+def _brick(cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, Reorders]:
     """Checked, loaded and run once; ValueError where its answer is not what the graph says."""
     import onnx
 
@@ -250,8 +242,8 @@ def _brick(ort: Any, cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, R
     content = model.SerializeToString()
     del model
     inputs = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
-    reorders = _reorders(ort, content, cut, settings, inputs, pool)
-    timed = Timed(ort, content, _brick_options(ort, settings), inputs, pool)
+    reorders = _reorders(content, cut, settings, inputs, pool)
+    timed = Timed(_brick_session(content, settings), inputs, pool)
     for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
         if shape != tensor.shape:
             raise ValueError(f"it gives {shape} where the model has {tensor}")
@@ -259,18 +251,16 @@ def _brick(ort: Any, cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, R
 
 
 def _reorders(
-    ort: Any, content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
+    content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """From a profiled session of its own, whose other times are not used."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
         optimized = Path(folder) / "optimized.onnx"
-        options = _brick_options(ort, settings)
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        options.optimized_model_filepath = str(optimized)
-        timed = Timed(ort, content, options, inputs, pool)
+        prefix = Path(folder) / "profile"
+        session = _brick_session(content, settings, profile_prefix=prefix, optimised=optimized)
+        timed = Timed(session, inputs, pool)
         for _ in range(_REORDER_RUNS):
             timed.run()
         profile = Path(timed.session.end_profiling())

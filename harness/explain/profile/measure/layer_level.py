@@ -11,7 +11,6 @@ from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
 from harness.explain.kernels.framework import Found
-from harness.explain.kernels.kernels import SessionSetup
 from harness.explain.kernels.layers import NodeCost
 from harness.explain.profile.measure.measure import Subject, affordable
 from harness.models.graph import onnx_file
@@ -19,6 +18,7 @@ from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Tensor
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened import loading
+from harness.models.opened.ort_session import SessionSetup, setup_of
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
@@ -110,15 +110,11 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
 
 def session_setup(subject: Subject) -> SessionSetup:
     """As the backend `ort` makes its session from the same options."""
-    options = dict(subject.config.backend_option)
-    return SessionSetup(
-        threads=subject.spec.threads,
-        graph=options.get("graph", "all"),
-        arena=options.get("arena", "on") == "on",
-        provider=subject.config.provider or "CPUExecutionProvider",
-        config={
-            "session.intra_op.allow_spinning": str(int(options.get("spinning", "off") == "on"))
-        },
+    return setup_of(
+        dict(subject.config.backend_option),
+        subject.spec.threads,
+        owns_cores=subject.spec.owns_cores,
+        provider=subject.config.provider,
     )
 
 

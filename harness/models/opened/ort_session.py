@@ -1,0 +1,118 @@
+"""Makes an ONNX Runtime session as the backend `ort` makes its own.
+
+Whatever is measured beside a run (layers, bricks, int8 files, peak rates) goes through here, so that
+it runs under the settings that the run has. backends/ort.py is a plug-in and imports none of this;
+tests/models/opened/test_ort_session.py reads the options of both back and compares them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+GRAPH_LEVELS: Mapping[str, int] = {"off": 0, "basic": 1, "extended": 2, "all": 99}
+"""The backend's option `graph` -> onnxruntime.GraphOptimizationLevel. `extended` has every fusion
+in the file's own layout, NCHW; `all` adds the blocked layout, NCHWc."""
+
+INTRA_OP_SPINNING = "session.intra_op.allow_spinning"
+_INTER_OP_SPINNING = "session.inter_op.allow_spinning"
+_ERRORS = 3
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSetup:
+    """The settings of a session that a profile or a measurement depends on; stored with it."""
+
+    threads: int = 1
+    """Threads that share one kernel; with `parallel`, kernels that run at once, one thread each."""
+    graph: str = "all"
+    """One of GRAPH_LEVELS."""
+    parallel: bool = False
+    """Kernels that do not need each other's results run at the same time."""
+    arena: bool = True
+    """Memory is kept between calls."""
+    provider: str = "CPUExecutionProvider"
+    config: Mapping[str, str] = field(default_factory=lambda: {INTRA_OP_SPINNING: "0"})
+    """Session configuration entries of ONNX Runtime, by key."""
+
+
+def setup_of(
+    options: Mapping[str, str],
+    threads: int,
+    *,
+    owns_cores: bool = False,
+    provider: str | None = None,
+) -> SessionSetup:
+    """The setup of the backend's session with its own `options` (--backend-option).
+
+    owns_cores: the instance is pinned to cores of its own; then idle threads spin by default.
+    """
+    spinning = options.get("spinning", "auto")
+    spins = spinning == "on" or (spinning == "auto" and owns_cores)
+    config = {INTRA_OP_SPINNING: "1" if spins else "0"}
+    if options.get("share_weights") == "on":
+        config["session.disable_prepacking"] = "1"
+    return SessionSetup(
+        threads=threads,
+        graph=options.get("graph", "all"),
+        arena=options.get("arena", "on") == "on",
+        provider=provider or "CPUExecutionProvider",
+        config=config,
+    )
+
+
+def session_options(setup: SessionSetup) -> Any:
+    """onnxruntime.SessionOptions with these settings."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS
+    options.intra_op_num_threads = 1 if setup.parallel else setup.threads
+    options.inter_op_num_threads = setup.threads if setup.parallel else 1
+    if setup.parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        options.add_session_config_entry(_INTER_OP_SPINNING, setup.config[INTRA_OP_SPINNING])
+    options.graph_optimization_level = ort.GraphOptimizationLevel(GRAPH_LEVELS[setup.graph])
+    options.enable_cpu_mem_arena = setup.arena
+    for key, value in setup.config.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def open_session(
+    model: Path | bytes,
+    setup: SessionSetup | None = None,
+    *,
+    profile_prefix: Path | None = None,
+    optimised: Path | None = None,
+    sizes: Mapping[str, int] = _NOTHING,
+    config: Mapping[str, str] = _NOTHING,
+) -> Any:
+    """Returns an onnxruntime.InferenceSession that never falls back to another provider.
+
+    model: an ONNX file, or its content. setup: None for the backend's own, with one thread.
+    profile_prefix: ONNX Runtime's profiler is on, and its files' names begin with this path.
+    optimised: the file to which the optimised graph is written. sizes: symbolic dimension -> elements.
+    config: entries beside those of the setup.
+    Raises whatever ONNX Runtime raises; its classes share no base but Exception.
+    """
+    import onnxruntime as ort
+
+    setup = setup or SessionSetup()
+    options = session_options(setup)
+    if profile_prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(profile_prefix)
+    if optimised is not None:
+        options.optimized_model_filepath = str(optimised)
+    for name, size in sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    for key, value in config.items():
+        options.add_session_config_entry(key, value)
+    ort.set_default_logger_severity(_ERRORS)
+    content = model if isinstance(model, bytes) else str(model)
+    session = ort.InferenceSession(content, options, providers=[setup.provider])
+    session.disable_fallback()
+    return session
