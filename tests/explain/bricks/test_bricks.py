@@ -130,7 +130,7 @@ def test_a_layer_whose_attribute_may_be_trained_is_not_published(
     total = net.add("ReduceSum", net.add("Relu", "x"))
     path = net.save(tmp_path / "m.onnx", net.add("Add", total, chosen))
     nodes = {n.op_type: n for n in read(path).nodes}
-    assert Cut(read(path), (nodes["If"],)).brick.why_not is not None
+    assert Cut(read(path), (nodes["If"],)).brick.why_private is not None
     random = tmp_path / "random.onnx"
     net = Net()
     noise = net.add("RandomNormal", shape=[1], dtype=1)

@@ -13,21 +13,33 @@ from typing import Any
 
 import numpy as np
 
+from harness.explain.bricks.cut.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
 from harness.models.graph.graph import KEPT_ELEMENTS, Graph, Node, Tensor
 from harness.types import Array
 
 _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Clip": (1, 2),
+    "DequantizeLinear": (1, 2),
     "Dropout": (1, 2),
     "Gather": (1,),
     "Pad": (2,),
     "Pow": (1,),
+    "QuantizeLinear": (1, 2),
     "Range": (0, 1, 2),
     "Resize": (1, 2),
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Inputs of other types than int64 that say what is computed and were not trained, by operator."""
+"""Inputs of other types than int64 that say what is computed and were not trained, by operator.
+
+Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
+point of 0, and pools integers where both ends have the same scale.
+"""
+
+DEQUANTISE, QUANTISE = "DequantizeLinear", "QuantizeLinear"
+
+WEIGHT_SCALE = 2.0**-10
+"""The scale of made-up integer weights; a power of 2, so that its product with another one is exact."""
 
 _MADE = frozenset(
     (
@@ -47,6 +59,7 @@ class Brick:
 
     layers: their operators. inputs, outputs: what crosses its ends; `ports` of a piece has the
     names in the same order. weight_bytes: of the constants. why_not: it cannot be made or run.
+    why_private: it may hold trained numbers, so it is run here and not published.
     """
 
     digest: str
@@ -55,6 +68,7 @@ class Brick:
     outputs: tuple[Tensor, ...]
     weight_bytes: int
     why_not: str | None
+    why_private: str | None
 
 
 @dataclass(frozen=True)
@@ -65,8 +79,15 @@ class Cut:
     nodes: tuple[Node, ...]
 
     @cached_property
+    def all_nodes(self) -> tuple[Node, ...]:
+        """With the DequantizeLinear nodes outside of the piece that its layers read: each reader has
+        its own, as in the graph that ONNX Runtime executes, so that integers cross the piece's ends.
+        """
+        return (*dequantisers(self.graph, self.nodes), *self.nodes)
+
+    @cached_property
     def inputs(self) -> list[str]:
-        return entering(self.graph, self.nodes)
+        return entering(self.graph, self.all_nodes)
 
     @cached_property
     def outputs(self) -> list[str]:
@@ -75,13 +96,25 @@ class Cut:
 
     @cached_property
     def constants(self) -> list[str]:
-        names = dict.fromkeys(name for node in self.nodes for name in node.inputs if name)
-        return [name for name in names if is_known(self.graph, name)]
+        made = {name for node in self.all_nodes for name in node.outputs}
+        names = dict.fromkeys(name for node in self.all_nodes for name in node.inputs if name)
+        return [name for name in names if name not in made and is_known(self.graph, name)]
+
+    @property
+    def decided_by(self) -> list[str]:
+        """Inputs that decide which layers run inside of the piece, and how often."""
+        places = [
+            node.inputs[i]
+            for node in self.nodes
+            for i in CONTROL_INPUTS.get(node.op_type, ())
+            if i < len(node.inputs)
+        ]
+        return [name for name in self.inputs if name in places]
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
         """Name in the graph -> name in the brick."""
-        made = [name for node in self.nodes for name in node.outputs if name]
+        made = [name for node in self.all_nodes for name in node.outputs if name]
         all_names = dict.fromkeys([*self.inputs, *self.constants, *made])
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
 
@@ -95,29 +128,35 @@ class Cut:
         graph, numbers = self.graph, self.numbers
         wiring = [
             [graph.key(n), [numbers[x] for x in n.inputs], [numbers[x] for x in n.outputs]]
-            for n in self.nodes
+            for n in self.all_nodes
         ]
         told = [wiring, [numbers[name] for name in self.outputs]]
         sizes = (graph.tensors[name].size_bytes for name in self.constants)
         return Brick(
             hashlib.sha256(json.dumps(told).encode()).hexdigest(),
             tuple(node.op_type for node in self.nodes),
-            tuple(graph.tensors.get(name, _UNKNOWN) for name in self.inputs),
-            tuple(graph.tensors.get(name, _UNKNOWN) for name in self.outputs),
+            tuple(graph.tensors.get(name, UNKNOWN) for name in self.inputs),
+            tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
             sum(size or 0 for size in sizes),
             next(self._obstacles(), None),
+            next(self._secrets(), None),
         )
 
-    def _obstacles(self) -> Iterator[str]:
+    def _secrets(self) -> Iterator[str]:
         for node in self.nodes:
             for attribute in node.proto.attribute:
                 if _may_be_trained(attribute):
                     yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+
+    def _obstacles(self) -> Iterator[str]:
+        """Only what enters is made up: what leaves may have any shape, and a type that only the runtime
+        knows (of a Loop's state, ONNX infers nothing).
+        """
         for name in (*self.inputs, *self.outputs, *self.constants):
-            tensor = self.graph.tensors.get(name, _UNKNOWN)
-            if tensor.dtype not in _MADE:
+            tensor = self.graph.tensors.get(name, UNKNOWN)
+            if tensor.dtype not in _MADE and (name not in self.outputs or tensor != UNKNOWN):
                 yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
-            elif tensor.elements is None:
+            elif tensor.elements is None and name not in self.outputs:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 
     def model(self) -> Any:
@@ -126,17 +165,20 @@ class Cut:
 
         numbers, brick = self.numbers, self.brick
         inputs, outputs = (
-            [_value_info(onnx, numbers[name], self.graph.tensors[name]) for name in names]
+            [
+                _value_info(onnx, numbers[name], self.graph.tensors.get(name, UNKNOWN))
+                for name in names
+            ]
             for names in (self.inputs, self.outputs)
         )
-        nodes = [self._node(onnx, node) for node in self.nodes]
+        nodes = [self._node(onnx, node) for node in self.all_nodes]
         graph = onnx.helper.make_graph(nodes, f"brick-{brick.digest[:16]}", inputs, outputs)
         random = np.random.default_rng(int(brick.digest[:16], 16))
         for name, array in self._arrays(random):
             dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
             tensor = graph.initializer.add(name=numbers[name], data_type=dtype, dims=array.shape)
             tensor.raw_data = array.tobytes()
-        used = {node.domain for node in self.nodes}
+        used = {node.domain for node in self.all_nodes}
         opsets = [
             onnx.helper.make_opsetid(domain, version)
             for domain, version in self.graph.opsets.items()
@@ -149,17 +191,47 @@ class Cut:
 
     def _node(self, onnx: Any, node: Node) -> Any:
         made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-        made.input.extend(self.numbers[name] for name in node.inputs)
+        declared = node.inputs[: len(node.proto.input)]
+        made.input.extend(self.numbers[name] for name in declared)
         made.output.extend(self.numbers[name] for name in node.outputs)
         made.attribute.extend(node.proto.attribute)
         for attribute in made.attribute:
             attribute.ClearField("doc_string")
+            for inner in subgraphs(attribute):
+                prefix = f"{self.numbers[node.outputs[0]]}_{attribute.name}_"
+                stand_alone(onnx, inner, self.numbers, prefix, int(self.brick.digest[:8], 16))
         return made
 
     def _arrays(self, random: np.random.Generator) -> Iterator[tuple[str, Array]]:
+        scales = self._weight_scales()
         for name in self.constants:
-            kept = self._kept(name)
+            kept = scales.get(name, self._kept(name))
             yield name, weights(random, self.graph.tensors[name]) if kept is None else kept
+
+    def _weight_scales(self) -> Mapping[str, Array]:
+        """Made-up scales of quantised weights. A bias has the product of the other two scales: ONNX
+        Runtime computes floats where it has another one.
+        """
+        found = {}
+        for node in self.all_nodes:
+            if not self._is_of_weights(node):
+                continue
+            scale, dtype = node.inputs[1], self.graph.tensors[node.inputs[0]].dtype
+            shape = [n or 0 for n in self.graph.tensors[scale].shape]
+            factor = self._activation_scale(node) if dtype == "int32" else 1.0
+            dtype = self.graph.tensors[scale].dtype
+            found[scale] = np.full(shape, factor * WEIGHT_SCALE, np.float32).astype(dtype)
+        return found
+
+    def _activation_scale(self, bias: Node) -> float:
+        """The scale of what a layer with this bias reads beside it."""
+        for reader in self.graph.consumers.get(bias.outputs[0], ()):
+            maker = self.graph.producer.get(reader.inputs[0])
+            if maker is not None and maker.op_type == DEQUANTISE:
+                value = self.graph.values.get(maker.inputs[1])
+                if value is not None and value.size == 1:
+                    return float(value.item())
+        return 1.0
 
     @property
     def kept_values(self) -> int:
@@ -178,15 +250,23 @@ class Cut:
         if value.dtype == np.int64:
             return True
         places = [
-            (node.op_type, place)
-            for node in self.nodes
+            (node, place)
+            for node in self.all_nodes
             for place, read in enumerate(node.inputs)
             if read == name
         ]
-        return all(place in _PARAMETERS.get(op_type, ()) for op_type, place in places)
+        return all(
+            place in _PARAMETERS.get(node.op_type, ()) and not self._is_of_weights(node)
+            for node, place in places
+        )
+
+    def _is_of_weights(self, node: Node) -> bool:
+        """Whether its scales are those of weights, which tell how large these are."""
+        return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 
-_UNKNOWN = Tensor("undefined", (None,))
+UNKNOWN = Tensor("undefined", (None,))
+"""Stands for a tensor of which nothing was inferred."""
 
 
 def _may_be_trained(attribute: Any) -> bool:
@@ -231,6 +311,8 @@ def activations(random: np.random.Generator, tensor: Tensor) -> Array:
 
 
 def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
+    if tensor == UNKNOWN:
+        return onnx.ValueInfoProto(name=name)
     dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
 
@@ -245,6 +327,24 @@ def _macs(graph: Graph, node: Node) -> float:
     return (out.elements or 0) * (weight.elements or 0) / channels
 
 
+def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
+    """The DequantizeLinear nodes whose output the piece reads and does not make, of weights too."""
+    inside = {node.index for node in piece}
+    makers = (graph.producer.get(name) for node in piece for name in node.inputs)
+    found = {
+        maker.index: maker
+        for maker in makers
+        if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
+    }
+    return list(found.values())
+
+
+def can_be_made_up(graph: Graph, name: str) -> bool:
+    """Whether an activation's type and shape are known, so that a piece can begin with it."""
+    tensor = graph.tensors.get(name, UNKNOWN)
+    return tensor.dtype in _MADE and tensor.elements is not None
+
+
 def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
     """Names of the activations that a piece takes from outside, in the order in which it reads them."""
     made = {name for node in piece for name in node.outputs}
@@ -253,7 +353,10 @@ def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of what a piece makes and others read, or the model gives out."""
+    """Names of what a piece makes and others read, or the model gives out.
+
+    Whoever reads a DequantizeLinear outside of its piece reads that node's input instead.
+    """
     inside = {node.index for node in piece}
     return [
         name
@@ -262,9 +365,16 @@ def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
         if name
         and (
             name in graph.outputs
-            or any(reader.index not in inside for reader in graph.consumers.get(name, ()))
+            or any(reader not in inside for reader in _readers(graph, node, name))
         )
     ]
+
+
+def _readers(graph: Graph, maker: Node, name: str) -> Iterator[int]:
+    for reader in graph.consumers.get(name, ()) if maker.op_type != DEQUANTISE else ():
+        yield reader.index
+        if reader.op_type == DEQUANTISE:
+            yield from (n.index for out in reader.outputs for n in graph.consumers.get(out, ()))
 
 
 def is_known(graph: Graph, name: str) -> bool:

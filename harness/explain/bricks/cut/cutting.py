@@ -9,7 +9,16 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from harness.explain.bricks.cut.bricks import Cut, entering, leaving
+from harness.explain.bricks.cut.bricks import (
+    DEQUANTISE,
+    QUANTISE,
+    Cut,
+    can_be_made_up,
+    entering,
+    is_known,
+    leaving,
+)
+from harness.explain.bricks.time.layouts import EITHER_LAYOUT
 from harness.models.graph.graph import Graph, Node
 
 Piece = tuple[Node, ...]
@@ -55,15 +64,30 @@ _ELEMENTWISE = frozenset(
 )
 """Runtimes fuse these into the layer before them, or only look at its output in another shape."""
 
+_RESIZES = frozenset(("Resize", "Upsample"))
+"""ONNX Runtime has a faster kernel for these where the layer before them leaves its own layout."""
+
+_POOLS = frozenset(("AveragePool", "MaxPool"))
+"""Of integers, ten times as slow where ONNX Runtime does not come from its own layout (NHWC)."""
+
+_PLAIN_POOL_BYTES = 1 << 40
+"""What such a pool costs the partition: any other cut is better."""
+
 
 def groups(graph: Graph) -> list[Piece]:
     """Layers that belong together, since runtimes fuse them: a layer and what is done to its output
-    element by element, as long as nobody else reads it. In topological order, branch by branch.
+    element by element, as long as nobody else reads it; and the DequantizeLinear nodes before a layer,
+    without which it would compute floats. In topological order, branch by branch.
     """
     head: dict[int, int] = {}
     for node in graph.layers:
         before = _absorbing(graph, node)
         head[node.index] = node.index if before is None else head[before.index]
+    for node in reversed(graph.layers):
+        if node.op_type == DEQUANTISE:
+            readers = graph.consumers.get(node.outputs[0], ())
+            with_it = readers[0] if readers else graph.producer.get(node.inputs[0], node)
+            head[node.index] = head[with_it.index]
     members: dict[int, list[Node]] = {}
     for node in graph.layers:
         members.setdefault(head[node.index], []).append(node)
@@ -72,13 +96,14 @@ def groups(graph: Graph) -> list[Piece]:
 
 def _absorbing(graph: Graph, node: Node) -> Node | None:
     """The layer that `node` is fused with; the last one where it joins two."""
-    if node.op_type not in _ELEMENTWISE or node.domain:
+    if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     found = [
         graph.producer[name]
         for name in node.inputs
         if name in graph.producer
         and not graph.producer[name].from_constants
+        and graph.producer[name].op_type != DEQUANTISE
         and len(graph.consumers[name]) == 1
         and name not in graph.outputs
     ]
@@ -90,7 +115,7 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
     needs: dict[int, set[int]] = {h: set() for h in heads}
     for node in graph.layers:
         for name in node.inputs:
-            maker = graph.producer.get(name)
+            maker = _maker(graph, name)
             if maker is not None and not maker.from_constants:
                 needs[head[node.index]].add(head[maker.index])
     feeds: dict[int, list[int]] = {h: [] for h in heads}
@@ -109,6 +134,57 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
     return order
 
 
+def _maker(graph: Graph, name: str) -> Node | None:
+    """The layer that must be done before `name` is read: every reader has its own DequantizeLinear."""
+    maker = graph.producer.get(name)
+    if maker is not None and maker.op_type == DEQUANTISE:
+        return graph.producer.get(maker.inputs[0])
+    return maker
+
+
+def _length(piece: Sequence[Node]) -> int:
+    """Layers, among which integers' ends are none: a runtime has no kernels for them."""
+    return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
+
+
+def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
+    """No piece begins with a tensor whose shape depends on data: nobody could make it up. So what
+    reads one stays with what makes it, and with everything between the two, however long that is.
+    """
+    joined: list[Piece] = []
+    for part in parts:
+        joined.append(part)
+        while unknown := _unknown_makers(graph, joined[-1]):
+            first = next(i for i, one in enumerate(joined) if unknown & {n.index for n in one})
+            joined[first:] = [_joined(joined[first:])]
+    return joined
+
+
+def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
+    """The layers outside of the piece that make what it cannot begin with."""
+    inside = {node.index for node in piece}
+    names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
+    makers = (graph.producer.get(name) for name in names)
+    return {m.index for m in makers if m is not None and m.index not in inside}
+
+
+def _singly(group: Piece) -> list[Piece]:
+    """Each layer alone, with the ends that make its integers."""
+    parts: list[list[Node]] = []
+    before: list[Node] = []
+    for node in group:
+        if node.op_type == DEQUANTISE:
+            before.append(node)
+        elif node.op_type == QUANTISE and parts:
+            parts[-1].append(node)
+        else:
+            parts.append([*before, node])
+            before = []
+    if before:
+        parts.append(before)
+    return [tuple(part) for part in parts]
+
+
 def by_groups(graph: Graph, most: int) -> list[Piece]:
     """Pieces of at most `most` layers, made of whole groups where these are no longer.
 
@@ -118,7 +194,8 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     """
     parts: list[Piece] = []
     for group in groups(graph):
-        parts += [group] if len(group) <= most else [(node,) for node in group]
+        parts += [group] if _length(group) <= most else _singly(group)
+    parts = _joined_where_unknown(graph, parts)
     costs = _costs(graph, parts, most)
     best: list[tuple[float, int]] = [
         (0.0, 0)
@@ -146,14 +223,35 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
             piece = _joined(parts[begin:end])
-            if len(piece) > most:
+            if _length(piece) > most and end - begin > 1:
                 break
             pieces[begin, end] = Cut(graph, piece)
     places = _places(pieces)
     return {
-        span: _crossing_bytes(cut) + BYTES_PER_MAC * cut.macs / places[cut.brick.digest]
+        span: _crossing_bytes(cut)
+        + BYTES_PER_MAC * cut.macs / places[cut.brick.digest]
+        + _PLAIN_POOL_BYTES * _pools_in_plain_layout(cut)
         for span, cut in pieces.items()
     }
+
+
+def _pools_in_plain_layout(cut: Cut) -> bool:
+    """Whether a pool of integers reads what enters the piece, through layers of either layout alone."""
+    graph, inside = cut.graph, {node.index for node in cut.nodes}
+    pools = (node for node in cut.nodes if node.op_type in _POOLS)
+    todo = [name for node in pools for name in node.inputs if _is_dequantised(graph, name)]
+    while todo:
+        maker = graph.producer.get(todo.pop())
+        if maker is None or (maker.op_type != DEQUANTISE and maker.index not in inside):
+            return True
+        if maker.op_type in (DEQUANTISE, QUANTISE, *EITHER_LAYOUT):
+            todo += [name for name in maker.inputs if name and not is_known(graph, name)]
+    return False
+
+
+def _is_dequantised(graph: Graph, name: str) -> bool:
+    maker = graph.producer.get(name)
+    return maker is not None and maker.op_type == DEQUANTISE
 
 
 def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:

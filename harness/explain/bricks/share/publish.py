@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
     names all layers that cannot be published; then nothing is written.
     """
     cuts = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
-    hindrances = sorted({cut.brick.why_not for cut in cuts.values() if cut.brick.why_not})
+    reasons = {
+        why for cut in cuts.values() for why in (cut.brick.why_not, cut.brick.why_private) if why
+    }
+    hindrances = sorted(reasons | _unknown_shapes(cuts.values()))
     problems = [f"--publish: nothing was written: {why}" for why in hindrances]
     if with_order:
         problems += [
@@ -44,6 +47,16 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
     except OSError as e:
         raise ConfigError(f"--publish {folder} cannot be written: {e.strerror}") from e
     return len(rows), sum(row["size_bytes"] for row in rows)
+
+
+def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
+    """Whoever runs a published brick checks the shapes that it gives."""
+    return {
+        f"{cut.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
+        for cut in cuts
+        for tensor in cut.brick.outputs
+        if tensor.elements is None
+    }
 
 
 def _order(about: Mapping[str, Any]) -> dict[str, Any]:

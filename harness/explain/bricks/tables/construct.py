@@ -102,7 +102,21 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
             taken[maker] += out_ns or 0.0
         for i, ns in converting if is_blocked else converting[1:]:
             taken[i] += ns
+    blocked = {name for name, (_, out_ns) in made.items() if out_ns != 0}
+    for i, piece in enumerate(pieces):
+        taken[i] += sum(
+            ns
+            for ends, ns in _inside(bricks[piece["brick"]])
+            if all(piece["inputs"][end] in blocked for end in ends)
+        )
     return taken
+
+
+def _inside(brick: Content) -> Sequence[tuple[Sequence[int], float]]:
+    """See brick_layout.Reorders."""
+    reorders = (brick.get("result") or {}).get("reorders") or {}
+    found: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
+    return found
 
 
 def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
 """Where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,19 @@ _OWN_LAYOUT = (
 )
 """Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
 
-_EITHER_LAYOUT = ("Add", "Concat", "Relu", "Sigmoid", "Sum", "Tanh")
+EITHER_LAYOUT = (
+    *("Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"),
+    *("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
+)
 """Operators that it computes in the layout in which their inputs are.
 
-Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc.
+Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
+core/optimizer/nhwc_transformer.cc.
 """
+
+_CONVERSIONS = ("ReorderInput", "ReorderOutput")
+_INTEGER_CONVERSION = "Transpose"
+"""Convolutions of integers are computed in NHWC, between two of these."""
 
 
 class Reorders(NamedTuple):
@@ -26,40 +34,98 @@ class Reorders(NamedTuple):
 
     inputs_ns: tuple[int | None, ...]
     outputs_ns: tuple[int | None, ...]
+    inside: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """(positions of inputs, ns): conversions around layers that take either layout, which read these
+    inputs as they come. Where the inputs come in ONNX Runtime's own layout, there are none."""
 
 
 def never_converts(operators: Sequence[str]) -> bool:
     """Whether a brick of these is computed in the plain layout, whatever stands around it."""
     kinds = set(operators)
-    return not kinds & set(_OWN_LAYOUT) and not kinds <= set(_EITHER_LAYOUT)
+    return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
 
 def reorders(
-    optimized: Path, profile: Path, inputs: Sequence[str], outputs: Sequence[str]
+    optimized: Path,
+    profile: Path,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    layers: Sequence[str] = (),
 ) -> Reorders:
-    """optimized, profile: as ONNX Runtime wrote them for a brick. inputs, outputs: names in it."""
+    """optimized, profile: as ONNX Runtime wrote them for a brick. inputs, outputs: names in it.
+
+    layers: the brick's operators; a Transpose that is none of them is a conversion.
+    """
     events = json.loads(profile.read_text(encoding="utf-8"))
-    layout = _Layout(optimized, _least_ns(events))
-    return Reorders(tuple(map(layout.at_input, inputs)), tuple(map(layout.at_output, outputs)))
+    is_inserted = _INTEGER_CONVERSION not in layers
+    kinds = (*_CONVERSIONS, *([_INTEGER_CONVERSION] if is_inserted else []))
+    layout = _Layout(optimized, _least_ns(events), kinds)
+    return Reorders(
+        tuple(map(layout.at_input, inputs)),
+        tuple(map(layout.at_output, outputs)),
+        tuple(layout.inside(inputs)),
+    )
 
 
 class _Layout:
-    """Layout conversions in an optimized model. least_ns: of each node's kernel."""
+    """Layout conversions in an optimized model. least_ns: of each node's kernel. kinds: operators."""
 
-    def __init__(self, optimized: Path, least_ns: Mapping[str, int]) -> None:
+    def __init__(self, optimized: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
         import onnx
 
         graph = onnx.load(str(optimized), load_external_data=False).graph
         self._least_ns = least_ns
+        self._kinds = kinds
+        self._outputs = {o.name for o in graph.output}
         self._maker = {name: node for node in graph.node for name in node.output}
         self._nodes = graph.node
         self._inputs = {i.name for i in graph.input}
 
     def at_input(self, name: str) -> int | None:
-        readers = [node for node in self._nodes if name in node.input]
-        if readers and all(node.op_type in _EITHER_LAYOUT for node in readers):
+        readers = self._readers(name)
+        if readers and all(node.op_type in EITHER_LAYOUT for node in readers):
             return None
-        return sum(self._least_ns.get(n.name, 0) for n in readers if n.op_type == "ReorderInput")
+        return sum(self._least_ns.get(n.name, 0) for n in readers if n.op_type in self._kinds)
+
+    def inside(self, inputs: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """See Reorders.inside."""
+        left = [i for i, name in enumerate(inputs) if self.at_input(name) is None]
+        while left:
+            region = self._region(inputs[left[0]])
+            names = {name for node in region for name in node.input}
+            yield (
+                tuple(i for i in left if inputs[i] in names),
+                sum(self._least_ns.get(n.name, 0) for n in self._around(region)),
+            )
+            left = [i for i in left if inputs[i] not in names]
+
+    def _region(self, name: str) -> list[Any]:
+        """The layers that take either layout, from the readers of `name` on, as far as they hang together."""
+        found, todo = list[Any](), self._readers(name)
+        while todo:
+            node = todo.pop()
+            if node in found or node.op_type not in EITHER_LAYOUT:
+                continue
+            found.append(node)
+            todo += [self._maker[x] for x in node.input if x in self._maker]
+            todo += [reader for x in node.output for reader in self._readers(x)]
+        return found
+
+    def _around(self, region: Sequence[Any]) -> Iterator[Any]:
+        """Conversions between these layers and others, but for those at the brick's own ends."""
+        for node in region:
+            before = [self._maker[x] for x in node.input if x in self._maker]
+            after = [reader for x in node.output for reader in self._readers(x)]
+            yield from (
+                n for n in before if n.input and n.input[0] not in self._inputs and self._is(n)
+            )
+            yield from (n for n in after if n.output[0] not in self._outputs and self._is(n))
+
+    def _is(self, node: Any) -> bool:
+        return node.op_type in self._kinds
+
+    def _readers(self, name: str) -> list[Any]:
+        return [node for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
         """Also of conversions that only such layers as take either layout separate from the end."""
@@ -68,9 +134,9 @@ class _Layout:
             node = self._maker.get(todo.pop())
             if node is None:
                 continue
-            if node.op_type == "ReorderOutput":
+            if node.op_type in self._kinds:
                 found.append(self._least_ns.get(node.name, 0))
-            elif node.op_type in _EITHER_LAYOUT:
+            elif node.op_type in EITHER_LAYOUT:
                 todo += node.input
             else:
                 is_plain = True

@@ -9,7 +9,8 @@ bricks have not. What a run costs beside the layers is measured with an empty mo
 import functools
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable, one_line
-from harness.explain.bricks.cut.bricks import Cut, activations
+from harness.explain.bricks.cut.bricks import UNKNOWN, Cut, activations
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
 from harness.models.graph.graph import Graph, Tensor
 from harness.models.opened.ort_session import SessionSetup, open_session
@@ -164,9 +165,12 @@ def measure(
     found = Found([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
+    decided: dict[str, Array] = {}
+    with suppress(Exception):  # then made-up numbers decide; what else is wrong is told below
+        decided = _decisions(graph, cuts.values(), settings)
     for digest, cut in cuts.items():
         try:
-            bricks[digest], found.reorders[digest] = _brick(cut, settings, pool)
+            bricks[digest], found.reorders[digest] = _brick(cut, settings, pool, decided)
             found.bricks[digest], found.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             found.failed[digest] = one_line(e)
@@ -231,21 +235,48 @@ def _empty(settings: Settings) -> Timed:
     return Timed(open_session(model.SerializeToString(), settings.session), data, Pool())
 
 
-def _brick(cut: Cut, settings: Settings, pool: Pool) -> tuple[Timed, Reorders]:
-    """Checked, loaded and run once; ValueError where its answer is not what the graph says."""
+def _decisions(graph: Graph | None, cuts: Iterable[Cut], settings: Settings) -> dict[str, Array]:
+    """Name -> value of what decides in the model which branch an If takes and how often a Loop turns,
+    for the inputs with which the whole model is measured. Empty where nothing of it enters a brick.
+    """
+    names = sorted({name for cut in cuts for name in cut.decided_by})
+    if graph is None or not names:
+        return {}
+    import onnx
+
+    model = onnx.load(str(graph.path))
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = open_session(model.SerializeToString(), settings.session, sizes=graph.sizes)
+    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
+    values = session.run(names, dict(zip(graph.inputs, inputs, strict=True)))
+    return dict(zip(names, values, strict=True))
+
+
+def _brick(
+    cut: Cut, settings: Settings, pool: Pool, decided: Mapping[str, Array]
+) -> tuple[Timed, Reorders]:
+    """Checked, loaded and run once; ValueError where its answer is not what the graph says.
+
+    decided: inputs that are not made up, by name.
+    """
     import onnx
 
     if cut.brick.why_not:
         raise ValueError(cut.brick.why_not)
     model = cut.model()
-    onnx.checker.check_model(model)
+    if UNKNOWN not in cut.brick.outputs:  # the checker wants their types
+        onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model
-    inputs = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
+    made_up = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
+    inputs = [decided.get(name, one) for name, one in zip(cut.inputs, made_up, strict=True)]
     reorders = _reorders(content, cut, settings, inputs, pool)
     timed = Timed(_brick_session(content, settings), inputs, pool)
     for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
-        if shape != tensor.shape:
+        if tensor == UNKNOWN:
+            continue
+        pairs = zip(shape, tensor.shape, strict=False)
+        if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):
             raise ValueError(f"it gives {shape} where the model has {tensor}")
     return timed, reorders
 
@@ -265,4 +296,4 @@ def _reorders(
             timed.run()
         profile = Path(timed.session.end_profiling())
         names = ([cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs))
-        return reorders(optimized, profile, *names)
+        return reorders(optimized, profile, *names, layers=cut.brick.layers)
