@@ -93,6 +93,7 @@ class SyntheticDataset:
         return None
 
     def describe(self) -> Mapping[str, object]:
+        # Not the specifications themselves: frameworks spell the batch dimension in their own ways.
         drawn = {name: lengths.tolist() for name, lengths in self._lengths.items()}
         made_from = [
             self._setup.seed,

@@ -188,6 +188,18 @@ def test_another_seed_gives_other_samples_and_another_digest() -> None:
     assert one.describe() == synthetic(1).describe()
 
 
+@pytest.mark.parametrize("batch", ["batch_size", "N", 1])
+def test_how_a_framework_spells_the_batch_is_no_other_dataset(batch: str | int) -> None:
+    """`sweep --backend ort,openvino` measured one of the two: 'the dataset has changed'."""
+    spelt = tuple(spec._replace(shape=(batch, *spec.shape[1:])) for spec in SPECS)
+    one, other = synthetic(1), synthetic(1, spelt)
+    assert one.describe()["digest"] == other.describe()["digest"]
+    wider = (*SPECS[:3], SPECS[3]._replace(shape=(None, 2)))
+    assert one.describe()["digest"] != synthetic(1, wider).describe()["digest"]
+    typed = (*SPECS[:3], SPECS[3]._replace(dtype="uint8"))
+    assert one.describe()["digest"] != synthetic(1, typed).describe()["digest"]
+
+
 def test_samples_differ_from_one_another() -> None:
     made = synthetic(0)
     made.load(range(20))
