@@ -57,6 +57,7 @@ class OrtBackend(FrameworkBackend):
     }
     # `all` adds layouts of the processor's own to `extended`, which cost small models more than they bring
     tunable: ClassVar[Choices] = {"spinning": ("on",), "graph": ("extended",)}
+    of_one_process = ("share_weights",)
     devices = tuple(_PROVIDERS)
     has_providers = True
 

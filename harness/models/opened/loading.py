@@ -117,6 +117,7 @@ def open_backends(
         options=options,
     )
     if in_processes:
+        _refuse_sharing(config.backend, cls, options)
         cls = partial(SeparateInstance, config.backend)
     backends: list[Backend] = []
     for i in range(spec.instances):
@@ -127,6 +128,18 @@ def open_backends(
         if load_s is not None:
             load_s.append(time.monotonic() - start)
     return backends
+
+
+def _refuse_sharing(backend: str, cls: object, options: Mapping[str, str]) -> None:
+    """A backend's `of_one_process` names its options that do something between the instances of one
+    process: between processes they would do nothing, and still be reported as on.
+    """
+    for name in getattr(cls, "of_one_process", ()):
+        if options.get(name) == "on":
+            raise ConfigError(
+                f"--backend-option {name}=on is for the instances of one process, and "
+                f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into its own: drop one"
+            )
 
 
 def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from onnx import TensorProto, helper
 from harness.backends.null import NullBackend
 from harness.backends.ort import OrtBackend
 from harness.backends.parts.onnx_weights import shared_weights
+from harness.core.config.run_config import make_config
 from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import load_model
+from harness.loadgen.plan import Instances
+from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
 
 ROOT = Path(__file__).parents[3]
@@ -357,3 +361,22 @@ def test_the_batch_that_a_file_fixes() -> None:
     assert fixed_batch([free, four]) == 4
     with pytest.raises(ConfigError, match=r"different first dimensions \(b 4, c 1\)"):
         fixed_batch([free, four, TensorSpec("c", "float32", (1, 3))])
+
+
+def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
+    """It shared nothing and reported True."""
+    config = make_config(
+        {
+            "scenario": "offline",
+            "backend": "ort",
+            "backend_option": (("share_weights", "on"), ("processes", "on")),
+        }
+    )
+    model = load_model("digits")
+    path = MODELS_DIR / "digits.onnx"
+    with ExitStack() as stack, pytest.raises(ConfigError) as error:
+        open_backends(config, model, path, Instances(2, 1, 1), stack)
+    assert str(error.value) == (
+        "--backend-option share_weights=on is for the instances of one process, and processes=on puts "
+        "each instance of backend 'ort' into its own: drop one"
+    )
