@@ -14,6 +14,7 @@ from harness.loadgen.plan import Instances
 from harness.machine.cores import available
 from harness.models.opened.loading import open_backends
 from harness.models.precision import made as precision_files
+from harness.models.precision import onnx
 from harness.results.compare.agreement import distance
 
 
@@ -21,6 +22,8 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     """Makes the int8 file as `sweep` makes it. Returns what it costs, as `compared`, and the file; or
     why there is none (`failed`).
     """
+    if kinds := onnx.already_quantised(job.path):
+        return {"failed": f"is quantised already ({kinds})", "quantised": True}, None
     try:
         made = precision_files.make(_request(job))
         path = Path(made["file"])

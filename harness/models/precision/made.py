@@ -7,7 +7,7 @@ ranges come from samples that are never scored.
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,15 @@ from typing import Any, Protocol
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.console import say
 from harness.core.files import appearing, cache_dir, read_json, write_json
-from harness.errors import ConfigError, PluginUnavailable, one_line
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.plan import Instances
 from harness.models.manifest.files import sha256_alone
 from harness.models.manifest.manifest import Model, load_model
-from harness.models.opened.loading import batch_in_file, inputs_of, open_backends
+from harness.models.opened.loading import batch_in_file, inputs_of, model_file, open_backends
 from harness.models.precision import onnx, tflite, torchscript
 from harness.models.precision.samples import QuantisationSamples, quantisation_samples
+from harness.search.grid.same_network.network_files import of_onnx, of_openvino
+from harness.search.grid.same_network.network_tflite import of_tflite
 
 _BATCH = 8
 
@@ -37,8 +39,11 @@ class Maker(Protocol):
     TITLE: str
     SUFFIX: str
 
+    def require(self, precision: str, /) -> None:
+        """Raises a PluginUnavailable where a tool is missing. Imports none of them."""
+
     def check(self, precision: str, source: Path, /) -> None:
-        """A PluginUnavailable where a tool is missing, a ConfigError where the source is of no use."""
+        """Raises a ConfigError where the source is of no use."""
 
     def recipe(self, precision: str, source: Path, /) -> dict[str, Any]:
         """Versions and settings: all that decides what the file will be, beside source and samples."""
@@ -72,8 +77,12 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     Returns `file`, its `sha256`, the `source_sha256`, the `recipe`, and what the maker says of the file.
     """
     precision, maker = request["precision"], MAKERS[request["format"]]
-    config = replace(from_plain(request["config"]), backend=maker.BACKEND, backend_option=())
+    asked = from_plain(request["config"])
+    config = replace(asked, backend=maker.BACKEND, backend_option=())
     model = load_model(config.model)
+    if precision == "int8" and (own := _own_int8(asked, model)) is not None:
+        return own
+    maker.require(precision)
     source = _source(model, maker, precision)
     recipe = {
         "precision": precision,
@@ -107,6 +116,33 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
     }
     write_json(record, content)
     return {**content, "file": str(path)}
+
+
+def _own_int8(config: RunConfig, model: Model) -> dict[str, Any] | None:
+    """The model's own file for this backend, where its weights are integers of eight bits."""
+    try:
+        path = model_file(config, model)
+        types = _weight_types(path) if path is not None else ()
+    except HarnessError:  # it is made first, or cannot be read: whoever opens it says so
+        return None
+    if path is None or not {"int8", "uint8"} & set(types):
+        return None
+    return {
+        "precision": "int8",
+        "sha256": model.sha256(path),
+        "source_sha256": model.sha256(path),
+        "recipe": {"precision": "int8", "file": "the model's own"},
+        "kernels": {},
+        "about": f"the model's own file, {path.name}, which is quantised already",
+        "file": str(path),
+    }
+
+
+def _weight_types(path: Path) -> Sequence[str]:
+    """() where the file's format is not read here."""
+    readers = {".onnx": of_onnx, ".tflite": of_tflite, ".xml": of_openvino}
+    reader = readers.get(path.suffix)
+    return reader(path).types if reader is not None else ()
 
 
 def _source(model: Model, maker: Maker, precision: str) -> Path:

@@ -44,27 +44,33 @@ _UPCAST = "InsertedPrecisionFreeCast_"
 """Begins the names that ONNX Runtime gives to what it converts because a kernel lacks the type."""
 
 
-def check(precision: str, source: Path) -> None:
+def require(precision: str) -> None:
     """`onnx` is no dependency of ONNX Runtime."""
-    if find_spec("onnx") is None:
-        raise PluginUnavailable(
-            f"{precision} is made with the module 'onnx': {how_to_install('light')}"
-        )
-    if precision == "int8" and is_quantised(source):
+    for module, extra in (("onnx", "light"), ("onnxruntime", "ort")):
+        if find_spec(module) is None:
+            raise PluginUnavailable(
+                f"{precision} is made with the module {module!r}: {how_to_install(extra)}"
+            )
+
+
+def check(precision: str, source: Path) -> None:
+    if precision == "int8" and (kinds := already_quantised(source)):
         raise ConfigError(
-            f"{source} is quantised already, and int8 is made from a float model: "
-            "name the file that it was made from"
+            f"{source} is quantised already ({kinds}): int8 is not made again: name its float32 "
+            "original, or drop int8 from --precision"
         )
 
 
-def is_quantised(source: Path) -> bool:
-    """Whether integer operators, or QuantizeLinear and DequantizeLinear, stand in the file."""
+def already_quantised(source: Path) -> str:
+    """The integer operators in the file, e.g. `12 QLinearConv, 1 QuantizeLinear`; "" where there are none."""
     import onnx
 
-    return any(
-        kind in _QUANTISED or kind.startswith(_QUANTISED_PREFIXES)
+    found = Counter(
+        kind
         for kind in _operators(onnx.load(source, load_external_data=False).graph)
+        if kind in _QUANTISED or kind.startswith(_QUANTISED_PREFIXES)
     )
+    return ", ".join(f"{count} {kind}" for kind, count in found.most_common(3))
 
 
 def _operators(graph: Any) -> Iterator[str]:
@@ -128,7 +134,7 @@ def write(
         _write_fp16(source, path)
         return
     quantise(source, path, samples.feeds, recipe)
-    if not is_quantised(path):
+    if not already_quantised(path):
         raise ConfigError(f"{source}: nothing in it can be quantised")
 
 

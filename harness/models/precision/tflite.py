@@ -17,13 +17,16 @@ SUFFIX = ".tflite"
 _SIGNATURE = "serving_default"
 
 
-def check(precision: str, source: Path) -> None:
+def require(precision: str) -> None:
     """The converter is not in LiteRT's own package."""
     if find_spec("tensorflow") is None:
         raise PluginUnavailable(
             f"{precision} of LiteRT is made by TensorFlow's converter: "
             f"{how_to_install('tensorflow')}"
         )
+
+
+def check(precision: str, source: Path) -> None:
     if not source.is_dir():
         raise ConfigError(
             f"{precision} of LiteRT is made from a SavedModel, which is a folder, and {source} is none: "

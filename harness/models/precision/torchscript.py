@@ -23,13 +23,24 @@ _HEAVY = (
 """Float operators that are worth naming where they are left."""
 
 
-def check(precision: str, source: Path) -> None:
+def require(precision: str) -> None:
     """PyTorch has announced that it will drop the tool."""
-    if find_spec("torch") is None or find_spec(_TOOL) is None:
+    if find_spec("torch") is None or not _has_tool():
         raise PluginUnavailable(
             f"{precision} of TorchScript is made with the module {_TOOL!r}, which is not in this "
             f"environment and which PyTorch 2.13 has: {how_to_install('torch')}"
         )
+
+
+def _has_tool() -> bool:
+    """Looked for as a file: find_spec would import PyTorch, the packages above the module."""
+    spec = find_spec("torch")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    parts = _TOOL.split(".")[1:]
+    return any(Path(folder, *parts).with_suffix(".py").is_file() for folder in folders)
+
+
+def check(_precision: str, source: Path) -> None:
     if source.suffix == ".pt2":
         raise ConfigError(
             f"PyTorch quantises TorchScript without its source, and {source} is a .pt2: "

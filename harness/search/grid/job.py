@@ -29,7 +29,7 @@ from harness.results.outcome import Measure
 from harness.search.grid.cells.cells import Cell, cells, row_of
 from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of, free
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
-from harness.search.grid.variants import Variants
+from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
 from harness.search.grid.view.view import View, content_of, stored_view
 
@@ -171,6 +171,8 @@ class _GridJob:
         for cell in cells(self._axes):
             self._variants.pin(cell)
         missing = [cell for cell in cells(self._asked) if folder_of(self.folder, cell) is None]
+        for line in missing_tools(missing):
+            say(line)
         begun_s = time.monotonic()
         for number, cell in enumerate(missing, 1):
             status = self._run(cell)

@@ -2,6 +2,7 @@
 the digests that model and data must keep all through a grid.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ class Variants:
                 "calibrated with real samples: pass another --out"
             )
         if kept is None or not Path(kept["file"]).is_file():
-            if not self._quiet:
+            if not self._quiet and not missing_tool(form, cell.precision):
                 say(f"{Path(cell.model).stem}: making {cell.precision} ({form}), once")
             data = "real" if self._real else "synthetic"
             common = config_of(cell.variant._replace(data=data), self._common, Way(), None)
@@ -105,6 +106,28 @@ class Variants:
         request = {"config": to_plain(config), "out": str(path.with_suffix(".npz").absolute())}
         found = call("harness.search.grid.same_network.probe:probe", request, self._folder / LOG)
         files.write_json(path, found)
+
+
+def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
+    """One line for each precision that cannot be made for these cells, known before any is measured."""
+    whose: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        chosen = way(cell.backend, cell.precision)
+        if chosen.file and (why := missing_tool(chosen.file, cell.precision)):
+            whose.setdefault(why, {})[f"{cell.backend} {cell.precision}"] = None
+    for why, names in whose.items():
+        yield f"{', '.join(names)} cannot be made here: {why}"
+
+
+def missing_tool(form: str, precision: str) -> str:
+    """Why no file of this format can be made in this environment; "" where it can."""
+    from harness.models.precision.made import MAKERS
+
+    try:
+        MAKERS[form].require(precision)
+    except PluginUnavailable as e:
+        return str(e)
+    return ""
 
 
 def _model_key(cell: Cell) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """Precisions made by the tool: int8 that scores as fp32 does, from samples that nobody scores."""
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Request, open_job
 from harness.explain.subjects import subjects
 from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.precision import onnx as precision_onnx
 from harness.models.precision.made import make
 from harness.models.precision.samples import SAMPLES, digest, quantisation_samples
 from harness.models.precision.ways import PRECISIONS, way
@@ -246,8 +249,8 @@ def test_a_quantised_file_is_not_quantised_again(tmp_path: Path) -> None:
     onnx_or_skip()
     made = make(request("int8"))["file"]
     found = advised(made, tmp_path)
-    assert "is quantised already" in found["failed"]
-    assert "name the file that it was made from" in found["failed"]
+    assert found["failed"].startswith("is quantised already (")
+    assert found["quantised"]
 
 
 def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Path) -> None:
@@ -265,3 +268,30 @@ def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Pat
     every = quantisation_samples(*given, synthetic=False, scored=range(10))
     assert (every.count, every.are_scored) == (10, True)
     assert "which are scored, too" in every.about
+
+
+def test_a_users_own_int8_file_is_a_cell_of_int8(tmp_path: Path) -> None:
+    """It was refused, or made again of integers."""
+    onnx_or_skip()
+    own = Path(shutil.copy(make(request("int8"))["file"], tmp_path / "own.onnx"))
+    found = make(request("int8", config={"model": str(own)}, synthetic=True))
+    assert found["file"] == str(own)
+    assert found["about"] == "the model's own file, own.onnx, which is quantised already"
+    assert found["sha256"] == found["source_sha256"]
+    with pytest.raises(ConfigError, match=r"is quantised already \(.*name its float32 original"):
+        precision_onnx.check("int8", own)
+    assert precision_onnx.already_quantised(DIGITS) == ""
+
+
+def test_what_is_missing_to_make_a_precision_is_known_without_importing_it() -> None:
+    """PyTorch takes seconds and hundreds of megabytes: too much for a look before a sweep."""
+    code = (
+        "import sys; from harness.models.precision.made import MAKERS\n"
+        "from harness.errors import PluginUnavailable\n"
+        "for maker in MAKERS.values():\n"
+        "    try: maker.require('int8')\n"
+        "    except PluginUnavailable: pass\n"
+        "print([m for m in ('torch', 'tensorflow', 'onnx', 'onnxruntime') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -68,7 +68,7 @@ def test_a_file_of_another_kind_is_a_line(tmp_path: Path, monkeypatch: pytest.Mo
     for maker in (tflite, torchscript):
         monkeypatch.setattr(maker, "find_spec", lambda _name: None)
         with pytest.raises(PluginUnavailable, match=re.escape(how_to_install(maker.BACKEND))):
-            maker.check("int8", tmp_path)
+            maker.require("int8")
         monkeypatch.setattr(maker, "find_spec", lambda _name: True)
     with pytest.raises(ConfigError, match="made from a SavedModel, which is a folder"):
         tflite.check("fp16", tmp_path / "net.tflite")

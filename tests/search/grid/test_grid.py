@@ -3,7 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
-from harness.search.grid.cells.cells import Cell, spread
+from harness.models.manifest.manifest import MODELS_DIR
+from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import (
     GridOptions,
     parse_batches,
@@ -350,6 +352,86 @@ def test_the_optimal_batch_is_where_doubling_gives_five_percent_or_less() -> Non
     assert (best.optimal, best.largest) == (None, 4)
     (best,) = tables.optimal_batches([row(batch=b, throughput_per_s=100.0) for b in (1, 3)])
     assert best.optimal == 1
+
+
+def optimum(speeds: Mapping[int, float], uncertainty: float) -> tuple[int | None, bool]:
+    given = [row(batch=b, throughput_per_s=s, uncertainty=uncertainty) for b, s in speeds.items()]
+    (best,) = tables.optimal_batches(given)
+    return best.optimal, best.unsure
+
+
+def test_one_slow_run_does_not_end_the_search_for_the_optimal_batch() -> None:
+    """A dip at batch 2 made 1 the optimum, of a model that is four times as fast at 16."""
+    dipped = {1: 100.0, 2: 103.0, 4: 300.0, 8: 390.0, 16: 400.0}
+    assert optimum(dipped, 0.0) == (1, False)
+    assert optimum(dipped, 0.03) == (8, True)
+    assert optimum({1: 100.0, 2: 104.0}, 0.03) == (1, True)  # nothing settles it
+    assert optimum({1: 100.0, 2: 80.0, 4: 81.0}, 0.01) == (1, False)
+    assert optimum({1: 100.0, 2: 112.0, 4: 200.0, 8: 400.0}, 0.05) == (None, False)
+
+
+def test_the_table_marks_an_optimum_within_the_noise(
+    swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsure(rows: Sequence[Row]) -> list[tables.Best]:
+        return [found._replace(unsure=True) for found in optimal(rows)]
+
+    optimal = tables.optimal_batches
+    monkeypatch.setattr(tables, "optimal_batches", unsure)
+    swept(Runs(), *GRID, "--batch", "2,4,8")
+    told = capsys.readouterr().out
+    assert "optimal batch: doubling it gives 5% or less (~ within the noise)\nall  ~4  " in told
+
+
+def test_two_networks_of_one_name_are_told_apart_and_named(
+    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Two(Calls):
+        def __call__(self, target: str, request: Mapping[str, Any], log: Path) -> dict[str, Any]:
+            self.weights = {"fp32": [16, 32 if "/a/" in request["config"]["model"] else 64]}
+            return super().__call__(target, request, log)
+
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        shutil.copy(MODELS_DIR / "digits.onnx", tmp_path / folder / "net.onnx")
+    swept(Runs(), *GRID, "--batch", "1", "--model", "a/net.onnx,b/net.onnx", calls=Two(tmp_path))
+    told = capsys.readouterr().out
+    assert "doubt: a/net and b/net are different networks of one name: 2 weight tensors" in told
+    assert {line.split()[0] for line in told.splitlines() if " VALID" in line} == {"a/net", "b/net"}
+
+
+def test_labels_are_as_short_as_they_can_be() -> None:
+    assert labels(("/x/a/net.onnx", "/y/a/net.onnx", "/y/b/other.onnx", "zoo/resnet50_v1.5")) == {
+        "/x/a/net.onnx": "x/a/net",
+        "/y/a/net.onnx": "y/a/net",
+        "/y/b/other.onnx": "other",
+        "zoo/resnet50_v1.5": "resnet50_v1.5",
+    }
+    both = labels(("digits", "/x/digits.onnx"))
+    assert both["/x/digits.onnx"] == "x/digits"
+    assert both["digits"] == "digits"
+
+
+def test_a_missing_tool_is_told_before_anything_is_measured(
+    swept: Swept, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'making int8 (onnx), once' was announced, and then that the module is not there."""
+
+    class Without(Calls):
+        def __call__(self, target: str, request: Mapping[str, Any], log: Path) -> dict[str, Any]:
+            if target.endswith(":make"):
+                raise PluginUnavailable("int8 is made with the module 'onnx'")
+            return super().__call__(target, request, log)
+
+    monkeypatch.setattr("harness.models.precision.onnx.find_spec", lambda _module: None)
+    loud = [a for a in GRID if a != "--quiet"]
+    words = (*loud, "--batch", "1", "--precision", "fp32,int8")
+    assert swept(Runs(), *words, calls=Without(Path()))[0] == 0
+    told = capsys.readouterr().err.splitlines()
+    missing = "ort int8 cannot be made here: int8 is made with the module 'onnx': pip install"
+    assert missing in told[0]
+    assert not any("making int8" in line for line in told)
+    assert any("cell 2 of 2" in line and "absent: int8 is made with" in line for line in told)
 
 
 def test_a_precision_is_compared_with_fp32_of_the_same_setting_only() -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -53,6 +53,25 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         words = [Path(self.model).stem, self.backend, self.precision, self.data, *self.shape]
         return f"{' '.join(words)} threads {self.threads} batch {self.batch}"
+
+
+def labels(models: Sequence[str]) -> dict[str, str]:
+    """What each model is called in tables: its file's name, with the folders above it as far as two
+    files of one name differ.
+    """
+    found = {}
+    parts_of = {model: _parts(model) for model in models}
+    for model, parts in parts_of.items():
+        others = [parts_of[other] for other in models if other != model]
+        ends = (parts[-n:] for n in range(1, len(parts) + 1))
+        unlike = (end for end in ends if all(other[-len(end) :] != end for other in others))
+        found[model] = "/".join(next(unlike, (model,)))
+    return found
+
+
+def _parts(model: str) -> tuple[str, ...]:
+    path = Path(model)
+    return path.with_suffix("").parts if is_path(model) else path.parts
 
 
 def _short(name: str) -> str:

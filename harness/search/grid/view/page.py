@@ -28,7 +28,7 @@ def write(view: View, folder: Path) -> Path:
 
 def _heat_maps(view: View) -> Iterator[Figure]:
     for found in view.heat_maps():
-        words = [Path(found["model"]).stem, found["backend"], found["data"], *found["shape"]]
+        words = [view.labels[found["model"]], found["backend"], found["data"], *found["shape"]]
         yield Figure(
             f"{found['number']}: {' '.join(words)}, threads {found['threads']}",
             "Precision against batch; a gap is a cell that is absent or not ranked.",
@@ -57,7 +57,7 @@ def _lines(view: View) -> Iterator[Figure]:
     """Throughput over batch, a line for each way to run the model."""
     groups: dict[str, list[Row]] = {}
     for row in view.ranked:
-        groups.setdefault(_label(row), []).append(row)
+        groups.setdefault(_label(view, row), []).append(row)
     data = [
         {
             "x": [row.batch for row in members],
@@ -90,8 +90,8 @@ def _lines(view: View) -> Iterator[Figure]:
         )
 
 
-def _label(row: Row) -> str:
-    words = [Path(row.model).stem, row.backend, row.precision, row.data, *row.shape]
+def _label(view: View, row: Row) -> str:
+    words = [view.labels[row.model], row.backend, row.precision, row.data, *row.shape]
     return f"{' '.join(words)}, threads {row.threads}"
 
 
@@ -107,7 +107,7 @@ def _fronts(view: View) -> Iterator[Figure]:
         yield Figure(
             f"{y.capitalize()} against {x}",
             "Filled: on the front, no other cell is at least as good in every number and better in one.",
-            [_points(label, both, x, y, beaten) for label in _labels(both)],
+            [_points(label, own, x, y, beaten) for label, own in _by_label(view, both).items()],
             {
                 "xaxis": {"title": f"{x}, {both[0][1][x].unit}"},
                 "yaxis": {"title": f"{y}, {both[0][1][y].unit}"},
@@ -116,14 +116,16 @@ def _fronts(view: View) -> Iterator[Figure]:
         )
 
 
-def _labels(both: Sequence[tuple[Row, Any]]) -> list[str]:
-    return list(dict.fromkeys(_label(row) for row, _ in both))
+def _by_label(view: View, both: Sequence[tuple[Row, Any]]) -> dict[str, list[tuple[Row, Any]]]:
+    found: dict[str, list[tuple[Row, Any]]] = {}
+    for row, numbers in both:
+        found.setdefault(_label(view, row), []).append((row, numbers))
+    return found
 
 
 def _points(
-    label: str, both: Sequence[tuple[Row, Any]], x: str, y: str, beaten: Any
+    label: str, own: Sequence[tuple[Row, Any]], x: str, y: str, beaten: Any
 ) -> dict[str, Any]:
-    own = [(row, found) for row, found in both if _label(row) == label]
     return {
         "x": [found[x].value for _, found in own],
         "y": [found[y].value for _, found in own],

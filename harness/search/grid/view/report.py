@@ -44,7 +44,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
         ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
         ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
     ):
-        yield from _ratios(title, made, view.rows)
+        yield from _ratios(view, title, made)
     yield from _optimal(view)
     yield from _divergences(view)
     yield from _fastest(view)
@@ -56,7 +56,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
 def _made(view: View) -> Iterator[str]:
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
-        yield f"  {precision:<6}{Path(model).stem}: {about['about']}"
+        yield f"  {precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
     for about in view.content["ops"].values():
         yield f"  op    {about['about']}"
 
@@ -66,15 +66,15 @@ def _varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
-def _value(axis: str, value: Any) -> str:
+def _value(view: View, axis: str, value: Any) -> str:
     if axis == "model":
-        return Path(value).stem
+        return view.labels[value]
     return " ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _word(axis: str, value: Any) -> str:
+def _word(view: View, axis: str, value: Any) -> str:
     """A value that stands in no column of its own."""
-    plain = _value(axis, value)
+    plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
 
@@ -97,7 +97,7 @@ def _cells(view: View) -> Iterator[str]:
     heads = [*axes, *_HEADS, *(["GFLOP/s"] if has_ops else []), "verdict"]
     body = [heads]
     for row in view.rows:
-        told = [_value(axis, getattr(row, axis)) for axis in axes]
+        told = [_value(view, axis, getattr(row, axis)) for axis in axes]
         speed = [_rate(view.gflop_per_s(row))] if has_ops else []
         body.append([*told, *_numbers(view, row), *speed, _verdict(view, row)])
     yield from _columns(body, len(axes))
@@ -142,6 +142,7 @@ def _time(ns: float | None) -> str:
 def _notes(view: View) -> Iterator[str]:
     """Each reason once, with the cells that it is true of."""
     notes = [f"network: {told}" for told in _each(_networks(view))]
+    notes += [f"doubt: {told}" for told in view.namesakes]
     notes += _left_out(view)
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
     notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
@@ -168,7 +169,7 @@ def _networks(view: View) -> Iterator[str]:
     for variant, found in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
         if is_first and isinstance(found, Structure):
-            words = [Path(variant.model).stem, *variant.shape]
+            words = [view.labels[variant.model], *variant.shape]
             yield f"{' '.join(words)}: {found}"
 
 
@@ -177,10 +178,10 @@ def _left_out(view: View) -> Iterator[str]:
     whose: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
-            words = [Path(row.model).stem, row.backend, row.precision]
+            words = [view.labels[row.model], row.backend, row.precision]
             whose.setdefault(("absent", row.absent), []).append(" ".join(words))
         elif row.cell in view.why_not:
-            words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+            words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
             reason = ("not ranked", view.why_not[row.cell])
             whose.setdefault(reason, []).append(" ".join(words))
     for (kind, why), told in whose.items():
@@ -191,18 +192,19 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
     return (text for text in dict.fromkeys(texts) if text)
 
 
-def _about(context: Context, rows: Sequence[Row]) -> list[str]:
+def _about(view: View, context: Context) -> list[str]:
     """What of a context is not the same everywhere."""
-    return [_word(axis, value) for axis, value in context if axis in _varying(rows)]
+    varying = _varying(view.rows)
+    return [_word(view, axis, value) for axis, value in context if axis in varying]
 
 
-def _ratios(title: str, found: Sequence[Line], rows: Sequence[Row]) -> Iterator[str]:
+def _ratios(view: View, title: str, found: Sequence[Line]) -> Iterator[str]:
     if not found:
         return
     batches = sorted({batch for line in found for batch in line.values})
     yield ""
     yield title
-    first = [" ".join([*_about(line.context, rows), line.of]) for line in found]
+    first = [" ".join([*_about(view, line.context), line.of]) for line in found]
     body = [["", *(f"batch {batch}" for batch in batches), ""]]
     for name, line in zip(first, found, strict=True):
         body.append([name, *(_times(line, batch) for batch in batches), ""])
@@ -220,17 +222,24 @@ def _optimal(view: View) -> Iterator[str]:
     if not found:
         return
     yield ""
-    yield f"optimal batch: doubling it gives {tables.GAIN:.0%} or less"
+    marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
+    yield f"optimal batch: doubling it gives {tables.GAIN:.0%} or less{marked}"
     body = [
         [
-            " ".join(_about(best.context, view.rows)) or "all",
-            f"more than {best.largest}" if best.optimal is None else str(best.optimal),
+            " ".join(_about(view, best.context)) or "all",
+            _optimum(best),
             f"{show_rate(best.throughput_per_s)} samples/s",
             "",
         ]
         for best in found
     ]
     yield from _columns(body, 1)
+
+
+def _optimum(best: tables.Best) -> str:
+    if best.optimal is None:
+        return f"more than {best.largest}"
+    return f"{'~' if best.unsure else ''}{best.optimal}"
 
 
 def _divergences(view: View) -> Iterator[str]:
@@ -240,7 +249,7 @@ def _divergences(view: View) -> Iterator[str]:
     yield "raw outputs against fp32 of the same framework (fp32: of the first framework)"
     body = [["", "samples", "relative L2", "largest", "JS, bits", "same label", ""]]
     for variant, found in view.divergences.items():
-        words = [Path(variant.model).stem, variant.backend, variant.precision, variant.data]
+        words = [view.labels[variant.model], variant.backend, variant.precision, variant.data]
         body.append(
             [
                 " ".join([*words, *variant.shape]),
@@ -272,7 +281,7 @@ def _fastest(view: View) -> Iterator[str]:
         words = " ".join([row.backend, row.precision, row.data, f"threads {row.threads}"])
         yield (
             f"  {_time(row.batch_p50_ns):>9} p50  {_time(row.batch_p99_ns):>9} p99  "
-            f"{row.accuracy:.2f}  {Path(row.model).stem} {words}{cost}"
+            f"{row.accuracy:.2f}  {view.labels[row.model]} {words}{cost}"
         )
 
 
@@ -285,5 +294,5 @@ def _front(view: View) -> Iterator[str]:
     kinds = list(dict.fromkeys(name for row in best for name in tables.numbers(row)))
     yield f"on the front of {', '.join(kinds)}: no other cell beats these in everything"
     for row in best:
-        words = [_word(axis, getattr(row, axis)) for axis in _varying(view.rows)]
+        words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
         yield f"  {' '.join(words)}"

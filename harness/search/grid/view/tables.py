@@ -36,14 +36,15 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """optimal: the batch beyond which the next one gives 5 % or less; None where it was not
-    reached: every larger batch gave more.
-    """
+    """The batch beyond which larger ones are not worth it."""
 
     context: Context
     optimal: int | None
+    """The doubled batch gives 5 % or less; None where every larger batch gave more."""
     largest: int
     throughput_per_s: float
+    unsure: bool = False
+    """Within the noise the doubled batch may give more than 5 %, and no larger one settles it."""
 
 
 def ranked(rows: Sequence[Row], why_not: Mapping[Any, str]) -> list[Row]:
@@ -145,21 +146,38 @@ def data_gain(rows: Sequence[Row]) -> list[Line]:
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
     """Source: XSP (IPDPS 2020) III-D: doubled until the throughput grows by 5 % or less."""
     return [
-        _best(context, {row.batch: row.throughput_per_s or 0.0 for row in members})
+        _best(context, {row.batch: row for row in members})
         for context, members in _grouped(rows, "batch").items()
         if len(members) > 1
     ]
 
 
-def _best(context: Context, speeds: Mapping[int, float]) -> Best:
-    largest = max(speeds)
-    for batch in sorted(speeds):
-        twice = min((b for b in speeds if b >= 2 * batch), default=None)
-        if twice is None:
+def _best(context: Context, rows: Mapping[int, Row]) -> Best:
+    """One slow run must not end the search: where the noise allows both, larger batches decide."""
+    largest = max(rows)
+    for batch in sorted(rows):
+        larger = sorted(b for b in rows if b >= 2 * batch)
+        if not larger:
             continue
-        if speeds[twice] <= speeds[batch] * (1 + GAIN):
-            return Best(context, batch, largest, speeds[batch])
-    return Best(context, None, largest, speeds[largest])
+        least, most = _speeds(rows[batch], rows[larger[0]])
+        worth_it = _speed(rows[batch]) * (1 + GAIN)
+        if least > worth_it:
+            continue
+        is_unsure = most > worth_it
+        if is_unsure and any(_speeds(rows[batch], rows[b])[0] > worth_it for b in larger[1:]):
+            continue
+        return Best(context, batch, largest, _speed(rows[batch]), is_unsure)
+    return Best(context, None, largest, _speed(rows[largest]))
+
+
+def _speeds(row: Row, larger: Row) -> tuple[float, float]:
+    """The least and the most that the larger batch reaches, the noise of both within UNCERTAINTIES."""
+    error = UNCERTAINTIES * hypot(row.uncertainty or 0.0, larger.uncertainty or 0.0)
+    return _speed(larger) * (1 - error), _speed(larger) * (1 + error)
+
+
+def _speed(row: Row) -> float:
+    return row.throughput_per_s or 0.0
 
 
 def numbers(row: Row) -> dict[str, Told]:

@@ -4,6 +4,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from harness.core import files
 from harness.errors import ConfigError, one_line
 from harness.models.precision.ways import BASELINE
 from harness.results.compare.agreement import agreement
-from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, row_of
+from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, labels, row_of
 from harness.search.grid.cells.folder import GRID, PROBES, folder_of
 from harness.search.grid.cells.options import Axes, GridOptions
 from harness.search.grid.same_network.divergence import Divergence, divergence
@@ -56,6 +57,16 @@ class View:
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:
         return dict(strangers(self.structures))
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """Model -> what it is called in the tables."""
+        return labels(self.content["axes"]["model"])
+
+    @cached_property
+    def namesakes(self) -> Sequence[str]:
+        """One line for every two models of one name that are different networks."""
+        return tuple(namesakes(self.structures, self.labels))
 
     @cached_property
     def why_not(self) -> Mapping[Cell, str]:
@@ -140,6 +151,22 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
                 yield variant, f"another network of the same name: {why}"
             elif why := _other_precision(variant, found):
                 yield variant, why
+
+
+def namesakes(
+    structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
+) -> Iterator[str]:
+    """labels: model -> what it is called. Each model is looked at in its first variant that is known."""
+    first: dict[str, tuple[Cell, Structure]] = {}
+    for variant, found in structures.items():
+        if isinstance(found, Structure):
+            first.setdefault(variant.model, (variant, found))
+    for (one, (here, ours)), (other, (there, theirs)) in combinations(first.items(), 2):
+        if labels[one].rpartition("/")[2] != labels[other].rpartition("/")[2]:
+            continue
+        is_same_input = (here.shape, here.data) == (there.shape, there.data)
+        if why := difference(ours, theirs if is_same_input else theirs._replace(macs=None)):
+            yield f"{labels[one]} and {labels[other]} are different networks of one name: {why}"
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
