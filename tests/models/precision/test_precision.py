@@ -1,17 +1,14 @@
 """Precisions made by the tool: int8 that scores as fp32 does, from samples that nobody scores."""
 
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.core.child import call
 from harness.core.config.run_config import make_config, to_plain
 from harness.datasets.digits import DigitsDataset
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError
 from harness.models.manifest.manifest import MODELS_DIR, load_model
 from harness.models.precision.made import make
 from harness.models.precision.samples import SAMPLES, calibration, digest
@@ -136,27 +133,6 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
         calibration(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
         calibration(config, model, model.inputs, 2, None, synthetic=False)
-
-
-def echo(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    sys.stdout.write("printed\n")
-    if given.get("fails") == "user":
-        raise ConfigError("the user's")
-    if given.get("fails") == "own":
-        raise KeyError("ours")
-    return given
-
-
-def test_a_function_in_a_process_of_its_own(tmp_path: Path) -> None:
-    target, log = "tests.models.precision.test_precision:echo", tmp_path / "log"
-    assert call(target, {"a": [1]}, log) == {"a": [1]}
-    assert log.read_text() == "printed\n"
-    with pytest.raises(ConfigError, match=r"^the user's$"):
-        call(target, {"fails": "user"}, log)
-    with pytest.raises(PluginUnavailable, match="KeyError: 'ours': see "):
-        call(target, {"fails": "own"}, log)
-    with pytest.raises(PluginUnavailable, match="ended with status"):
-        call("os:_exit", 3, log)  # type: ignore[arg-type] # dies before it answers
 
 
 def test_a_model_of_an_old_opset_is_quantised_per_tensor(tmp_path: Path) -> None:
