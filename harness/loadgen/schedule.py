@@ -3,15 +3,14 @@
 The callback is told ids and indices but not the scheduled time, from which LoadGen counts latency.
 """
 
-import zipfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.files import reading
 from harness.core.units import NS_PER_S
-from harness.errors import ConfigError
 from harness.loadgen.plan import LoadPlan
 from harness.types import Array
 
@@ -52,11 +51,12 @@ def store(path: Path, after_ns: Array, samples: Array | None) -> None:
 
 def read_stored(path: str) -> Stored:
     """A ConfigError where the file is not what `store` wrote."""
-    try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return Stored(file["after_ns"], file.get("samples"))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
-        raise ConfigError(f"{path} cannot be read: {e}") from None
+    with (
+        reading(f"{path} cannot be read", also=(OSError,)),
+        Path(path).open("rb") as opened,
+        np.load(opened, allow_pickle=False) as file,
+    ):
+        return Stored(file["after_ns"], file.get("samples"))
 
 
 stored = lru_cache(maxsize=1)(read_stored)
