@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,28 +128,20 @@ def rerun(arguments: list[str]) -> int:
     from dataclasses import replace
 
     from harness.core.config.run_config import from_plain
+    from harness.core.files import free_name
     from harness.results.compare.finished import read
     from harness.run.supervisor.job import execute
 
     before = Path(options.run).resolve()  # `latest` will point elsewhere
     plain = read(before).config
-    out = Path(options.out) if options.out else _free(before)
+    default = free_name(before.with_name(f"{before.name}-rerun"))
+    out = Path(options.out) if options.out else default
     config = replace(from_plain(plain, str(before / "config.yaml")), out=out)
     status = execute(config, quiet=options.quiet)
     if not out.is_dir():
         return status  # it was stopped or died, and said so
     show("")
     return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
-
-
-def _free(before: Path) -> Path:
-    """The first of RUN-rerun, RUN-rerun-2, ... that is not there."""
-    for number in range(1, 100):
-        suffix = "-rerun" if number == 1 else f"-rerun-{number}"
-        out = before.with_name(before.name + suffix)
-        if not out.exists() and not out.with_name(out.name + ".partial").exists():
-            return out
-    raise ConfigError(f"{before}-rerun and 99 more exist: pass --out")
 
 
 def report(arguments: list[str]) -> int:
@@ -170,6 +162,8 @@ def report(arguments: list[str]) -> int:
 
 
 def arrivals(arguments: list[str]) -> int:
+    from harness.core.files import atomic_file
+    from harness.loadgen import arrival_profiles
     from harness.loadgen.arrival_kinds import KINDS
 
     parser = Parser(
@@ -188,27 +182,17 @@ def arrivals(arguments: list[str]) -> int:
     parser.add_argument("--seed", metavar="N", help="default: the MLPerf round's")
     parser.add_argument("--out", required=True, metavar="FILE", help="must not exist yet")
     options = parser.parse_args(arguments)
-    from harness.loadgen import arrival_profiles
 
     words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
     profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
     after_ns = profile.after_ns()
     try:
-        _write_new(out, arrival_profiles.lines(after_ns, profile.title()))
+        with atomic_file(out, new=True) as temporary, temporary.open("w", encoding="ascii") as file:
+            lines = arrival_profiles.lines(after_ns, profile.title())
+            file.writelines(f"{line}\n" for line in lines)
     except FileExistsError:
         raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
     show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
     return 0
-
-
-def _write_new(path: Path, lines: Iterable[str]) -> None:
-    """Whole or not at all: half a schedule would be replayed as if it were one."""
-    with path.open("x", encoding="ascii") as file:
-        try:
-            file.writelines(f"{line}\n" for line in lines)
-            file.flush()
-        except BaseException:
-            path.unlink()
-            raise

@@ -189,12 +189,13 @@ def _with_unit(alias: str, value: str) -> str:
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     """path: of a file of options, or a run's folder, which stands for the config.yaml in it."""
+    from harness.core import files
     from harness.core.strict_yaml import load_yaml
     from harness.results import run_folder
 
     if path.is_dir():
         if not (path / run_folder.CONFIG).is_file():
-            raise ConfigError(f"--config: {run_folder.not_a_run(path, run_folder.CONFIG)}")
+            raise ConfigError(f"--config: {files.not_a_run(path, run_folder.CONFIG)}")
         path /= run_folder.CONFIG
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):

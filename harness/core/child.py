@@ -1,5 +1,7 @@
-"""A function of ours in a process of its own: what it imports and allocates goes with it, and a
-framework that takes its process down takes no other.
+"""Starts child processes that run `main` of a module, and exchanges JSON messages with them.
+
+A child imports what its parent could import, in the same order, and nothing from the folder the
+command was typed in that its parent would not have found there.
 """
 
 import ctypes
@@ -11,85 +13,43 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NoReturn
 
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from harness.core.child import main; main()"
-
-
-def call(
-    target: str, request: Mapping[str, Any], log: Path, *, under: Sequence[str] = ()
-) -> dict[str, Any]:
-    """target: 'module:function', from JSON to JSON. log: file for what it prints, appended to.
-
-    under: a command that runs the one behind it, as valgrind does.
-    Raises what it raised; a PluginUnavailable where that is no HarnessError, or the process died.
-    """
-    reader, writer = os.pipe()
-    command = [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), target, str(writer)]
-    with os.fdopen(reader, "rb") as answer, log.open("ab") as output:
-        try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=(writer,),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        finally:
-            os.close(writer)
-        with process:
-            try:
-                assert process.stdin is not None
-                process.stdin.write(json.dumps(request).encode())
-                process.stdin.close()
-                text = answer.read()
-            except BaseException:
-                process.kill()
-                raise
-    if not text:
-        raise PluginUnavailable(f"{target} ended with status {process.returncode}: see {log}")
-    found: dict[str, Any] = json.loads(text)
-    if "error" in found:
-        error: type[HarnessError] | None = BY_EXIT_STATUS.get(found["status"])
-        raise error(found["error"]) if error else PluginUnavailable(f"{found['error']}: see {log}")
-    result: dict[str, Any] = found["result"]
-    return result
-
-
-def main() -> None:
-    """Entry: argv holds the function and the descriptor for its answer, stdin the request."""
-    die_with_parent()
-    module, _, name = sys.argv[-2].partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        found = {"result": function(json.load(sys.stdin))}
-    except HarnessError as e:
-        found = {"error": str(e), "status": e.exit_status}
-    except BaseException as e:  # noqa: BLE001 - told to the caller
-        traceback.print_exc()
-        found = {"error": f"{type(e).__name__}: {one_line(e)}", "status": 1}
-    sys.stdout.flush()
-    with os.fdopen(int(sys.argv[-1]), "wb") as answer:
-        answer.write(json.dumps(found).encode())
-    os._exit(0)  # no destructors: the frameworks' can hang
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from importlib import import_module; sys.exit(import_module(sys.argv.pop(1)).main())"
+)
 
 
 class Channel:
-    """One end. The other end's death shows as None from `receive`, and nowhere else."""
+    """One end of a connection. `receive` returns None once the other end has closed or died."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._received = b""
 
     def send(self, event: str, **values: Any) -> None:
+        """Send a message. The death of the other end is left to `receive`."""
         with suppress(ConnectionError):
             self._socket.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
+
+    def send_error(self, error: BaseException) -> int:
+        """Send the message `error` (status, text, trace); returns the exit status that fits it.
+
+        The trace of a HarnessError is that of its cause, or "": its own text says enough.
+        """
+        if isinstance(error, HarnessError):
+            status, text, cause = error.exit_status, str(error), error.__cause__
+        else:
+            status, text, cause = 1, f"{type(error).__name__}: {one_line(error)}", error
+        trace = "".join(traceback.format_exception(cause)) if cause is not None else ""
+        self.send("error", status=status, text=text, trace=trace)
+        return status
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """The next message; None when the other end has closed. TimeoutError after timeout_s."""
@@ -115,11 +75,138 @@ class Channel:
         self._socket.close()
 
 
-def die_with_parent() -> None:
-    """SIGKILL when the parent dies, however it dies (prctl(2), PR_SET_PDEATHSIG)."""
+def start(
+    module: str,
+    words: Sequence[str] = (),
+    *,
+    fds: Sequence[int] = (),
+    log: IO[bytes] | None = None,
+    under: Sequence[str] = (),
+    new_session: bool = False,
+) -> "subprocess.Popen[bytes]":
+    """Start a child process that runs `module.main()` and exits with the status `main` returns.
+
+    words: the child's sys.argv[1:].
+    fds: descriptors the child inherits.
+    log: file for what the child prints, on stdout and stderr; None: the parent's own.
+    under: a command that turns into the one after it without a fork, as valgrind does.
+    new_session: Ctrl-C in the terminal reaches the parent only.
+    """
+    return subprocess.Popen(
+        [*under, sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), module, *words],
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=None if log is None else subprocess.STDOUT,
+        start_new_session=new_session,
+    )
+
+
+def connect(
+    module: str,
+    fds: Sequence[int] = (),
+    *,
+    log: IO[bytes] | None = None,
+    under: Sequence[str] = (),
+    new_session: bool = False,
+) -> "tuple[subprocess.Popen[bytes], Channel]":
+    """Start a child process whose `main` calls `serve`; the other parameters are those of `start`.
+
+    fds: descriptors the child inherits and `serve` hands to its function, in this order.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        passed = (theirs.fileno(), *fds)
+        words = [str(number) for number in (os.getpid(), *passed)]
+        try:
+            process = start(
+                module, words, fds=passed, log=log, under=under, new_session=new_session
+            )
+        except BaseException:
+            ours.close()
+            raise
+    return process, Channel(ours)
+
+
+def serve(work: Callable[..., None]) -> NoReturn:
+    """Run `work(channel, *fds)` in the child process that `connect` started, and end the process.
+
+    The process dies with its parent. An error becomes the message `error` and the exit status.
+    """
+    parent, number, *fds = map(int, sys.argv[1:])
+    _die_with(parent)
+    channel = Channel(socket.socket(fileno=number))
+    status = 0
+    try:
+        work(channel, *fds)
+    except BaseException as e:  # noqa: BLE001 - shown by the parent
+        status = channel.send_error(e)
+    sys.stdout.flush()
+    os._exit(status)  # no destructors: LoadGen's and the frameworks' can hang
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies, however the parent dies.
+
+    Source: prctl(2), PR_SET_PDEATHSIG. parent: its process ID, which may be 1 in a container.
+    """
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     except (OSError, AttributeError):  # not Linux: the closed socket must do
         return
-    if os.getppid() == 1:
+    if os.getppid() != parent:  # died before the call
         os._exit(1)
+
+
+def call(
+    target: str,
+    request: Mapping[str, Any],
+    log: Path | None,
+    *,
+    under: Sequence[str] = (),
+    limit_s: float | None = None,
+) -> dict[str, Any]:
+    """Call a function in a child process, so that memory, threads and crashes of a framework end
+    with that process.
+
+    target: 'module:function', from a JSON object to a JSON object.
+    log: file that what the child prints is appended to; None: its output is thrown away.
+    under: as in `start`. limit_s: the child is killed after this time.
+    Raises the function's HarnessError; a PluginUnavailable for any other error, and where the child
+    dies or takes too long.
+    """
+    hint = "" if log is None else f": see {log}"
+    with (log or Path(os.devnull)).open("ab") as output:
+        process, channel = connect(__name__, log=output, under=under)
+        with process, closing(channel):
+            try:
+                channel.send("call", target=target, request=request)
+                message = channel.receive(limit_s)
+            except TimeoutError:
+                process.kill()
+                raise PluginUnavailable(f"{target} took longer than {limit_s} s{hint}") from None
+            except BaseException:
+                process.kill()
+                raise
+        if message is None:
+            raise PluginUnavailable(f"{target} ended with status {process.returncode}{hint}")
+        if message["event"] == "error":
+            output.write(message["trace"].encode())
+            error = BY_EXIT_STATUS.get(message["status"])
+            raise error(message["text"]) if error else PluginUnavailable(message["text"] + hint)
+    result: dict[str, Any] = message["result"]
+    return result
+
+
+def main() -> None:
+    """Entry of the child process of `call`."""
+    serve(_answer)
+
+
+def _answer(channel: Channel) -> None:
+    message = channel.receive()
+    if message is None:
+        return
+    module, _, name = message["target"].partition(":")
+    function = getattr(importlib.import_module(module), name)
+    channel.send("result", result=function(message["request"]))

@@ -1,8 +1,9 @@
-"""Reads and writes files: YAML without code, JSON, files that appear whole or not at all."""
+"""Reads and writes JSON and YAML files; a file that is written is whole or not there at all."""
 
+import csv
 import json
 import os
-import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,41 +11,103 @@ from typing import Any
 
 import yaml
 
-from harness.errors import ConfigError
-from harness.results.run_folder import not_a_run
+from harness.errors import ConfigError, one_line
+
+PARTIAL = ".partial"
+"""Ends the name of a folder or file that is still being written, or whose writer died."""
+
+WRONG_CONTENT: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    csv.Error,
+    zipfile.BadZipFile,
+)
+"""Exceptions that Python and NumPy raise on content of another shape than our code expects."""
+
+MOST_NAMED = 3
+"""Runs that a message names."""
 
 
 def cache_dir() -> Path:
-    """Where downloaded files and preprocessed samples are kept between runs."""
+    """The folder where downloaded models and preprocessed samples stay between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mlperf-harness"
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, renamed to it at the end; after an error there is neither.
+def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
+    """Yield a temporary file beside `path` and rename it to `path` at the end.
 
-    Two processes may make the same file at once: the last one wins, and both see a whole file. A
-    ConfigError where the folder cannot be written.
+    After an error neither file is there. Several processes may write the same path: the last one
+    wins, and every reader sees a whole file. new: raise FileExistsError where `path` exists.
     """
+    if new:
+        path.open("x").close()  # reserves the name
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}{PARTIAL}")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        if new:
+            path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def cached_file(path: Path) -> Iterator[Path]:
+    """`atomic_file` in the cache, whose folders are made; a ConfigError where there is no room."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        try:
+        with atomic_file(path) as temporary:
             yield temporary
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
     except OSError as e:
         raise ConfigError(
             f"{path} cannot be written: {e.strerror or e}: set XDG_CACHE_HOME to a folder with room"
         ) from e
 
 
+def write_text(path: Path, text: str) -> None:
+    """Replace the file in one step; write into a device or a pipe, which a file must not replace.
+
+    Bytes that are not UTF-8, as names of files may hold, become question marks.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(content, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    write_text(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+
+
+def not_a_run(folder: Path, name: str) -> str:
+    """The message for a folder without the file `name`; it names the newest folders in it that have one."""
+    runs = [p.parent for p in folder.glob(f"*/{name}") if not p.parent.is_symlink()]
+    if not runs:
+        return f"{folder} has no {name}: is this a run's folder?"
+    newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)
+    shown = ", ".join(map(str, newest[:MOST_NAMED]))
+    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+    return f"{folder} is not a run's folder, the runs in it are: {shown}{more}: name one of them"
+
+
 def read_json(path: Path) -> Mapping[str, Any]:
-    """One of a run's files; a ConfigError says what is wrong with it."""
+    """The JSON object in a file that a run wrote; a ConfigError says what is wrong with the file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
@@ -60,20 +123,30 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Replaces the file in one step, so that a reader never sees half of it."""
-    text = json.dumps(content, indent=2, allow_nan=False, default=str) + "\n"
-    _replace(path, text)
+@contextmanager
+def reading(problem: str, hint: str = "", also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn an exception about a file's content into a ConfigError: '<problem>: <exception>: <hint>'.
+
+    also: exceptions to turn besides WRONG_CONTENT, e.g. OSError where the file itself is read.
+    """
+    try:
+        yield
+    except WRONG_CONTENT + also as e:
+        text = f"{problem}: {type(e).__name__}: {one_line(e)}"
+        raise ConfigError(f"{text}: {hint}" if hint else text) from e
 
 
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    _replace(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
+def free_name(path: Path) -> Path:
+    """The first of path, path-2, path-3, ... that does not exist, finished or PARTIAL."""
+    free, number = path, 1
+    while any(os.path.lexists(one) for one in (free, free.with_name(free.name + PARTIAL))):
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
 
 
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    fresh.replace(path)
+def point_link(link: Path, name: str) -> None:
+    """Make or replace, in one step, a symbolic link to the entry `name` of its own folder."""
+    fresh = link.with_name(f".{link.name}-{os.getpid()}")
+    fresh.symlink_to(name)
+    fresh.replace(link)

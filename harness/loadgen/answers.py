@@ -1,4 +1,4 @@
-"""What is told to LoadGen: one array of rows, or rows that differ in length."""
+"""Holds the answers to a batch: one array of rows, or rows of different lengths."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,17 +9,17 @@ from harness.types import Array
 
 
 class AnswerRow(NamedTuple):
-    """What every answer of a run is like. shape: the first entry is None where lengths differ."""
+    """Shape and type that all answers of a run have."""
 
     shape: tuple[int | None, ...]
+    """The first entry is None where answers differ in length."""
     dtype: np.dtype[Any]
 
 
 class Ragged:
-    """n answers that differ in their first dimension, and in nothing else.
+    """n answers that differ in their first dimension only; their `shape` is (n, None, ...).
 
-    shape: (n, None, ...) as an array of them would have it; dtype: of every row.
-    A ValueError when rows differ in dtype, rank or trailing dimensions.
+    Raises ValueError where rows differ in dtype, rank or trailing dimensions.
     """
 
     __slots__ = ("dtype", "rows", "shape")
@@ -50,16 +50,16 @@ def flattened(answers: Answers) -> Ragged:
 
 
 def largest_bytes(answers: Answers) -> int:
-    """Of one answer of these."""
+    """Size of the largest answer."""
     if isinstance(answers, Ragged):
         return max(row.nbytes for row in answers.rows)
     return answers.nbytes // len(answers)
 
 
 def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
-    """What answers of several batches are like; None where their shapes go with the batch.
+    """The row that all batches share; None where the shape depends on the batch.
 
-    A ValueError where they differ in dtype.
+    rows: one a batch. Raises ValueError where they differ in dtype.
     """
     dtypes = sorted({str(row.dtype) for row in rows})
     if len(dtypes) > 1:
@@ -68,7 +68,7 @@ def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
 
 
 def row_of(answers: Answers) -> AnswerRow:
-    """A ValueError for objects: LoadGen takes bytes, and theirs would be addresses."""
+    """Raises ValueError for Python objects, whose bytes would be addresses."""
     if answers.dtype.hasobject:
         raise ValueError(f"answers must be numbers, these are {answers.dtype}")
     return AnswerRow(answers.shape[1:], answers.dtype)

@@ -1,8 +1,8 @@
-"""Schedules to be replayed by --arrivals: constant, steps, ramp, gamma, and LoadGen's own.
+"""Makes schedules for --arrivals: constant, steps, ramp, gamma, and LoadGen's own.
 
-Queries come at a rate that changes with time; between them lie gaps that are drawn, by seed. Both
-are kept apart: gaps of mean 1 are drawn first and add up to the number of queries expected by then;
-each comes when the rate, summed over time, has reached its number (the time-rescaling theorem).
+The rate may change with time, and the gaps between queries may be random. Both are computed apart by
+the time-rescaling theorem: the sums of random gaps of mean 1 number the queries, and a query comes
+when the integral of the rate over time reaches its number.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,33 +28,40 @@ _RATES = {
     "gamma": (1, 1),
     "loadgen": (1, 1),
 }
-"""How many rates each takes."""
+"""Fewest and most rates of each kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """rates: queries/s. cv: of gamma's gaps, standard deviation / mean. seed: 64 bits."""
+    """A schedule's parameters, as the user wrote them."""
 
     kind: str
+    """One of KINDS."""
     rates: tuple[float, ...]
+    """Queries/s."""
     duration_ns: int
     cv: float | None
+    """Standard deviation / mean of the gaps; gamma only."""
     seed: int
+    """64 bits."""
 
     def problems(self) -> Iterable[str]:
         fewest, most = _RATES[self.kind]
         if not fewest <= len(self.rates) <= most:
-            wanted = str(fewest) if fewest == most else f"{fewest} or more"
-            yield f"--rate has {len(self.rates)} rates, {self.kind} takes {wanted}"
+            allowed = str(fewest) if fewest == most else f"{fewest} or more"
+            yield f"--rate has {len(self.rates)} rates, {self.kind} takes {allowed}"
         if (self.cv is None) == (self.kind == "gamma"):
             yield (
                 "gamma needs --cv"
                 if self.cv is None
-                else f"--cv is gamma's: drop it for {self.kind}"
+                else f"--cv belongs to gamma: drop it for {self.kind}"
             )
         expected = self.duration_ns / NS_PER_S * sum(self.rates) / len(self.rates)
         if expected > MOST_ARRIVALS:
-            yield f"about {expected:,.0f} arrivals, at most {MOST_ARRIVALS:,} are replayed"
+            yield (
+                f"about {expected:,.0f} arrivals are more than {MOST_ARRIVALS:,}: lower --rate or "
+                "--duration"
+            )
 
     def after_ns(self) -> Array:
         """(n,) int64, ascending, the first 0, the last before duration_ns; n >= 1."""
@@ -71,14 +78,14 @@ class Profile:
         return after_ns
 
     def _pieces(self, seconds: float) -> tuple[Array, Array]:
-        """(pieces + 1,) when each begins, the last ends; (pieces, 2) its rate at both ends."""
+        """(pieces + 1,) times in s that bound the pieces; (pieces, 2) rates at both ends of each."""
         if self.kind == "ramp":
             return np.array([0.0, seconds]), np.array([self.rates])
         starts = np.linspace(0.0, seconds, len(self.rates) + 1)
         return starts, np.array([(rate, rate) for rate in self.rates])
 
     def _numbers(self, expected: float) -> Array:
-        """Sums of gaps of mean 1, from 0 up to below `expected`."""
+        """Ascending sums of gaps of mean 1, the first 0, the last below `expected`."""
         if self.kind == "constant":
             return np.arange(max(1, ceil(expected - 1e-9)), dtype=float)
         random = np.random.RandomState(_seed_words(self.seed))
@@ -109,18 +116,21 @@ def _middles(rates: Array) -> Array:
 
 
 def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Array:
-    """When the rate, summed from 0, reaches each number. expected: that sum at each of `starts`."""
+    """Times in s when the integral of the rate reaches each of `numbers`.
+
+    expected: the integral at each of `starts`.
+    """
     piece = np.clip(np.searchsorted(expected, numbers, "right") - 1, 0, len(rates) - 1)
     first, last = rates[piece, 0], rates[piece, 1]
     slope = (last - first) / (starts[piece + 1] - starts[piece])
     left = numbers - expected[piece]
-    # left = first * t + slope * t^2 / 2, solved so that slope may be 0
+    # Solves left = first * t + slope * t^2 / 2 for t; the form allows slope 0.
     after_s: Array = starts[piece] + 2 * left / (first + np.sqrt(first**2 + 2 * slope * left))
     return after_s
 
 
 def lines(after_ns: Array, title: str) -> Iterable[str]:
-    """The file that --arrivals takes."""
+    """Lines of a file for --arrivals."""
     yield f"# {title}: {len(after_ns):,} arrivals, seconds after the first"
     for ns in after_ns.tolist():
         yield f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
@@ -150,22 +160,25 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 
 def from_words(kind: str, words: Mapping[str, str | None]) -> Profile:
-    """words: of the command line, by OPTIONS; every problem at once. The default seed is the round's."""
-    found: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
+    """Parse the command line; a ConfigError has every problem. The default seed is the round's.
+
+    words: text by the names in OPTIONS; None where the option is absent.
+    """
+    values: dict[str, Any] = {"cv": None, "seed": ROUNDS[PINNED_VERSION].seeds.schedule}
     problems = []
     for name, parse in OPTIONS.items():
         text = words[name]
         try:
-            found |= {name: parse(text)} if text is not None else {}
+            values |= {name: parse(text)} if text is not None else {}
         except ValueError as e:
             problems.append(f"--{name}: {e}")
     if problems:
         raise ConfigError("\n".join(problems))
-    rates, duration_ns = found.pop("rate"), found.pop("duration")
-    profile = Profile(kind=kind, rates=rates, duration_ns=duration_ns, **found)
+    rates, duration_ns = values.pop("rate"), values.pop("duration")
+    profile = Profile(kind=kind, rates=rates, duration_ns=duration_ns, **values)
     problems += profile.problems()
     if kind == "constant" and words["seed"] is not None:
-        problems.append("--seed is of what is drawn: drop it for constant")
+        problems.append("--seed belongs to random gaps: drop it for constant")
     if problems:
         raise ConfigError("\n".join(problems))
     return profile

@@ -1,14 +1,14 @@
-"""--arrivals FILE: when each query comes, as its user wrote it down.
+"""Reads the file of --arrivals, which says when each query comes.
 
-One arrival a line: a time, in seconds or with its unit, ascending; then, if every line has one, a
-comma and the dataset index of the sample it asks for. Only the distances count: the first query
-comes at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
+Each line holds one arrival: a time, in seconds or with a unit, ascending; then, on every line or on
+none, a comma and the dataset index of the sample. Only the distances between times count: the first
+query comes at once. Empty lines, lines that begin with # and a heading `arrival[,sample]` are skipped.
 """
 
 import hashlib
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from io import BytesIO, TextIOWrapper
@@ -26,15 +26,17 @@ from harness.types import Array
 MOST_ARRIVALS = 10_000_000
 LARGEST_BYTES = 256 << 20
 LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
-"""From the first arrival to the last."""
+"""The most time between the first arrival and the last."""
 
 _LATEST_NS = 2**62
-"""Of a time as it is written, which may be a date: 2116 in nanoseconds of the epoch."""
+"""The latest time a line may hold, in ns; times since the epoch reach it in 2116."""
 
 _LONGEST_TEXT = 64
-"""Of a time, in characters."""
+"""The longest text of a time, in characters."""
 
 _SHOWN = 3
+"""Problems of one kind that are shown."""
+
 _HEADING = re.compile(r"arrival(,\s*sample)?")
 _SECONDS = re.compile(r"([0-9]+)(?:\.([0-9]{0,9}))?")
 _WITH_UNIT = re.compile(r"([^a-z]+|[0-9.]+[eE][-+]?[0-9]+)\s*(ns|us|ms|s|min|h)?")
@@ -43,18 +45,20 @@ _ADVICE = "write seconds or a time with its unit, e.g. 0.25 or 250ms"
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """after_ns: (n,) int64 ns after the first, ascending. samples: (n,) dataset indices, None where
-    the file names none. lines: (n,) where in the file they stand, from 1. sha256: of the file.
-    """
+    """The arrivals in a user's file."""
 
     path: Path
     sha256: str
+    """Digest of the file."""
     after_ns: Array
+    """(n,) int64 ns after the first arrival, ascending."""
     samples: Array | None
+    """(n,) dataset indices; None where the file names none."""
     lines: Array
+    """(n,) line numbers in the file, from 1."""
 
     def load(self, queries: int | None) -> Load:
-        """queries: only the first so many, the user's --queries."""
+        """Length of the run. queries: the user's --queries, which takes the first arrivals only."""
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
@@ -63,8 +67,8 @@ class Arrivals:
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
     def check_samples(self, queries: int, held: int) -> None:
-        """A ConfigError, a line a problem, where one of the first `queries` asks for a sample that
-        is not among the first `held`.
+        """Raise a ConfigError, one line a problem, where one of the first `queries` arrivals asks for
+        a sample that is not among the first `held`.
         """
         if self.samples is None:
             return
@@ -75,10 +79,10 @@ class Arrivals:
             for at in beyond[:_SHOWN].tolist()
         ]
         if problems:
-            raise ConfigError(_told(self.path, problems, len(beyond)))
+            raise ConfigError(_message(self.path, problems, len(beyond)))
 
     def put(self, plan: LoadPlan, outdir: Path) -> LoadPlan:
-        """Keeps what will be replayed in `outdir`, where every process of the run reads it."""
+        """Write the schedule into `outdir`, where every process of the run reads it."""
         count = plan.query_count
         self.check_samples(count, plan.performance_count)
         samples = self.samples[:count] if self.samples is not None else None
@@ -87,31 +91,33 @@ class Arrivals:
         return replace(plan, schedule=str(path), arrivals_sha256=self.sha256)
 
 
-def read(path: Path, wanted_sha256: str | None = None) -> Arrivals:
-    """A ConfigError, a line a problem, for whatever cannot be replayed.
+def read(path: Path, expected_sha256: str | None = None) -> Arrivals:
+    """Raises a ConfigError, one line a problem, for a file that cannot be replayed.
 
-    wanted_sha256: of the file that a config.yaml was written for.
+    expected_sha256: digest of the file that a config.yaml was written for.
     """
     content = _content(path)
     sha256 = hashlib.sha256(content).hexdigest()
-    if wanted_sha256 not in (None, sha256):
+    if expected_sha256 not in (None, sha256):
         raise ConfigError(
             f"{path} has changed: its digest is {sha256[:12]}…, this configuration was written for "
-            f"{str(wanted_sha256)[:12]}…: restore it, or remove arrivals_sha256 from the configuration"
+            f"{str(expected_sha256)[:12]}…: restore it, or remove arrivals_sha256 from the configuration"
         )
-    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # not all at once: memory
+    lines = TextIOWrapper(BytesIO(content), "utf-8-sig", newline="\n")  # decodes line by line
     try:
-        found = _parsed(path, lines)
+        after_ns, samples, numbers = _parse(path, lines)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not text: {_ADVICE}, one arrival a line") from None
-    return Arrivals(path, sha256, *found)
+    return Arrivals(path, sha256, after_ns, samples, numbers)
 
 
 def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            told = "is not a file" if path.exists() else "does not exist"
-            raise ConfigError(f"--arrivals {path} {told}: pass a file with one arrival time a line")
+            problem = "is not a file" if path.exists() else "does not exist"
+            raise ConfigError(
+                f"--arrivals {path} {problem}: pass a file with one arrival time a line"
+            )
         size = path.stat().st_size
         if size > LARGEST_BYTES:
             raise ConfigError(
@@ -123,22 +129,22 @@ def _content(path: Path) -> bytes:
 
 
 class _Columns:
-    """What the lines say, and what is wrong with them."""
+    """Collects the columns of the file, and the problems of its lines."""
 
     def __init__(self) -> None:
         self.times_ns, self.samples, self.lines = array("q"), array("q"), array("i")
-        self.problems: list[str] = []  # the first few
-        self.faulty = 0
+        self.problems: list[str] = []  # those of the first faulty lines
+        self.faulty = 0  # lines
         self._columns = 0
 
     def add(self, number: int, line: str) -> None:
-        """number: of the line, from 1."""
+        """number: the line's number in the file, from 1."""
         cells = line.split(",")
         self._columns = self._columns or len(cells)
         try:
             if len(cells) != self._columns or len(cells) > 2:
-                wanted = min(self._columns, 2)
-                raise ValueError(f"has {len(cells)} columns, wanted {wanted}: arrival[,sample]")
+                expected = min(self._columns, 2)
+                raise ValueError(f"has {len(cells)} columns, expected {expected}: arrival[,sample]")
             time_ns = parse_time_ns(cells[0].strip())
             if len(cells) == 2:
                 self.samples.append(_index(cells[1].strip()))
@@ -150,50 +156,50 @@ class _Columns:
                 self.problems.append(f"line {number}: {e}")
 
 
-def _parsed(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
-    """-> Arrivals' after_ns, samples and lines."""
-    found = _Columns()
+def _parse(path: Path, lines: Iterable[str]) -> tuple[Array, Array | None, Array]:
+    """Returns after_ns, samples and lines of Arrivals."""
+    columns = _Columns()
     heading = True  # until the first line that counts
     for number, line in enumerate(lines, 1):
         line = line.strip()  # noqa: PLW2901 - the same line
         if not line or line.startswith("#"):
             continue
         if not (heading and _HEADING.fullmatch(line)):
-            found.add(number, line)
+            columns.add(number, line)
         heading = False
-        if len(found.lines) + found.faulty > MOST_ARRIVALS:
+        if len(columns.lines) + columns.faulty > MOST_ARRIVALS:
             raise ConfigError(f"{path} has more than {MOST_ARRIVALS:,} arrivals: cut it")
-    times_ns = np.array(found.times_ns, np.int64)
-    if found.faulty:
-        raise ConfigError(_told(path, found.problems, found.faulty))
-    _check_order(path, times_ns, found)
+    times_ns = np.array(columns.times_ns, np.int64)
+    if columns.faulty:
+        raise ConfigError(_message(path, columns.problems, columns.faulty))
+    _check_order(path, times_ns, columns.lines)
     if not len(times_ns):
         raise ConfigError(f"{path} has no arrivals: {_ADVICE}, one a line")
-    samples = np.array(found.samples, np.int64) if len(found.samples) else None
-    return times_ns - times_ns[0], samples, np.array(found.lines, np.int32)
+    samples = np.array(columns.samples, np.int64) if len(columns.samples) else None
+    return times_ns - times_ns[0], samples, np.array(columns.lines, np.int32)
 
 
-def _check_order(path: Path, times_ns: Array, found: _Columns) -> None:
+def _check_order(path: Path, times_ns: Array, lines: Sequence[int]) -> None:
     back = np.flatnonzero(np.diff(times_ns) < 0)
     problems = [
-        f"line {found.lines[at + 1]}: earlier than line {found.lines[at]}: sort the file by time"
+        f"line {lines[at + 1]}: earlier than line {lines[at]}: sort the file by time"
         for at in back[:_SHOWN].tolist()
     ]
     if problems:
-        raise ConfigError(_told(path, problems, len(back)))
+        raise ConfigError(_message(path, problems, len(back)))
     if len(times_ns) and int(times_ns[-1] - times_ns[0]) > LONGEST_NS:
-        problem = f"line {found.lines[-1]}: more than seven days after the first: cut the file"
-        raise ConfigError(_told(path, [problem], 1))
+        problem = f"line {lines[-1]}: more than seven days after the first: cut the file"
+        raise ConfigError(_message(path, [problem], 1))
 
 
-def _told(path: Path, shown: list[str], count: int) -> str:
+def _message(path: Path, shown: list[str], count: int) -> str:
     more = count - len(shown)
     rest = [f"{path}: {more:,} more lines like these"] if more else []
     return "\n".join([*(f"{path} {problem}" for problem in shown), *rest])
 
 
 def parse_time_ns(text: str) -> int:
-    """'0.25' (seconds), '250ms', '1732190400.5', '2.5e-1': ns, to the nearest."""
+    """Time in ns, rounded: '0.25' (seconds), '250ms', '1732190400.5', '2.5e-1'."""
     plain = _SECONDS.fullmatch(text)
     if plain is not None:
         ns = int(plain[1][:30]) * NS_PER_S + int((plain[2] or "").ljust(9, "0"))
@@ -216,7 +222,7 @@ def _rounded_ns(text: str) -> int:
         raise ValueError(f"{text[:40]!r} is not a time: {_ADVICE}") from None
     if number < 0:
         raise ValueError(f"{text[:40]!r} is negative: times count up from 0")
-    if number.adjusted() > 30:  # as an int it would fill the memory
+    if number.adjusted() > 30:  # the int would fill the memory
         return _LATEST_NS + 1
     return int((number * NS_PER_UNIT[match[2] or "s"]).to_integral_value())
 

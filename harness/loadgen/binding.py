@@ -1,7 +1,7 @@
-"""MLPerf LoadGen: the only file that imports it.
+"""Binds MLPerf LoadGen: its settings, its responses and its run. No other module imports LoadGen.
 
-What is worked around here was seen on real runs of 6.0.17 and is told in docs/decisions/loadgen.md:
-callbacks must not raise, StartTest runs off the main thread, FromConfig counts once per process.
+docs/decisions/loadgen.md tells how LoadGen 6.0.17 behaved in real runs: an exception in a callback crashes
+it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
 """
 
 from collections import deque
@@ -40,8 +40,10 @@ _SCENARIOS = {
 
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
-    """Quick settings fix the count, not the time: sizing by time fails when the calibration is off
-    by 15 %, and a fixed count halves LoadGen's memory. Official settings come from FromConfig.
+    """LoadGen's settings for the plan; those of an official run come from FromConfig.
+
+    Quick settings fix the number of queries, not the time: sizing by time fails when the calibration
+    is off by 15 %, and a fixed number halves LoadGen's memory.
     """
     settings = lg.TestSettings()
     settings.scenario = _SCENARIOS[plan.scenario][1]
@@ -74,88 +76,57 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
-    """FromConfig, once, then every value that must have come of it is checked."""
+    """Read user.conf into `settings`, then check the values that the round prescribes."""
     name = _SCENARIOS[plan.scenario][0]
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
         raise ConfigError(f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})")
     settings.server_coalesce_queries = True
-    found = Seeds(settings.qsl_rng_seed, settings.sample_index_rng_seed, settings.schedule_rng_seed)
-    if found != plan.seeds:
+    seeds = Seeds(settings.qsl_rng_seed, settings.sample_index_rng_seed, settings.schedule_rng_seed)
+    if seeds != plan.seeds:
         raise ConfigError(
-            f"LoadGen {installed_version()} carries other seeds than the round's: "
-            f"{tuple(found)} instead of {tuple(plan.seeds)}; "
-            f"install mlcommons-loadgen=={PINNED_VERSION}"
+            f"LoadGen {installed_version()} has the seeds {tuple(seeds)}, the round has "
+            f"{tuple(plan.seeds)}: install mlcommons-loadgen=={PINNED_VERSION}"
         )
     if settings.min_duration_ms < MIN_DURATION_MS:
         raise ConfigError(
-            f"{plan.user_conf}: min_duration is {settings.min_duration_ms} ms after loading, "
-            f"official runs need at least {MIN_DURATION_MS}"
+            f"{plan.user_conf}: LoadGen read a min_duration of {settings.min_duration_ms} ms, official "
+            f"runs need at least {MIN_DURATION_MS}: correct the file"
         )
 
 
-class OfficialLoad(NamedTuple):
-    """What the official rules make of a user.conf. Rates in queries/s, bound in ns."""
+def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.TestSettings":
+    """The settings of an official run, read in a way that can be repeated in one process.
 
-    queries: int
-    performance_count: int
-    samples_per_query: int
-    expected_s: float
-    target_qps: float | None
-    percentile: float
-    latency_bound_ns: int | None
-
-
-def official_load(
-    scenario: str, model_key: str, user_conf: str, total: int, held: int
-) -> OfficialLoad:
-    """Reads the settings in a way that can be repeated: conf_type 0 is the built-in file alone and
-    2 the user's alone, neither of which uses up the one conf_type 1 load a process has.
+    conf_type 0 reads the built-in file alone and 2 the user's alone. Neither uses up the single
+    load with conf_type 1 that a process has, which `settings_for` needs.
     """
     name, value = _SCENARIOS[scenario]
-    s = lg.TestSettings()
-    s.scenario = value
-    s.FromConfig("", model_key, name, 0)
-    status = s.FromConfig(user_conf, model_key, name, 2)
+    settings = lg.TestSettings()
+    settings.scenario = value
+    settings.FromConfig("", model_key, name, 0)
+    status = settings.FromConfig(user_conf, model_key, name, 2)
     if status != 0:
         raise ConfigError(f"{user_conf}: LoadGen refused it (FromConfig returned {status})")
-    seconds = s.min_duration_ms / 1e3
-    rate, bound, percentile, samples = None, None, 0.99, 1
-    if scenario == "single-stream":
-        wanted = 2 * seconds * 1e9 / s.single_stream_expected_latency_ns
-        percentile = s.single_stream_target_latency_percentile
-    elif scenario == "multi-stream":
-        wanted = 2 * seconds * 1e9 / s.multi_stream_expected_latency_ns
-        percentile = s.multi_stream_target_latency_percentile
-        samples = s.multi_stream_samples_per_query
-    elif scenario == "server":
-        rate, bound = s.server_target_qps, s.server_target_latency_ns
-        percentile = s.server_target_latency_percentile
-        wanted = seconds * rate
-    else:
-        rate = s.offline_expected_qps
-        wanted = 1.1 * seconds * rate
-    count = min(s.performance_sample_count_override or held, total)
-    queries = max(int(wanted) + 1, s.min_query_count)
-    return OfficialLoad(queries, count, samples, seconds, rate, percentile, bound)
+    return settings
 
 
 Complete = Callable[[Any], None]
-"""Takes a list of QuerySampleResponse, on any thread."""
+"""Takes a list of QuerySampleResponse; called on any thread."""
 
 
 class Responder:
-    """Completes one worker's batches. Not thread-safe: each worker has its own.
+    """Answers LoadGen for one worker. Not thread-safe: each worker has its own.
 
-    LoadGen copies nothing in a performance run and copies inside the call in an accuracy run, so
-    response objects and the buffer they point into are made once and used for every batch.
+    LoadGen copies no answer in a performance run, and copies inside the call in an accuracy run. So
+    the response objects and the buffer they point into are made once and serve every batch.
     """
 
     __slots__ = ("_buffer", "_complete", "_one", "_one_row", "_pool", "_set_id")
 
     def __init__(self, max_batch: int, row: AnswerRow, complete: Complete | None = None) -> None:
-        """row: what one answer is like; all answers must have its dtype and shape."""
-        shape: tuple[Any, ...] = (max_batch, *row.shape)  # numbers: responder_for
+        """row: dtype and shape of every answer. complete: called in place of LoadGen."""
+        shape: tuple[Any, ...] = (max_batch, *row.shape)
         self._buffer: Array = np.zeros(shape, row.dtype)
         base, size = self._buffer.ctypes.data, self._buffer.nbytes // max_batch
         self._pool = [lg.QuerySampleResponse(0, base + i * size, size) for i in range(max_batch)]
@@ -164,32 +135,33 @@ class Responder:
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Array) -> int:
-        """ids: (n,) LoadGen's. answers: (n, ...) rows in the same order.
+        """Complete a batch. ids: (n,) LoadGen's. answers: (n, ...), one row an id.
 
-        Returns the wall clock as LoadGen's call begins: it stamps the completion there, and what
-        the call does afterwards (or waits for the GIL) is no part of the latency.
+        Returns the wall clock in ns just before LoadGen's call, where LoadGen stamps the completion;
+        the rest of the call, and waiting for the GIL after it, is no part of the latency.
         """
         count = len(ids)
         if count == 1:
-            self._one_row[...] = answers  # half the time of a slice's
+            self._one_row[...] = answers  # takes half the time of a slice assignment
             responses = self._one
             responses[0].id = ids[0]
         else:
             self._buffer[:count] = answers
             responses = self._pool[:count]
-            deque(map(self._set_id, responses, ids), maxlen=0)  # a fifth less than a loop
+            deque(map(self._set_id, responses, ids), maxlen=0)  # 20 % faster than a loop
         completed_ns = wall_ns()
         self._complete(responses)
         return completed_ns
 
     def complete_empty(self, ids: Sequence[int]) -> int:
-        """For failed batches: a sample left unanswered would hang LoadGen for ever."""
+        """Complete a failed batch: LoadGen would wait for ever for an unanswered sample."""
         return _complete_empty(ids, self._complete)
 
 
 class RaggedResponder:
-    """The same for answers of different lengths: they lie one after another in one buffer, which
-    grows when a batch needs more. Not thread-safe.
+    """Answers LoadGen with answers of different lengths. Not thread-safe.
+
+    The answers of a batch lie one after another in one buffer, which grows with the largest batch.
     """
 
     __slots__ = ("_buffer", "_complete", "_pool", "_setters")
@@ -202,10 +174,10 @@ class RaggedResponder:
         self._complete = complete or lg.QuerySamplesComplete
 
     def complete(self, ids: Sequence[int], answers: Ragged) -> int:
-        """As Responder.complete: (n,) ids, n rows in the same order, one call of LoadGen's."""
+        """As Responder.complete."""
         flat = [row.ravel() for row in answers.rows]
         ends = list(accumulate(map(len, flat), initial=0))
-        if ends[-1] > len(self._buffer):  # doubled, so that it seldom happens
+        if ends[-1] > len(self._buffer):  # doubled, so that it rarely grows
             self._buffer = np.empty(max(ends[-1], 2 * len(self._buffer)), answers.dtype)
         np.concatenate(flat, out=self._buffer[: ends[-1]])
         base, item = self._buffer.ctypes.data, self._buffer.itemsize
@@ -233,26 +205,28 @@ def _complete_empty(ids: Sequence[int], complete: Complete) -> int:
 def responder_for(
     max_batch: int, row: AnswerRow, complete: Complete | None = None
 ) -> Responder | RaggedResponder:
-    """complete: takes the responses instead of LoadGen, where another scheduler asked for them."""
-    made = RaggedResponder if None in row.shape else Responder
-    return made(max_batch, row, complete)
+    """complete: takes the responses in place of LoadGen, for our own scheduler."""
+    cls = RaggedResponder if None in row.shape else Responder
+    return cls(max_batch, row, complete)
 
 
 class Callbacks(NamedTuple):
-    """None of them may raise: LoadGen would crash."""
+    """Functions that LoadGen calls, on the thread of `start_test`. None may raise: LoadGen crashes."""
 
     issue: Callable[[list[int], list[int]], None]
+    """Takes the ids and the dataset indices of a query's samples."""
     load: Callable[[list[int]], None]
+    """Takes the dataset indices that the run will ask for."""
     unload: Callable[[list[int]], None]
 
 
 def start_test(plan: LoadPlan, settings: "lg.TestSettings", outdir: Path, calls: Callbacks) -> None:
-    """One LoadGen run; blocks until every sample is answered. Logs go to `outdir`, which exists."""
+    """Run LoadGen until every sample is answered. outdir: an existing folder for LoadGen's logs."""
     log = lg.LogSettings()
     log.log_output.outdir = str(outdir)
     log.log_output.copy_summary_to_stdout = False
-    log.enable_trace = False  # on by default: 640 bytes a query
-    sut = lg.ConstructFastSUT(calls.issue, lambda: None)  # nothing is held back
+    log.enable_trace = False  # the default would write 640 bytes a query
+    sut = lg.ConstructFastSUT(calls.issue, lambda: None)  # no query waits for a flush
     qsl = lg.ConstructQSL(plan.total_count, plan.performance_count, calls.load, calls.unload)
     lg.StartTestWithLogSettings(sut, qsl, settings, log, plan.audit_config or NO_AUDIT)
     lg.DestroyQSL(qsl)

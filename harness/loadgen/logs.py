@@ -1,4 +1,4 @@
-"""LoadGen's log files, as data: nothing here is decided, only read."""
+"""Reads LoadGen's log files as data and judges nothing."""
 
 import json
 import math
@@ -16,7 +16,7 @@ ACCURACY = "mlperf_log_accuracy.json"
 TRACE = "mlperf_log_trace.json"
 _PREFIX = ":::MLLOG "
 _NOT_A_NUMBER = re.compile(r'("value": )-?(?:nan|inf)\b')
-"""LoadGen writes the rate of a single query as -nan, which is not JSON."""
+"""A value that is not JSON: LoadGen writes the rate of a single query as -nan."""
 
 _NUMBERS = re.compile(
     r"(result|effective)_\S*(_ns|_ms|_count|_qps|_percentile|_seed)|num_errors|early_stopping_latency_\w+"
@@ -38,33 +38,33 @@ _NEEDED = {
     ],
     "Offline": ["result_samples_per_second"],
 }
-"""Without these, and `_LATENCIES`, a performance log of the scenario is not LoadGen's."""
+"""Keys, besides `_LATENCIES`, that every performance log of the scenario has."""
 
 
 @dataclass(slots=True)
 class DetailLog:
-    """mlperf_log_detail.txt. values: the first value of each key, as MLCommons' own parser takes.
-
-    complete: LoadGen reached its end. A performance log ends with num_errors, an accuracy log
-    has no results and ends with power_end. Nothing is malformed, nothing that is used is absent.
-    repeated: how many runs the file holds; more than one means that logs were mixed.
-    source: whose numbers these are, for what quotes them.
-    """
+    """The content of mlperf_log_detail.txt."""
 
     values: dict[str, Any] = field(default_factory=dict)
+    """The first value of each key, which is the one that MLCommons' own parser takes."""
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     malformed_lines: int = 0
     complete: bool = False
+    """LoadGen reached its end: no line is malformed and every key that is used is there. A performance
+    log ends with num_errors; an accuracy log has no results and ends with power_end.
+    """
     repeated: int = 0
+    """Runs in the file; more than one means that logs were mixed."""
     source: str = "LoadGen"
+    """Program that measured the values, to be quoted with them."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
 
 def read_detail(path: Path) -> DetailLog:
-    """A missing or cut file gives a log that is not complete; nothing is raised for its content."""
+    """Read the file; a missing or cut one gives a log that is not complete, never an exception."""
     log = DetailLog()
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -87,7 +87,7 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _ends(log: DetailLog) -> list[str]:
-    """What LoadGen writes last, and what a performance run is judged by."""
+    """Keys of a complete log: those that LoadGen writes last, and those that are used."""
     if log.get("effective_test_mode") == "AccuracyOnly":
         return ["power_end"]
     needed = _NEEDED.get(str(log.get("effective_scenario")), [])
@@ -95,7 +95,7 @@ def _ends(log: DetailLog) -> list[str]:
 
 
 def _fits(key: str, value: object) -> bool:
-    """A number where LoadGen writes one; only a rate may be none (see _NOT_A_NUMBER)."""
+    """The value has the type that LoadGen writes; only a rate may be None (see _NOT_A_NUMBER)."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if _RATES.fullmatch(key):
         return number or value is None
@@ -126,11 +126,11 @@ def _entry(line: str) -> tuple[str, Any, dict[str, Any]] | None:
 
 
 class AccuracyLogError(Exception):
-    """mlperf_log_accuracy.json is missing, cut or not what LoadGen writes."""
+    """mlperf_log_accuracy.json is missing, cut or not written by LoadGen."""
 
 
 def read_answers(path: Path) -> Iterator[Answer]:
-    """Every row in file order; multi-stream's padding makes some indices come twice."""
+    """Yield every row in file order; MultiStream's padding repeats some dataset indices."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
@@ -147,4 +147,4 @@ def read_answers(path: Path) -> Iterator[Answer]:
 
 
 ANSWERS = "answers.json"
-"""In the folder of a performance run that LoadGen did not schedule, in the form of its log."""
+"""File of answers, in the form of LoadGen's accuracy log, that our own scheduler writes."""

@@ -1,4 +1,4 @@
-"""LoadPlan: everything LoadGen is told for one run, decided before its first query."""
+"""Defines the load plan: every setting of LoadGen for one run, decided before its first query."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from harness.types import TensorSpec
 
 MIN_DURATION_MS = 600_000
-"""Of every official performance run (mlperf.conf, *.*.min_duration)."""
+"""The shortest official performance run (mlperf.conf, *.*.min_duration)."""
 
 
 class Seeds(NamedTuple):
@@ -18,41 +18,46 @@ class Seeds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """Rates in queries/s (Offline: samples/s), percentiles in (0, 1), times in ns.
-
-    query_count: queries that will be generated (Offline and accuracy: samples).
-    journal_samples: the most samples that can be issued; the journal is this long.
-    logged_answers: about so many answers of a performance run go into LoadGen's accuracy log.
-    expected_s: None where nothing tells; 0.0 in files of earlier versions.
-    model_key: LoadGen's name of the benchmark under --mlperf, else None: then quick settings.
-    schedule: file of the arrivals to replay (harness/loadgen/schedule.py), of the user's file with that
-    digest. concurrency: queries to keep in flight. Either: our own scheduler, not LoadGen's.
-    user_conf, audit_config: files that LoadGen reads.
-    """
+    """With `schedule` or `concurrency` our own scheduler issues the queries, else LoadGen."""
 
     scenario: str
     accuracy: bool
+    """True in the accuracy run, which issues every sample once."""
     query_count: int
+    """Queries that will be generated (Offline and accuracy: samples)."""
     journal_samples: int
+    """The most samples that can be issued: the length of the journal."""
     total_count: int
+    """Samples in the dataset."""
     performance_count: int
+    """Samples held in memory."""
     seeds: Seeds
     samples_per_query: int = 1
     target_qps: float | None = None
+    """Queries/s; Offline: samples/s."""
     percentile: float | None = None
+    """Of the latency that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
     logged_answers: int = 0
+    """About how many answers of a performance run go into LoadGen's accuracy log."""
     model_key: str | None = None
+    """LoadGen's name of the benchmark under --mlperf; None: quick settings."""
     user_conf: str | None = None
+    """File that LoadGen reads."""
     audit_config: str | None = None
+    """File that LoadGen reads."""
     expected_s: float | None = None
+    """Length of the run; None where it cannot be predicted."""
     schedule: str | None = None
+    """File of the arrivals to replay (harness/loadgen/schedule.py)."""
     arrivals_sha256: str | None = None
+    """Digest of the user's file that `schedule` was read from."""
     concurrency: int | None = None
+    """Queries to keep in flight."""
 
     @property
     def harness_scheduled(self) -> bool:
-        """Not by LoadGen, so that no log of LoadGen's exists: harness/results/evidence/own_log.py stands in."""
+        """True where LoadGen leaves no log, and harness/results/evidence/own_log.py writes one."""
         return self.schedule is not None or self.concurrency is not None
 
     def to_json(self) -> dict[str, Any]:
@@ -65,46 +70,48 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What the measured process found after warm-up, without LoadGen.
-
-    rate_per_s: samples/s with every instance busy on its largest batch (streams: None).
-    latency_ns: median time of one query answered alone (server and offline: None).
-    seconds: it took; None where neither was needed, 0.0 then in files of earlier versions.
-    slowest_batch_ns: the slowest warmed-up batch of any size.
-    answer_bytes: size of one answer.
-    batch_latency_ns: (samples, ns) with every instance busy, where --dispatch deadline needs it.
-    cold: import_s of the backend, load_s and first_batch_ns (of first_batch_samples) of each instance.
-    warm_up: seconds, sizes, skipped (sizes there was no time for), flat (it had come to rest).
-    placed: with --pin, of each instance the threads that computed, and those of them that may run
-    elsewhere; None where the kernel does not tell.
-    """
+    """Measurements of the measured process before the run, without LoadGen."""
 
     slowest_batch_ns: int
+    """The slowest batch after the warm-up, of any size."""
     answer_bytes: int = 0
+    """Size of one answer."""
     rate_per_s: float | None = None
+    """Samples/s with every instance busy on its largest batch; None for streams."""
     latency_ns: int | None = None
+    """Median time of one query answered alone; None for Server and Offline."""
     seconds: float | None = None
+    """Time that measuring rate_per_s or latency_ns took; None where neither was needed."""
     batch_latency_ns: Sequence[tuple[int, int]] = ()
+    """(samples, ns) with every instance busy, where --dispatch deadline needs it."""
     cold: Mapping[str, Any] = field(default_factory=dict)
+    """import_s of the backend; load_s, first_batch_ns and first_batch_samples of each instance."""
     warm_up: Mapping[str, Any] = field(default_factory=dict)
+    """seconds; sizes; skipped: sizes that were left out for want of time; flat: times were stable."""
     placed: Sequence[tuple[int | None, int | None]] = ()
+    """With --pin, for each instance: threads that computed, and how many of them may run on other
+    processors; None where the kernel does not report it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the measured process found: its `loaded` message.
-
-    inputs: of the model, which the dataset was made for. fixed_batch: samples, where the file
-    allows no other batch.
-    """
+    """The measured process's `loaded` message: the model and the dataset it opened."""
 
     inputs: tuple[TensorSpec, ...]
+    """Inputs of the model."""
     total_count: int
+    """Samples in the dataset."""
     performance_count: int
+    """Samples held in memory."""
     fixed_batch: int | None
+    """Samples; None where the model's file allows batches of any size."""
     synthetic: bool
+    """The dataset is generated, so the run has no score."""
     backend: Mapping[str, Any]
+    """The backend's own description."""
     dataset: Mapping[str, Any]
+    """The dataset's own description."""
     model_sha256: str | None
     model_bytes: int
 
@@ -115,21 +122,24 @@ class Loaded:
 
 
 class Instances(NamedTuple):
-    """instances: copies of the model; threads: of each; max_batch: samples.
-
-    cores: worth of time there is. pinned: each instance's own logical processors, () without
-    --pin. issuer: those planned for LoadGen's thread, () where it runs anywhere; the shared
-    dispatcher, which the warm-up decides on, moves it to the first instance's. owns_cores: nothing
-    of this process but one instance is on any core with a processor of its own.
-    """
+    """The instance group: how often the model is loaded, and on which threads it computes."""
 
     instances: int
+    """Copies of the model."""
     threads: int
+    """Threads of each instance."""
     max_batch: int
+    """Samples."""
     cores: float = 0.0
+    """Processor time available to all instances, in cores."""
     pinned: tuple[tuple[int, ...], ...] = ()
+    """Logical processors of each instance; () without --pin."""
     issuer: tuple[int, ...] = ()
+    """Logical processors planned for LoadGen's thread; () where it runs anywhere. The shared
+    dispatcher, which the warm-up may choose, moves it to those of the first instance.
+    """
     owns_cores: bool = False
+    """Every core is used by one instance only, and by nothing else of this process."""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Instances":
@@ -137,8 +147,8 @@ class Instances(NamedTuple):
         return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
 
     def __str__(self) -> str:
-        told = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
+        text = f"{self.instances} x {self.threads} threads of {self.cores:g} cores"
         if self.pinned:
             places = " | ".join(",".join(map(str, cpus)) for cpus in self.pinned)
-            told += f" pinned to {places}"
-        return f"{told}, batch ≤ {self.max_batch}"
+            text += f" pinned to {places}"
+        return f"{text}, batch ≤ {self.max_batch}"

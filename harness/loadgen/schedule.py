@@ -1,22 +1,21 @@
-"""When each query was due: LoadGen's Server schedule, recomputed from its seed, or a replayed one.
+"""Recomputes when each query was due, from LoadGen's seed or from a stored schedule.
 
-The callback is told ids and indices but not the scheduled time, from which LoadGen counts latency.
+LoadGen counts latency from the scheduled time, which it does not pass to the issue callback.
 """
 
-import zipfile
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.files import reading
 from harness.core.units import NS_PER_S
-from harness.errors import ConfigError
 from harness.loadgen.plan import LoadPlan
 from harness.types import Array
 
 SCHEDULE = "schedule.npz"
-"""In the run's folder: what --arrivals was read as."""
+"""File in the run's folder that holds the arrivals of --arrivals."""
 
 
 def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
@@ -24,8 +23,8 @@ def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
 
     qps: target rate in queries/s. seed: LoadGen's schedule seed.
     Source: loadgen.cc, ScheduleDistribution<Server>: std::exponential_distribution over
-    std::mt19937 as libstdc++ implements them (two 32-bit draws a gap); equal to the ns to LoadGen's
-    own trace, which a test repeats.
+    std::mt19937 as libstdc++ implements them, two 32-bit draws a gap. A test compares the result with
+    LoadGen's own trace: they agree to the ns.
     """
     if queries < 1:
         return np.zeros(0, np.int64)
@@ -37,10 +36,12 @@ def server_schedule_ns(queries: int, qps: float, seed: int) -> Array:
 
 
 class Stored(NamedTuple):
-    """after_ns: (n,) ns after the start, ascending. samples: (n,) dataset indices, or None."""
+    """A schedule read from its file."""
 
     after_ns: Array
+    """(n,) ns after the start, ascending."""
     samples: Array | None
+    """(n,) dataset indices; None where the user's file names none."""
 
 
 def store(path: Path, after_ns: Array, samples: Array | None) -> None:
@@ -51,20 +52,21 @@ def store(path: Path, after_ns: Array, samples: Array | None) -> None:
 
 
 def read_stored(path: str) -> Stored:
-    """A ConfigError where the file is not what `store` wrote."""
-    try:
-        with Path(path).open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return Stored(file["after_ns"], file.get("samples"))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
-        raise ConfigError(f"{path} cannot be read: {e}") from None
+    """Raises a ConfigError where `store` did not write the file."""
+    with (
+        reading(f"{path} cannot be read", also=(OSError,)),
+        Path(path).open("rb") as opened,
+        np.load(opened, allow_pickle=False) as file,
+    ):
+        return Stored(file["after_ns"], file.get("samples"))
 
 
 stored = lru_cache(maxsize=1)(read_stored)
-"""Kept in memory: a run whose folder is taken away is still judged."""
+"""`read_stored` with a memory: a run whose folder was removed meanwhile can still be judged."""
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """(queries,) ns after the start when each query is due; None where only its callback tells."""
+    """(queries,) ns after the start when each query is due; None where no schedule exists."""
     if plan.accuracy or plan.scenario != "server":
         return None
     if plan.schedule is not None:
@@ -75,12 +77,12 @@ def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
 
 
 def freed_ns(completed_ns: Array, order: Array, concurrency: int, start_ns: int) -> Array:
-    """When the place of each query became free, where `concurrency` are kept in flight.
+    """(n,) ns when each query of a closed loop was due, with `concurrency` queries in flight.
 
-    completed_ns, order: (n,) of the queries answered, by issue order. The first `concurrency` may
-    come at the start, the k-th after them when the k-th of all was answered. A query that counts
-    from there waits for nothing but the harness, so latencies fill the run: concurrency / mean
-    latency = queries/s (Little's law), and what issuing costs shows as issue delay.
+    completed_ns, order: (n,) completion time and issue order of the answered queries. The first
+    `concurrency` queries are due at the start, the k-th query after them when k queries have been
+    answered. Latency that counts from there includes the cost of issuing, so that Little's law holds:
+    concurrency / mean latency = queries/s.
     """
     in_time = np.concatenate([np.full(concurrency, start_ns, np.int64), np.sort(completed_ns)])
     freed: Array = in_time[np.minimum(order, len(in_time) - 1)]

@@ -1,7 +1,7 @@
-"""LoadGen's user.conf: linted before LoadGen reads it, because LoadGen ignores mistakes in silence.
+"""Checks and writes LoadGen's user.conf; LoadGen itself ignores mistakes in silence.
 
-A typo, a missing space round '=' or the wrong case of a scenario gives status 0 and no effect.
-Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, as tried on 6.0.17.
+A typo, a missing space beside '=' or the wrong case of a scenario gives status 0 and has no effect.
+Source of the keys: loadgen/test_settings_internal.cc, TestSettings::FromConfig, tried with 6.0.17.
 """
 
 import re
@@ -38,23 +38,23 @@ FORBIDDEN = {
 }
 KEYS = INTEGER_KEYS | FLOAT_KEYS
 OFFICIAL_PERCENTILE = 0.99
-"""Of Server in mlperf.conf."""
+"""Percentile of Server in mlperf.conf."""
 
 
 def lint(path: Path) -> str:
-    """The file's text; one ConfigError with every line that LoadGen would misread."""
+    """The file's text; a ConfigError names every line that LoadGen would misread."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"--user-conf {path} cannot be read: {e}") from None
-    found = [f"{path}, line {number}: {problem}" for number, problem in problems(text)]
-    if found:
-        raise ConfigError("\n".join(found))
+    misread = [f"{path}, line {number}: {problem}" for number, problem in problems(text)]
+    if misread:
+        raise ConfigError("\n".join(misread))
     return text
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
-    """(number of the line, what LoadGen would misread in it)."""
+    """Yield the number of each line that LoadGen would misread, and the problem."""
     for number, line in enumerate(text.splitlines(), 1):
         for problem in _line_problems(line):
             yield number, problem
@@ -116,10 +116,11 @@ def _value_problems(scenario: str, key: str, value: str) -> Iterator[str]:
 
 
 def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
-    """What is given to LoadGen: the calibrated sizes, except where the user's own lines say more.
+    """The user.conf for LoadGen: lines from the calibration, then the user's own.
 
-    LoadGen prefers model.Scenario, then *.Scenario, then model.*, then *.*; a line for another
-    model must not displace a calibrated one.
+    user_text: the user's file. sized: ('Scenario.key', value) from the calibration; a pair is left
+    out where the user sets that key. LoadGen prefers model.Scenario, then *.Scenario, then model.*,
+    then *.*, so a user's line for another model does not replace a calibrated one.
     """
     own = {
         (match[1], match[2], match[3])
@@ -139,34 +140,34 @@ def compose(user_text: str, sized: Iterator[tuple[str, str]]) -> str:
 
 
 def server_text(rate_per_s: float, slo: Slo, about: str) -> str:
-    """A file for --user-conf: this arrival rate, judged by this SLO.
+    """Text of a file for --user-conf with this arrival rate and SLO.
 
-    about: one line a comment. LoadGen reads the bound in whole ms: one that is not is left to the
-    rules' own, and a comment says so.
+    about: lines for the comment. LoadGen reads the bound in whole ms; any other bound is left out,
+    so that the bound of the rules holds, and a comment says so.
     """
     lines = [f"# {line}" for line in about.splitlines()]
     lines.append(f"*.Server.target_qps = {rate_per_s:.6f}")
     if slo.bound_ns % NS_PER_MS == 0:
         lines.append(f"*.Server.target_latency = {slo.bound_ns // NS_PER_MS}")
     else:
-        lines.append(f"# {slo}: LoadGen reads whole ms here, so the bound is the rules' own")
+        lines.append(f"# {slo}: LoadGen reads whole ms, so the bound of the rules holds")
     if slo.percentile != OFFICIAL_PERCENTILE:
         lines.append(f"*.Server.target_latency_percentile = {slo.percentile * 100:.10g}")
     return "\n".join([*lines, ""])
 
 
 def value(text: str, model: str, scenario: str, key: str) -> str | None:
-    """What LoadGen takes from the file, by its precedence; None where no line says it."""
-    found = {
+    """The value that LoadGen takes from the file, by its precedence; None where no line has it."""
+    lines = {
         (match[1], match[2]): match[3]
         for match in re.finditer(rf"^\s*([^\s#]+)\.(\w+|\*)\.{key} += +(\S+)", text, re.MULTILINE)
     }
     places = ((model, scenario), ("*", scenario), (model, "*"), ("*", "*"))
-    return next((found[place] for place in places if place in found), None)
+    return next((lines[place] for place in places if place in lines), None)
 
 
 def copy_audit(path: Path, outdir: Path) -> str:
-    """Beside the logs it makes, so that they say what they are of; returns where it lies."""
+    """Copy the audit.config into the folder of its logs, to identify them; returns the copy's path."""
     copy = outdir.absolute() / "audit.config"
     try:
         copy.write_bytes(path.read_bytes())
@@ -176,7 +177,7 @@ def copy_audit(path: Path, outdir: Path) -> str:
 
 
 def without(text: str, key: str) -> str:
-    """The file without its lines for 'Scenario.key', of whatever model."""
+    """The file without the lines that set 'Scenario.key' for any model."""
     kept = [
         line for line in text.splitlines() if not re.match(rf"\s*\S+\.{re.escape(key)} +=", line)
     ]

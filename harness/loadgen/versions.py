@@ -1,4 +1,4 @@
-"""LoadGen's versions: which one is installed, which round it belongs to, and the seeds of that round."""
+"""Knows the installed version of LoadGen, the MLPerf round it belongs to, and the round's seeds."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from harness.loadgen.plan import Seeds
 
 
 class Round(NamedTuple):
-    """One MLPerf Inference round: its seeds are built into one LoadGen version."""
+    """An MLPerf Inference round, whose seeds are built into one version of LoadGen."""
 
     name: str
     seeds: Seeds
@@ -32,13 +32,13 @@ def installed_version() -> str:
 
 
 def seeds_of(config: RunConfig) -> Seeds:
-    """The round's, unless the user set one for all or, in a config.yaml, each."""
+    """The seeds of the round; without --mlperf those that the user sets with --seed or one by one."""
     official = ROUNDS.get(installed_version(), ROUNDS[PINNED_VERSION]).seeds
     if config.seed is not None:
         official = Seeds(config.seed, config.seed, config.seed)
-    given = Seeds(
+    configured = Seeds(
         config.qsl_seed if config.qsl_seed is not None else official.qsl,
         config.sample_index_seed if config.sample_index_seed is not None else official.sample_index,
         config.schedule_seed if config.schedule_seed is not None else official.schedule,
     )
-    return official if config.mlperf else given
+    return official if config.mlperf else configured

@@ -30,6 +30,8 @@ from harness.results.verdict import score
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
 """A rename of the run's folder changes the paths that texts name."""
 
+_CHANGED = "they were changed, or another version of the harness wrote them"
+
 
 def check(folder: Path) -> list[str]:
     """What in result.json is not what the files say, one line each; [] when they agree."""
@@ -39,24 +41,12 @@ def check(folder: Path) -> list[str]:
             f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
         )
     config = configuration(folder)
-    try:
+    with files.reading(f"{folder}: its files do not fit together", _CHANGED):
         found = findings(folder, config)
         derived = json.loads(json.dumps(result(found), default=str))
         run = found.performance or found.accuracy
         changed = list(_config_differences(folder, config, found, run)) if run else []
         changed += _file_differences(folder, found, said)
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as e:
-        raise ConfigError(
-            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: they were changed, "
-            "or are of another version of the harness"
-        ) from e
     return [*_differences(said, derived), *changed]
 
 

@@ -10,11 +10,10 @@ power.csv         what the meters read, if any were asked for
 host.csv          the machine once a second in the performance run
 """
 
-import csv
 import dataclasses
 import json
-import zipfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ import numpy as np
 
 from harness.core.clock import ClockWatch
 from harness.core.config.run_config import to_plain
-from harness.core.files import write_json
-from harness.errors import ConfigError
+from harness.core.files import reading, write_json
 from harness.loadgen.logs import DETAIL, DetailLog, read_detail
 from harness.loadgen.plan import Calibration, Instances, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
@@ -39,12 +37,6 @@ from harness.types import Reason
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
-
-_UNREADABLE = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RecursionError),
-    *(TypeError, ValueError, csv.Error),
-)
-"""What reading a file raises that is not as we wrote it."""
 
 
 def write(outdir: Path, run: Evidence) -> None:
@@ -68,7 +60,7 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
     path = outdir / RUN
     if not path.is_file():
         return None
-    try:
+    with _reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
         failure = Reason.stored(content["failure"]) if content["failure"] else None
         plan = LoadPlan.from_json(content["plan"])
@@ -82,8 +74,6 @@ def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
             failure=failure,
             clock=ClockWatch.from_json(content["clock"]),
         )
-    except _UNREADABLE as e:
-        raise _not_ours(path, e) from None
 
 
 def log_of(
@@ -104,14 +94,14 @@ def log_of(
 def _read_completions(path: Path, issued: int) -> Completions | None:
     if not path.is_file():
         return None
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
+    with (
+        reading(f"{path} cannot be read", also=(OSError,)),
+        np.load(path, allow_pickle=False) as file,
+    ):
+        columns = {name: file[name] for name in file.files}
         order = columns["order"]
         once = len(order) == issued and bool((order == np.arange(len(order))).all())
         return Completions(columns, issued, once)
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as e:
-        raise ConfigError(f"{path} cannot be read: {e}") from None
 
 
 def write_findings(folder: Path, found: Findings) -> None:
@@ -138,7 +128,7 @@ def write_findings(folder: Path, found: Findings) -> None:
 def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
     """The values by the names of their fields in Findings; whether the run came to its score."""
     path = folder / FINDINGS
-    try:
+    with _reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
@@ -156,8 +146,6 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
             "stopped": Reason.stored(stopped) if stopped else None,
         }
         return values, bool(content["scored"])
-    except _UNREADABLE as e:
-        raise _not_ours(path, e) from None
 
 
 def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> None:
@@ -169,19 +157,15 @@ def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> Non
 def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
     """What `write_samples` wrote. A ConfigError names a file that cannot be what we wrote."""
     path = folder / FINDINGS
-    try:
+    with _reading(path):
         said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return _read_host(folder), _read_power(said.get("power"), folder)
-    except _UNREADABLE as e:
-        raise _not_ours(path, e) from None
 
 
 def _read_host(folder: Path) -> HostLog | None:
     path = folder / HOST_CSV
-    try:
+    with _reading(path):
         return HostLog.read(path) if path.is_file() else None
-    except _UNREADABLE as e:
-        raise _not_ours(path, e) from None
 
 
 def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
@@ -189,15 +173,13 @@ def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None
     if not said:
         return None
     log, path = PowerLog.from_json(said), folder / POWER_CSV
-    try:
+    with _reading(path):
         log.read(path)
-    except _UNREADABLE as e:
-        raise _not_ours(path, e) from None
     return log
 
 
-def _not_ours(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(f"{path} is not what a run writes: {type(error).__name__}: {error}")
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return reading(f"{path} is not what a run writes", also=(OSError,))
 
 
 def _read_ptdaemon(said: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:

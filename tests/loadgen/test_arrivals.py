@@ -113,9 +113,9 @@ def test_without_a_second_column_samples_are_nobodys(tmp_path: Path) -> None:
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
         ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
-        ("0,1\n1\n", ["FILE line 2: has 1 columns, wanted 2: arrival[,sample]"]),
-        ("0\n1,1\n", ["FILE line 2: has 2 columns, wanted 1: arrival[,sample]"]),
-        ("0,1,2\n", ["FILE line 1: has 3 columns, wanted 2: arrival[,sample]"]),
+        ("0,1\n1\n", ["FILE line 2: has 1 columns, expected 2: arrival[,sample]"]),
+        ("0\n1,1\n", ["FILE line 2: has 2 columns, expected 1: arrival[,sample]"]),
+        ("0,1,2\n", ["FILE line 1: has 3 columns, expected 2: arrival[,sample]"]),
         ("0,-1\n", ["FILE line 1: '-1' is not a sample: write its dataset index, from 0"]),
         ("0,1.0\n", ["FILE line 1: '1.0' is not a sample: write its dataset index, from 0"]),
         ("0\narrival\n", [f"FILE line 2: 'arrival' is not a time: {ADVICE}"]),
@@ -353,17 +353,19 @@ def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
         ("steps --rate 5", ["--rate has 1 rates, steps takes 2 or more"]),
         ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
-        ("constant --rate 5 --cv 2", ["--cv is gamma's: drop it for constant"]),
+        ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),
         (
             "constant --rate 5 --cv 2 --seed 1",
             [
-                "--cv is gamma's: drop it for constant",
-                "--seed is of what is drawn: drop it for constant",
+                "--cv belongs to gamma: drop it for constant",
+                "--seed belongs to random gaps: drop it for constant",
             ],
         ),
         (
             "constant --rate 1e9 --duration 1h",
-            ["about 3,600,000,000,000 arrivals, at most 10,000,000 are replayed"],
+            [
+                "about 3,600,000,000,000 arrivals are more than 10,000,000: lower --rate or --duration"
+            ],
         ),
         (
             "gamma --rate x --cv 0 --seed -1 --duration 5",

@@ -18,10 +18,10 @@ from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.binding import (
     RaggedResponder,
     Responder,
-    official_load,
     responder_for,
     settings_for,
 )
+from harness.loadgen.official import official_load
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from tests.builders.support import SCENARIOS, plan
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.config.parse import parse_slo
 from harness.errors import ConfigError
-from harness.loadgen.binding import official_load
+from harness.loadgen.official import official_load
 from harness.loadgen.user_conf import compose, lint, server_text
 
 GOOD = """\
@@ -189,7 +189,7 @@ def test_a_rate_for_another_model_is_not_this_models(name: str, tmp_path: Path) 
     ("slo", "lines"),
     [
         ("p99=15ms", ["*.Server.target_latency = 15"]),
-        ("p99=500us", ["# p99=500us: LoadGen reads whole ms here, so the bound is the rules' own"]),
+        ("p99=500us", ["# p99=500us: LoadGen reads whole ms, so the bound of the rules holds"]),
         (
             "p99.9=2s",
             ["*.Server.target_latency = 2000", "*.Server.target_latency_percentile = 99.9"],

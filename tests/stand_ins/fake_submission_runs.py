@@ -3,6 +3,7 @@ golden logs, as if the digits model had answered 50,000 samples for 600 s."""
 
 import json
 import platform
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -142,11 +143,12 @@ def make_peak(out: Path, **changed: Any) -> Path:
     return out
 
 
-def run_instead(words: list[str]) -> int:
+def main() -> int:
     """`python -m harness --config FILE --out DIR` that only writes what such a run leaves.
 
     A file work/fail-<run> makes it fail, work/hang-<run> makes it wait until it is told to stop.
     """
+    words = sys.argv[1:]
     out = Path(words[words.index("--out") + 1])
     name, work = out.parent.name, out.parents[2]
     if (work / f"hang-{name}").exists():

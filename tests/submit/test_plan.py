@@ -35,8 +35,7 @@ WORDS = [
     *("--category", "datacenter,edge", "--benchmark", "resnet"),
     *("--model", "digits", "--backend", "ort", "--target-qps", "2000"),
 ]
-FAKE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from tests.stand_ins.fake_submission_runs import run_instead; sys.exit(run_instead(sys.argv[2:]))"
+FAKE = "tests.stand_ins.fake_submission_runs"
 
 
 def states(request: Request, work: Path) -> dict[str, str]:
@@ -228,7 +227,7 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     request = replace(CLOSED, category="edge", benchmark="whisper")
     write_request(tmp_path, request)
     (tmp_path / "fail-Offline-performance").touch()
-    monkeypatch.setattr(execute, "_BOOT", FAKE)
+    monkeypatch.setattr(execute, "_COMMAND", FAKE)
     assert execute.execute(request, tmp_path) == 4
     told = capsys.readouterr().err
     assert "Offline-performance exit status 5" in told
@@ -253,7 +252,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from harness.submit.plan import execute; from harness.submit.plan.request_file import read_request\n"
-        f"from pathlib import Path; execute._BOOT = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
+        f"from pathlib import Path; execute._COMMAND = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
         "sys.exit(execute.execute(read_request(work), work))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)

@@ -121,7 +121,7 @@ def test_an_slo_without_a_rate_searches_for_it_first(
     write_request(tmp_path, SEARCHED)
     assert main(["submit", "plan", "--work", str(tmp_path)]) == 0
     assert "Server-peak " in capsys.readouterr().out
-    monkeypatch.setattr(execute, "_BOOT", FAKE)
+    monkeypatch.setattr(execute, "_COMMAND", FAKE)
     (tmp_path / "fail-Server-peak").touch()
     assert execute.execute(SEARCHED, tmp_path, "Server") == 4
     told = capsys.readouterr().err

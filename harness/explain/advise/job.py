@@ -44,13 +44,11 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
 def derive(folder: Path) -> dict[str, Any]:
     """The content of advise.json, from measured.json alone; it and the page are written again."""
     content = files.read_json(folder / FILE)
-    try:
+    with files.reading(f"{folder / FILE} is not what advise writes"):
         found = {**answers(content), "parts": content.get("parts", {})}
         tuple(text.lines(found))
         files.write_json(folder / DERIVED, found)
         _page(found, folder)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-        raise ConfigError(f"{folder / FILE} is not what advise writes: {e!r}") from None
     return found
 
 

@@ -101,10 +101,8 @@ def show_again(folder: Path, *, as_json: bool = False) -> int:
         raise ConfigError(
             f"{folder / FILE} is not of this harness's `bricks`: its schema is another"
         )
-    try:
+    with files.reading(f"{folder / FILE} is not what `bricks` writes"):
         _report(content, folder, as_json=as_json)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
-        raise ConfigError(f"{folder / FILE} is not what `bricks` writes: {e!r:.100}") from None
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.extras import how_to_install, how_to_install_packages
-from harness.core.files import appearing, cache_dir
+from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 PREFIX = "light/"
@@ -80,7 +80,7 @@ def make(name: str) -> Path:
     """Write the runnable file unless it is there. Seconds and up to 2 GB of memory (vgg19)."""
     path = made_path(name)
     if not path.is_file():
-        with appearing(path) as temporary:
+        with cached_file(path) as temporary:
             write(_template(name), temporary)
     return path
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.extras import how_to_install
-from harness.core.files import appearing, cache_dir
+from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 RECIPE = "1"
@@ -107,7 +107,7 @@ def make(kinds: Sequence[str]) -> list[Path]:
     for op in (op for kind in kinds for op in SUITE[kind]):
         path = _folder() / f"{op.name}.onnx"
         if not path.is_file():
-            with appearing(path) as temporary:
+            with cached_file(path) as temporary:
                 _write(op, temporary)
         paths.append(path)
     return paths

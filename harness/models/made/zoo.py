@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.core.extras import how_to_install
-from harness.core.files import appearing, cache_dir
+from harness.core.files import cache_dir, cached_file
 from harness.errors import PluginUnavailable
 
 PREFIX = "zoo/"
@@ -271,7 +271,7 @@ def make(name: str) -> Path:
             raise PluginUnavailable(
                 f"model {PREFIX + name!r} needs the module 'onnx': {how_to_install('light')}"
             )
-        with appearing(path) as temporary:
+        with cached_file(path) as temporary:
             write(name, temporary)
     return path
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from harness.core.files import appearing
+from harness.core.files import cached_file
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 
@@ -53,7 +53,7 @@ def fetch(
     opener: Opener = open_address,
 ) -> None:
     """The file at `address` as `path`; a ConfigError, and no file, where anything is not as told."""
-    with appearing(path) as temporary, temporary.open("wb") as out:
+    with cached_file(path) as temporary, temporary.open("wb") as out:
         try:
             with closing(opener(address, TIMEOUT_S)) as answer:
                 found = _copy(answer, out, path, say)

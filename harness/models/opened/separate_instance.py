@@ -11,10 +11,8 @@ import gc
 import json
 import mmap
 import os
-import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -22,12 +20,10 @@ from typing import Any, Self
 import numpy as np
 
 from harness.core import registry
-from harness.core.child import Channel, die_with_parent
-from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, one_line
+from harness.core.child import Channel, connect, serve
+from harness.errors import BY_EXIT_STATUS, PluginUnavailable
 from harness.types import Array, Backend, BackendSetup, Batch, Outputs, TensorSpec
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from harness.models.opened.separate_instance import main; main()"
 _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 
@@ -78,15 +74,7 @@ class SeparateInstance:
 
     def __enter__(self) -> Self:
         self._fds = [os.memfd_create(f"harness-{side}") for side in ("inputs", "outputs")]
-        ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
-        with theirs:
-            numbers = (theirs.fileno(), *self._fds)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), *map(str, numbers)],
-                pass_fds=numbers,
-                stdin=subprocess.DEVNULL,
-            )
+        self._process, self._channel = connect(__name__, self._fds)
         self._inputs, self._outputs = (Arena(fd) for fd in self._fds)
         try:
             self._load()
@@ -119,6 +107,7 @@ class SeparateInstance:
                 f"the process of an instance of backend {self._name!r} ended by itself, with status {status}"
             )
         if message["event"] == "error":
+            sys.stderr.write(message["trace"])
             raise BY_EXIT_STATUS.get(message["status"], RuntimeError)(message["text"])
         return message
 
@@ -168,11 +157,13 @@ class SeparateInstance:
 
 
 def main() -> None:
-    """Entry of the instance's process: argv ends with the socket's and the memories' descriptors."""
-    die_with_parent()
-    numbers = [int(word) for word in sys.argv[-3:]]
-    channel = Channel(socket.socket(fileno=numbers[0]))
-    inputs, outputs = (Arena(fd) for fd in numbers[1:])
+    """Entry of the instance's process."""
+    serve(_answer)
+
+
+def _answer(channel: Channel, *fds: int) -> None:
+    """Answer the messages of SeparateInstance until `close`. fds: of the memory for inputs, outputs."""
+    inputs, outputs = (Arena(fd) for fd in fds)
     backend: Backend | None = None
     while (message := channel.receive()) is not None:
         try:
@@ -191,13 +182,8 @@ def main() -> None:
             found = backend.infer(Batch(message["indices"], dict(inputs.get(message["inputs"]))))
             kind, arrays = _apart(found)
             channel.send("answered", kind=kind, outputs=outputs.put(arrays))
-        except HarnessError as e:
-            channel.send("error", status=e.exit_status, text=str(e))
-        except BaseException as e:  # noqa: BLE001 - told to the measured process, which counts it
-            traceback.print_exc()
-            channel.send("error", status=1, text=f"{type(e).__name__}: {one_line(e)}")
-    sys.stdout.flush()
-    os._exit(0)  # as the measured process: frameworks' destructors can hang
+        except BaseException as e:  # noqa: BLE001 - raised by SeparateInstance in its process
+            channel.send_error(e)
 
 
 def _hold_garbage() -> int:

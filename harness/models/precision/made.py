@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.console import say
-from harness.core.files import appearing, cache_dir, read_json, write_json
+from harness.core.files import cache_dir, cached_file, read_json, write_json
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.plan import Instances
 from harness.models.manifest.files import sha256_alone
@@ -105,7 +105,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         kept = dict(read_json(record))
         if kept.get("sha256") == sha256_alone(path):
             return {**kept, "file": str(path)}
-    with appearing(path) as temporary:
+    with cached_file(path) as temporary:
         _write(maker, source, temporary, samples, recipe)
     content = {
         "precision": precision,

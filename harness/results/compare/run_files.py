@@ -1,7 +1,7 @@
 """The files of a finished run, as they are: read once, checked for their shape."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
         ("latency_ns", "throughput_per_s", "accuracy", "stages_ns"), (dict, type(None))
     ),
 }
-_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class RunFiles(NamedTuple):
@@ -58,18 +57,12 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     )
 
 
-@contextmanager
-def fitting(folder: Path | str) -> Iterator[None]:
+def fitting(folder: Path | str) -> AbstractContextManager[None]:
     """While content of its files is used: what is missing in there is the files' fault.
 
     folder: of one run, or the names of several.
     """
-    try:
-        yield
-    except _UNREADABLE as e:
-        raise ConfigError(
-            f"{folder}: its files do not fit together: {type(e).__name__}: {e}: `check` says more"
-        ) from e
+    return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
 def _check(result: Mapping[str, Any], path: Path) -> None:

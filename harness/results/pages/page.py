@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from html import escape
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from urllib.parse import quote
 import numpy as np
 
 from harness.core.extras import how_to_install
+from harness.core.files import atomic_file, write_text
 from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
@@ -63,10 +63,10 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
         if script_in is None:
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
-            _share(source, script_in / name)
+            _copy(source, script_in / name)
             there = os.path.relpath((script_in / name).resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
-        _replace(out, "\n".join(_page(articles, title, loaded)))
+        write_text(out, "\n".join(_page(articles, title, loaded)))
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
     return out
@@ -88,33 +88,10 @@ def _plotly() -> tuple[Path, str]:
     return script, f"plotly-{version('plotly')}.min.js"
 
 
-def _share(source: Path, copy: Path) -> None:
-    """Whole or not at all, whoever else puts it there just now."""
-    with suppress(FileNotFoundError):
-        if copy.stat().st_size == source.stat().st_size:
-            return
-    fresh = copy.with_name(f".{copy.name}.{os.getpid()}")
-    try:
-        shutil.copyfile(source, fresh)
-        fresh.replace(copy)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Names of files may hold bytes that are not UTF-8: they are shown as question marks.
-
-    A device or a pipe is written to: a file of that name in its place would be another thing.
-    """
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8", errors="replace")
-        return
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fresh.write_text(text, encoding="utf-8", errors="replace")
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def _copy(source: Path, copy: Path) -> None:
+    if not copy.exists() or copy.stat().st_size != source.stat().st_size:
+        with atomic_file(copy) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]:

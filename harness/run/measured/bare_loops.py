@@ -8,10 +8,6 @@ a layout that cannot be loaded, or takes the process with it, costs nothing but 
     sends      timed    for each size; then `done`           (or `error` at any time)
 """
 
-import os
-import socket
-import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -19,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from harness.core import registry
-from harness.core.child import Channel, die_with_parent
+from harness.core.child import Channel, serve
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
-from harness.errors import HarnessError
 from harness.loadgen.plan import Instances
 from harness.models.manifest.manifest import load_model
 from harness.models.opened.loading import (
@@ -56,24 +51,15 @@ SAMPLES = 64
 
 
 def main() -> None:
-    """Entry of the process: argv ends with the socket's and an unused descriptor."""
-    die_with_parent()
-    channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
-    status = 0
-    try:
-        setup = channel.receive()
-        if setup is not None:
-            with ExitStack() as stack:
-                _measure(channel, setup, stack)
-    except HarnessError as e:
-        status = e.exit_status
-        trace = "".join(traceback.format_exception(e.__cause__)) if e.__cause__ else ""
-        channel.send("error", status=status, text=str(e), trace=trace)
-    except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
-        status = 1
-        channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())
-    sys.stdout.flush()
-    os._exit(status)  # as the measured process: frameworks' destructors can hang
+    """Entry of the process."""
+    serve(_time)
+
+
+def _time(channel: Channel, _journal_fd: int) -> None:
+    setup = channel.receive()
+    if setup is not None:
+        with ExitStack() as stack:
+            _measure(channel, setup, stack)
 
 
 def _measure(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> None:

@@ -12,8 +12,6 @@ Spawned by the supervisor, one for each LoadGen run, with a socket and the journ
 """
 
 import os
-import socket
-import sys
 import threading
 import time
 import traceback
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.core import registry
-from harness.core.child import Channel, die_with_parent
+from harness.core.child import Channel, serve
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.errors import HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
@@ -55,26 +53,14 @@ from harness.types import Backend, Dataset, TensorSpec
 
 
 def main() -> None:
-    """Entry: argv holds the descriptors of the socket and of the journal."""
-    die_with_parent()
-    channel = Channel(socket.socket(fileno=int(sys.argv[-2])))
-    status = 0
-    try:
-        message = channel.receive()
-        if message is not None:
-            _Measurement(channel, message, int(sys.argv[-1])).run()
-    except HarnessError as e:
-        status = e.exit_status
-        channel.send("error", status=status, text=str(e), trace=_cause_trace(e))
-    except BaseException as e:  # noqa: BLE001 - told to the supervisor, which shows it
-        status = 1
-        channel.send("error", status=status, text=repr(e), trace=traceback.format_exc())
-    sys.stdout.flush()
-    os._exit(status)  # no destructors: LoadGen's and the frameworks' can hang
+    """Entry of the process."""
+    serve(_measure)
 
 
-def _cause_trace(error: HarnessError) -> str:
-    return "".join(traceback.format_exception(error.__cause__)) if error.__cause__ else ""
+def _measure(channel: Channel, journal_fd: int) -> None:
+    message = channel.receive()
+    if message is not None:
+        _Measurement(channel, message, journal_fd).run()
 
 
 class _Measurement:

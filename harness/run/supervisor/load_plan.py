@@ -8,7 +8,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
-from harness.loadgen.binding import official_load
+from harness.loadgen.official import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.loadgen.scenario import TURNS, Load, Scenario
 from harness.loadgen.versions import seeds_of

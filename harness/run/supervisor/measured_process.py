@@ -1,27 +1,20 @@
 """One measured process, from its spawn to its end, as the supervisor sees it."""
 
-import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.core.child import Channel
+from harness.core.child import connect
 from harness.core.clock import ClockWatch
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
 from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.supervisor.watchdog import Now, Watcher
-
-# The child imports what the parent could import, in the same order, and nothing from the folder
-# the command was typed in that the parent would not have found there.
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {} import main; main()"
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
@@ -43,25 +36,10 @@ class MeasuredProcess:
         self.journal_fd = Journal.create()
         self.clock = ClockWatch()
         self._output = output
-        ours, theirs = socket.socketpair()
-        with output.open("wb") as log, theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    _BOOT.format(module),
-                    json.dumps(sys.path),
-                    str(theirs.fileno()),
-                    str(self.journal_fd),
-                ],
-                pass_fds=(theirs.fileno(), self.journal_fd),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is the supervisor's to handle
+        with output.open("wb") as log:  # new_session: Ctrl-C is the supervisor's to handle
+            self._process, self._channel = connect(
+                module, [self.journal_fd], log=log, new_session=True
             )
-        self._channel = Channel(ours)
         self._channel.send("setup", **setup)
 
     @property

@@ -27,7 +27,7 @@ from harness.results import run_folder
 from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
 from harness.search.grid.cells.cells import Cell, cells, row_of
-from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of, free
+from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
@@ -193,7 +193,7 @@ class _GridJob:
     def _run(self, cell: Cell) -> int:
         """The run's status; what cannot be run is absent with its reason, and tried again next time."""
         self._absent.pop(cell.key, None)
-        out = free(self.folder / CELLS / cell.key)
+        out = files.free_name(self.folder / CELLS / cell.key)
         try:
             finished = self._measure(replace(self._variants.config(cell), out=out), quiet=True)
         except KeyboardInterrupt:  # while something was made: a run ends itself

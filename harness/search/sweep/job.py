@@ -146,7 +146,7 @@ class _SweepJob:
         """As `peak` does, below this folder; one found before is taken."""
         folder = self.folder / "peak"
         if not (folder / run_folder.PEAK).is_file():
-            out = _free(folder)
+            out = files.free_name(folder)
             config = replace(self._config, out=out)
             job = PeakJob(config, PeakOptions(), self._measure, quiet=self._quiet)
             status = job.run()
@@ -190,7 +190,7 @@ class _SweepJob:
         """A point. Not 0 where it was stopped, or failed for a reason that is not its rate."""
         if not self._quiet:
             say(f"rate {number} of {len(self._rates.values)}: {show_rate(rate)} queries/s")
-        out = _free(self.folder / _POINTS / f"{rate:g}")
+        out = files.free_name(self.folder / _POINTS / f"{rate:g}")
         config = replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
         finished = self._measure(config)
         other = other_reason(finished.result)
@@ -270,12 +270,3 @@ def _server() -> Scenario:
 
 def _cell(value: object) -> object:
     return " ".join(value) if isinstance(value, tuple) else value
-
-
-def _free(folder: Path) -> Path:
-    """`folder`, or the first of folder-2, folder-3, ... that is not there, finished or not."""
-    out, number = folder, 1
-    while out.exists() or out.with_name(out.name + ".partial").exists():
-        number += 1
-        out = folder.with_name(f"{folder.name}-{number}")
-    return out

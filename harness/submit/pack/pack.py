@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.console import say
+from harness.core.files import reading
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.manifest import MODELS_DIR, is_path
@@ -72,13 +73,9 @@ def pack(
 
     answers: of the --describe file. official: a checkout whose scripts verify the audits.
     """
-    try:
+    hint = "they were changed, or another version of the harness wrote them"
+    with reading("the runs' files are not what runs write", hint):
         return _packed(request, rows, answers, out, official)
-    except (LookupError, TypeError, AttributeError, ValueError) as e:
-        raise ConfigError(
-            f"the runs' files are not what runs write: {type(e).__name__}: {e}: they were changed, or "
-            "are of another version of the harness"
-        ) from e
 
 
 def _packed(

@@ -4,7 +4,6 @@ What was made is kept, so that an interruption costs one run at most.
 """
 
 import fcntl
-import json
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from harness.core.child import start
 from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
@@ -32,8 +32,9 @@ from harness.submit.plan.matrix import (
 )
 from harness.submit.plan.request import Request
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from harness.cli.main import main; sys.exit(main(sys.argv[2:]))"
+_COMMAND = "harness.cli.main"
+"""Module whose `main` makes a run."""
+
 LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
 """For a run that was told to stop, to save what it has."""
@@ -148,30 +149,15 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
         with (folder / f"attempt-{number}.log").open("wb") as log:
             words = ["--config", str(asked), "--out", str(folder / f"attempt-{number}")]
             words = [SEARCH, *words] if row.kind == SEARCH else words
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    _BOOT,
-                    json.dumps(sys.path),
-                    *words,
-                    "--quiet",
-                    "--no-metrics",
-                    *(["--no-report"] if row.config.no_report else []),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=locks,  # it outlives us where we are killed
-            )
+            words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
+            process = start(_COMMAND, words, fds=locks, log=log)  # lives on where we are killed
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
-    start = time.monotonic()
-    with _Line(lambda: _told(row, which, time.monotonic() - start, after_s)) as line:
+    began_s = time.monotonic()
+    with _Line(lambda: _told(row, which, time.monotonic() - began_s, after_s)) as line:
         status = _wait(process, line)
     told = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
-    say(f"{which}: {row.name} {told}, {show_s(time.monotonic() - start)}")
+    say(f"{which}: {row.name} {told}, {show_s(time.monotonic() - began_s)}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:

@@ -8,7 +8,7 @@ import yaml
 
 from harness.cli.main import main
 from harness.errors import ConfigError
-from harness.loadgen.binding import official_load
+from harness.loadgen.official import official_load
 from harness.models.manifest.manifest import MODELS_DIR, load_model, shipped_models
 from harness.models.manifest.schema import Manifest
 from harness.models.steps.steps import POSTPROCESS, PREPROCESS

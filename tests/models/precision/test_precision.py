@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from harness.core import registry
-from harness.core.child import call
 from harness.core.config.run_config import make_config, to_plain
 from harness.datasets.digits import DigitsDataset
-from harness.errors import ConfigError, PluginUnavailable
+from harness.errors import ConfigError
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Request, open_job
@@ -150,27 +149,6 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
         quantisation_samples(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
         quantisation_samples(config, model, model.inputs, 2, None, synthetic=False)
-
-
-def echo(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    sys.stdout.write("printed\n")
-    if given.get("fails") == "user":
-        raise ConfigError("the user's")
-    if given.get("fails") == "own":
-        raise KeyError("ours")
-    return given
-
-
-def test_a_function_in_a_process_of_its_own(tmp_path: Path) -> None:
-    target, log = "tests.models.precision.test_precision:echo", tmp_path / "log"
-    assert call(target, {"a": [1]}, log) == {"a": [1]}
-    assert log.read_text() == "printed\n"
-    with pytest.raises(ConfigError, match=r"^the user's$"):
-        call(target, {"fails": "user"}, log)
-    with pytest.raises(PluginUnavailable, match="KeyError: 'ours': see "):
-        call(target, {"fails": "own"}, log)
-    with pytest.raises(PluginUnavailable, match="ended with status"):
-        call("os:_exit", 3, log)  # type: ignore[arg-type] # dies before it answers
 
 
 def old_file(path: Path, opset: int) -> Path:

@@ -4,16 +4,14 @@ inline: one ONNX file. external: weights in a second file beside it. ort: ONNX R
 already optimised for this machine's settings. The page cache is warm: every file was just written.
 """
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.errors import one_line
+from harness.core.child import call
+from harness.errors import HarnessError, one_line
 from harness.explain.advise.layers.settings import Setting
 from harness.models.opened.ort_session import open_session
 from harness.types import Array
@@ -21,10 +19,7 @@ from harness.types import Array
 MOST_BYTES = 1 << 30
 """Of a model that is written twice more for this."""
 
-_PROBE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
-    "from harness.explain.advise.checks.storage_probe import main; main()"
-)
+_PROBE = "harness.explain.advise.checks.storage_probe:probe"
 _ROUNDS = 3
 _TIMEOUT_S = 300
 
@@ -61,20 +56,11 @@ def compare(
 
 
 def _probe(row: dict[str, Any], inputs: Path, setting: Setting) -> None:
-    command = [sys.executable, "-P", "-c", _PROBE, json.dumps(sys.path)]
-    words = [str(row["file"]), str(inputs), str(setting)]
+    request = {"model": str(row["file"]), "feeds": str(inputs), "setting": str(setting)}
     try:
-        done = subprocess.run(
-            [*command, *words], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        row["failed"] = f"it took longer than {_TIMEOUT_S} s"
-        return
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        row["failed"] = one_line(f"exit status {done.returncode}: {last}")
-    else:
-        row["rounds"].append(json.loads(done.stdout.splitlines()[-1]))
+        row["rounds"].append(call(_PROBE, request, None, limit_s=_TIMEOUT_S))
+    except HarnessError as e:
+        row["failed"] = one_line(e)
 
 
 def _inline(path: Path, folder: Path, _setting: Setting) -> Path:

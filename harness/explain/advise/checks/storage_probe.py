@@ -1,29 +1,30 @@
-"""A model loaded and run in a process of its own. Prints JSON: times, and the peak of its memory."""
+"""Loads and runs a model once in a child process, for its times and its peak of memory."""
 
-import json
 import re
-import sys
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from harness.core.console import show
 from harness.explain.advise.layers.settings import parse_setting
 from harness.explain.advise.layers.timing import open_session
 
 
-def main() -> None:
-    """Arguments: the model's file, an npz of its inputs, the setting. Imports are not timed."""
+def probe(request: Mapping[str, Any]) -> dict[str, int]:
+    """Times in ns, without those of imports, and the peak memory in bytes.
+
+    request: `model`, a file; `feeds`, an npz of its inputs; `setting`.
+    """
     import onnxruntime as ort
 
-    path, feeds_file, setting = sys.argv[1:]
-    with np.load(feeds_file, allow_pickle=False) as file:
+    with np.load(request["feeds"], allow_pickle=False) as file:
         feeds = {name: file[name] for name in file.files}
     ort.set_default_logger_severity(3)
     marks = [time.perf_counter_ns()]
-    session = open_session(Path(path), parse_setting(setting))
+    session = open_session(Path(request["model"]), parse_setting(request["setting"]))
     marks.append(time.perf_counter_ns())
     for _ in range(2):
         session.run(None, feeds)
@@ -32,4 +33,4 @@ def main() -> None:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     peak_bytes = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
     times = {"load_ns": load_ns, "first_run_ns": first_ns, "second_run_ns": second_ns}
-    show(json.dumps({**times, "peak_bytes": peak_bytes}))
+    return {**times, "peak_bytes": peak_bytes}

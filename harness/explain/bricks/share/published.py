@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.files import read_json
+from harness.core.files import WRONG_CONTENT, read_json
 from harness.errors import ConfigError
 from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.cut.record import Subject
@@ -40,7 +40,7 @@ def published(folder: Path) -> list[Subject]:
     models, wired = index.get("models") or [], list[_Wired]()
     try:
         wired += () if problems else (_Wired(by_digest, model) for model in models)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+    except WRONG_CONTENT as e:
         problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e!r:.100}")
     if problems:
         raise ConfigError("\n".join(problems))

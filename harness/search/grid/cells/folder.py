@@ -20,12 +20,3 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
         if own and (folder / run_folder.RESULT).is_file():
             return folder
     return None
-
-
-def free(folder: Path) -> Path:
-    """`folder`, or the first of folder-2, folder-3, ... that is not there, finished or not."""
-    out, number = folder, 1
-    while out.exists() or out.with_name(out.name + ".partial").exists():
-        number += 1
-        out = folder.with_name(f"{folder.name}-{number}")
-    return out

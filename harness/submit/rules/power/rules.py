@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from harness.core.files import WRONG_CONTENT
 from harness.errors import one_line
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.layout import exactly, must_have
@@ -78,6 +79,6 @@ def _checked(
         for file, found, wanted in check(session):
             told = (shown(one_line(text)) for text in (found, wanted))
             yield Finding(rule, shown(join(place, file)), *told)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
+    except WRONG_CONTENT as e:
         found = one_line(f"{type(e).__name__}: {e}")
         yield Finding(rule, shown(join(place, "power")), shown(found), "what a session leaves")
