@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 import numpy.typing as npt
 
 from harness.errors import ConfigError
-from harness.results.verdict.codes import CODES
 
 Array = npt.NDArray[Any]
 
@@ -288,33 +287,6 @@ class Quantity(NamedTuple):
     value: float
     unit: str
     source: str
-
-
-class _Reason(NamedTuple):
-    code: str
-    text: str
-
-
-class Reason(_Reason):
-    """Why a run is INVALID or doubtful.
-
-    code: a stable word for programs, one of harness/results/verdict/codes.py. text: for people, with the numbers of
-    the run.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, code: str, text: str) -> Self:
-        if code not in CODES:
-            raise ValueError(
-                f"{code!r} is not a code of harness/results/verdict/codes.py: add it to the table"
-            )
-        return super().__new__(cls, code, text)
-
-    @classmethod
-    def stored(cls, content: Mapping[str, str]) -> Self:
-        """From a result file, which another version may have written: its code may be unknown here."""
-        return cls._make((content["code"], content["text"]))
 
 
 class PowerSource(NamedTuple):

@@ -5,8 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from harness.results.verdict.codes import INTERRUPTED
-from harness.types import Reason
+from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
 """Exit statuses of what a signal ended begin here: this plus its number."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Calibration, Instances, Loaded
@@ -15,7 +16,6 @@ from harness.models.manifest.manifest import Model
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.verdict.score import Scoring
-from harness.types import Reason
 
 NOT_STORED = "the run ended before what its meters read was stored"
 

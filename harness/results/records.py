@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.clock import ClockWatch
+from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.files import reading, write_json
 from harness.loadgen.logs import DETAIL, DetailLog, read_detail
@@ -33,7 +34,6 @@ from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
 from harness.results.run_folder import RUN
-from harness.types import Reason
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.loadgen.plan import Calibration
 from harness.machine.host_log import summary
@@ -33,7 +34,6 @@ from harness.results.verdict.reasons import (
     score_reasons,
     slo_reasons,
 )
-from harness.types import Reason
 
 
 def result(found: Findings) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from harness.explain.advise.layers.database import Timed
-from harness.explain.advise.layers.settings import GRAPH_LEVELS, INT8, PARALLEL, Setting
+from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
+from harness.models.opened.ort_session import GRAPH_LEVELS
 
 NOW = Setting(graph="basic", threads=1)
 OPS = (("Conv", "BatchNormalization"), ("Conv",), ("Conv",), ("Concat",))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.codes import Reason
 from harness.core.units import NS_PER_S
 from harness.machine import host
 from harness.machine.cgroup import throttled_s
@@ -15,7 +16,6 @@ from harness.machine.host_log import HostLog, HostReader, Row, summary
 from harness.machine.power.energy import window_ns
 from harness.results.result_json import result
 from harness.results.verdict.host_doubts import host_doubts
-from harness.types import Reason
 from tests.builders.power_trees import files, machine
 from tests.builders.support import evidence, golden_log
 from tests.results.test_result_json import findings

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.core import registry
+from harness.core.codes import Reason
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Calibration, Instances
@@ -15,7 +16,7 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.result_json import result
 from harness.results.verdict.score import Scoring
-from harness.types import Reason, Score
+from harness.types import Score
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_log
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)

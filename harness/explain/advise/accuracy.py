@@ -15,7 +15,7 @@ from harness.machine.cores import available
 from harness.models.opened.loading import open_backends
 from harness.models.precision import made as precision_files
 from harness.models.precision import onnx
-from harness.results.compare.agreement import distance
+from harness.results.agreement import distance
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:

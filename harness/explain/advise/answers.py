@@ -10,12 +10,12 @@ from statistics import median
 from typing import Any
 
 from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
-from harness.explain.advise.layers.settings import GRAPH_LEVELS
 from harness.explain.advise.predict import advice, predicted_ns, top
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
 from harness.models.graph import flops
 from harness.models.graph.flops import Cost
+from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
 """Wall over CPU time of one thread: from there on others had the cores, too."""

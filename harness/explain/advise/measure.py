@@ -10,7 +10,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.database import LayerDatabase, machine_key
-from harness.explain.advise.layers.settings import FILE, GRAPH_LEVELS, INT8, Setting, candidates
+from harness.explain.advise.layers.settings import FILE, INT8, Setting, candidates
 from harness.explain.advise.layers.timing import Timing, against, open_session, timed
 from harness.explain.advise.layers.units import Unit, units
 from harness.explain.advise.predict import combination
@@ -21,7 +21,7 @@ from harness.explain.kernels.kernels import LayerProfile
 from harness.machine import host
 from harness.machine.cores import available
 from harness.models.graph.wiring import read_wiring
-from harness.models.opened.ort_session import SessionSetup
+from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 
 _NOW_CALLS = 20
 _PROFILED = 10

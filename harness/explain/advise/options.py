@@ -5,7 +5,8 @@ from pathlib import Path
 
 from harness.core.config.options import option
 from harness.core.config.parse import parse_path, positive
-from harness.explain.advise.layers.settings import AXES, GRAPH_LEVELS, PARALLEL, SEQUENTIAL
+from harness.explain.advise.layers.settings import AXES, PARALLEL, SEQUENTIAL
+from harness.models.opened.ort_session import GRAPH_LEVELS
 
 _MOST = 1_000_000
 PARTS = ("weights", "storage", "operators", "checks")

@@ -20,11 +20,11 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 from harness.loadgen.plan import Instances
 from harness.models.manifest.files import sha256_alone
 from harness.models.manifest.manifest import Model, load_model
+from harness.models.network.files import of_onnx, of_openvino
+from harness.models.network.tflite import of_tflite
 from harness.models.opened.loading import batch_in_file, inputs_of, model_file, open_backends
 from harness.models.precision import onnx, tflite, torchscript
 from harness.models.precision.samples import QuantisationSamples, quantisation_samples
-from harness.search.grid.same_network.network_files import of_onnx, of_openvino
-from harness.search.grid.same_network.network_tflite import of_tflite
 
 _BATCH = 8
 

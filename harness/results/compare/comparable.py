@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from harness.core.number_types import number_type
 from harness.models.opened.loading import FORMAT_OPTION
-from harness.results.compare.agreement import Agreement, limits
+from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
 
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.core.codes import About, Kind, codes
+from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
-from harness.results.compare.agreement import Agreement, agreement, limits
 from harness.results.compare.comparable import Difference
 from harness.results.compare.finished import FinishedRun, Number
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import STAGES
-from harness.results.verdict.codes import About, Kind, codes
 from harness.types import Array
 
 BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and worse"

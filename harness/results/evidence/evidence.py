@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.core.clock import ClockWatch
+from harness.core.codes import Reason
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import LoadPlan
 from harness.results.evidence.stages import Completions
-from harness.types import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
-from harness.results.compare.agreement import decode, is_close
+from harness.results.agreement import decode, is_close
 
 WANTED = 500
 """Answers; LoadGen draws them with a probability, so it is only about so many."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from harness.core.clock import SLEW_PPM
+from harness.core.codes import Reason
 from harness.core.stats import percentile_ns, queries_needed
 from harness.core.units import NS_PER_S, NS_PER_US, show_ns
 from harness.models.manifest.schema import Accuracy
@@ -12,7 +13,6 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
 from harness.results.evidence.steady_state import SteadyState
 from harness.results.verdict.answers_check import FEWEST, WANTED
-from harness.types import Reason
 
 NOISE_SHARE = 0.10
 """Of the SLO: a noise floor above it means that the machine decides the tail."""

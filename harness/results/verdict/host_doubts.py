@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from harness.core.codes import Reason
 from harness.core.units import show_bytes
-from harness.types import Reason
 
 FREQUENCY_SHARE = 0.10
 """Of the fastest core's, lost from the first third of the run to the last."""

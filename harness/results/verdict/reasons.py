@@ -7,6 +7,7 @@ The rules are told in docs/decisions/results.md. Pure: logs and journal in, reas
 from collections.abc import Iterator
 
 from harness.core.clock import JUMP_NS, MAX_SLEW_PPM
+from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.stats import queries_needed, queries_to_settle
 from harness.core.units import show_ns, show_rate
@@ -16,7 +17,7 @@ from harness.loadgen.scenario import Scenario
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.verdict.answers_check import Compared
-from harness.types import Reason, Score
+from harness.types import Score
 
 
 def run_reasons(run: Evidence) -> Iterator[Reason]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import registry
+from harness.core.codes import Reason
 from harness.core.config.run_config import RunConfig
 from harness.errors import one_line
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
@@ -15,7 +16,7 @@ from harness.models.manifest.manifest import Model, load_model
 from harness.models.opened.loading import open_dataset
 from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
-from harness.types import Answer, Dataset, HasAnswerShape, Reason, Score
+from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):

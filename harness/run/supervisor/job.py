@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import __version__
 from harness.core import files, registry
+from harness.core.codes import HOPELESS, Reason
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
@@ -35,7 +36,6 @@ from harness.results.evidence.own_log import HARNESS
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
 from harness.results.verdict import score
-from harness.results.verdict.codes import HOPELESS
 from harness.run.journal import Journal
 from harness.run.supervisor import preflight, ptdaemon_session
 from harness.run.supervisor.completions import read_completions
@@ -55,7 +55,6 @@ from harness.run.supervisor.metrics.live_counts import Tally
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.run.supervisor.progress import Progress, announcement, end_loading, show_loading
 from harness.run.supervisor.watchdog import Now, Watcher
-from harness.types import Reason
 
 NOISE_PROBE_S = 1.0
 CALIBRATE_S = 1.0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
+from harness.core.codes import Reason
 from harness.core.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.machine.host_log import HostLog
@@ -18,7 +19,6 @@ from harness.results.outcome import Finished
 from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.metrics.endpoint import FILE, Exporter
-from harness.types import Reason
 
 
 class RunKeeper:

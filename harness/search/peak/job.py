@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files, registry
+from harness.core.codes import INTERRUPTED
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.units import show_rate
@@ -25,7 +26,6 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
-from harness.results.verdict.codes import INTERRUPTED
 from harness.run.jobs import conclude, kept
 from harness.search.options import PeakOptions
 from harness.search.peak import table

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, NamedTuple
 
+from harness.core.codes import HOPELESS, About, Kind, Reason, codes
 from harness.core.config.parse import MIN_QPS, Slo
 from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
 from harness.core.stats import late_allowed, queries_needed
@@ -14,8 +15,6 @@ from harness.loadgen.scenario import Scenario
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
-from harness.results.verdict.codes import HOPELESS, About, Kind, codes
-from harness.types import Reason
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """The load was too high, or a short probe too short."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.verdict.codes import INTERRUPTED
 from harness.search.peak.probe import Probe
 
 SHORTFALL = 0.02

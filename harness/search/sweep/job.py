@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
+from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_rate
 from harness.core.config.run_config import (
     MAX_QUERIES,
@@ -31,7 +32,6 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
-from harness.results.verdict.codes import INTERRUPTED
 from harness.run.jobs import conclude, kept
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob

@@ -6,6 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import MAX_SEED, RunConfig
 from harness.core.stats import queries_needed
@@ -14,7 +15,6 @@ from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
 from harness.results.outcome import Measure
-from harness.results.verdict.codes import INTERRUPTED
 from harness.search.peak.probe import other_reason
 from harness.search.peak.table import reported_percentile
 from harness.search.tune.candidates import Aim

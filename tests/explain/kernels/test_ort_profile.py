@@ -9,11 +9,12 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.explain.kernels.fused import map_kernels
-from harness.explain.kernels.kernels import LayerProfile, SessionSetup
+from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.ort import interleaved, profile
 from harness.explain.kernels.ort_events import NS_PER_US, read_events
 from harness.models.graph.wiring import read_wiring
 from harness.models.made.onnx_light import LIGHT, make
+from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import WiredNode, Wiring
 
 DIGITS = Path(__file__).parents[3] / "harness/models/shipped/digits.onnx"

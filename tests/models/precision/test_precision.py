@@ -20,12 +20,12 @@ from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Request, open_job
 from harness.explain.subjects import subjects
 from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.network.files import of_onnx
+from harness.models.network.network import difference
 from harness.models.precision import onnx as precision_onnx
 from harness.models.precision.made import make
 from harness.models.precision.samples import SAMPLES, digest, quantisation_samples
 from harness.models.precision.ways import PRECISIONS, way
-from harness.search.grid.same_network.network import difference
-from harness.search.grid.same_network.network_files import of_onnx
 from harness.types import BackendSetup, DatasetSetup, HasCalibration
 
 DIGITS = MODELS_DIR / "digits.onnx"

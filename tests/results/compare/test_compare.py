@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from harness.cli.main import main
+from harness.core.codes import About, Kind, codes
 from harness.errors import ConfigError
-from harness.results.compare.agreement import agreement
+from harness.results.agreement import agreement
 from harness.results.compare.compare import MIXED, SAME, WORSE, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, side
 from harness.results.compare.report import lines, parse_limit
 from harness.results.evidence import bootstrap
-from harness.results.verdict.codes import About, Kind, codes
 
 FRACTIONS = {"p50": 0.5, "p99": 0.99}
 SLOW = """\

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.core.codes import Reason
 from harness.core.extras import how_to_install
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.loadgen.logs import DETAIL
@@ -27,7 +28,7 @@ from harness.results.recheck import check
 from harness.results.run_folder import ResultFolder
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.metrics.endpoint import Exporter
-from harness.types import PowerSource, Reason
+from harness.types import PowerSource
 from tests.builders.support import GOLDEN, SCENARIOS, evidence
 from tests.results.test_result_json import findings
 from tests.stand_ins.chromium import needs_chromium, shown

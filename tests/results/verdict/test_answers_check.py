@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.codes import Reason
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.results.verdict.answers_check import WANTED, Compared, compare
 from harness.results.verdict.doubts import compared_doubts
 from harness.results.verdict.reasons import compared_reasons
-from harness.types import Array, Reason
+from harness.types import Array
 
 
 def written(folder: Path, rows: list[tuple[int, bytes]]) -> Path:

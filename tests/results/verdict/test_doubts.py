@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.clock import ClockWatch
+from harness.core.codes import Reason
 from harness.core.units import NS_PER_MS, NS_PER_S
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns
@@ -23,7 +24,7 @@ from harness.results.verdict.doubts import (
     sample_doubts,
     stall_doubts,
 )
-from harness.types import Array, Reason
+from harness.types import Array
 from tests.builders.support import ENDED, SCENARIOS, evidence, plan
 
 BOUND_NS = 50 * NS_PER_MS

@@ -10,6 +10,7 @@ import pytest
 
 from harness.core import registry
 from harness.core.clock import ClockWatch
+from harness.core.codes import Reason
 from harness.core.config.parse import parse_slo
 from harness.core.stats import queries_to_settle
 from harness.core.units import NS_PER_MS, NS_PER_S
@@ -23,7 +24,7 @@ from harness.results.verdict.reasons import (
     score_reasons,
     slo_reasons,
 )
-from harness.types import Reason, Score
+from harness.types import Score
 from tests.builders.support import ENDED, SCENARIOS, evidence, golden_completions, golden_log, plan
 
 each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)

@@ -14,6 +14,7 @@ import pytest
 from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.network.network import Structure
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import (
     GridOptions,
@@ -23,7 +24,6 @@ from harness.search.grid.cells.options import (
 )
 from harness.search.grid.job import _left_s
 from harness.search.grid.same_network.divergence import divergence
-from harness.search.grid.same_network.network import Structure
 from harness.search.grid.view import tables
 from harness.search.grid.view.view import View, strangers
 from tests.stand_ins.fake_grid import Calls, Runs, row

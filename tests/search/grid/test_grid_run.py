@@ -8,9 +8,9 @@ import pytest
 from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.models.made import operators
+from harness.models.network.files import of_onnx
+from harness.models.network.network import difference
 from harness.search.grid.cells.options import GridOptions
-from harness.search.grid.same_network.network import difference
-from harness.search.grid.same_network.network_files import of_onnx
 from harness.search.grid.view.view import stored_view
 from tests.stand_ins.chromium import needs_chromium, shown
 

@@ -18,7 +18,6 @@ from harness.explain.bricks.cut.bricks import (
     is_known,
     leaving,
 )
-from harness.explain.bricks.time.layouts import EITHER_LAYOUT
 from harness.models.graph.graph import Graph, Node
 
 Piece = tuple[Node, ...]
@@ -293,3 +292,14 @@ def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
     first = set(piece[0].inputs)
     last = set(piece[-1].outputs)
     return len(outside) <= 1 and set(outside) <= first and set(leaving(graph, piece)) <= last
+
+
+EITHER_LAYOUT = (
+    *("Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"),
+    *("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
+)
+"""Operators that it computes in the layout in which their inputs are.
+
+Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
+core/optimizer/nhwc_transformer.cc.
+"""

@@ -5,21 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.explain.bricks.cut.cutting import EITHER_LAYOUT
+
 _OWN_LAYOUT = (
     *("AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
     *("Resize", "Transpose", "Upsample"),
 )
 """Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
 
-EITHER_LAYOUT = (
-    *("Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"),
-    *("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
-)
-"""Operators that it computes in the layout in which their inputs are.
-
-Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers
-core/optimizer/nhwc_transformer.cc.
-"""
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"

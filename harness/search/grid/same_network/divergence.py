@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.results.compare.agreement import distance
+from harness.results.agreement import distance
 from harness.types import Array
 
 

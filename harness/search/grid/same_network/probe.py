@@ -17,6 +17,9 @@ from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import load_model
+from harness.models.network.files import of_onnx, of_openvino, onnx_macs
+from harness.models.network.network import Structure, of_shapes
+from harness.models.network.tflite import of_tflite
 from harness.models.opened.loading import (
     batch_in_file,
     inputs_of,
@@ -24,9 +27,6 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
-from harness.search.grid.same_network.network import Structure, of_shapes
-from harness.search.grid.same_network.network_files import of_onnx, of_openvino, onnx_macs
-from harness.search.grid.same_network.network_tflite import of_tflite
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64

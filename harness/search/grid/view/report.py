@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import show_bytes, show_ns, show_rate, show_si
+from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.search.grid.cells.cells import Row
-from harness.search.grid.same_network.network import Structure
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
 from harness.search.grid.view.view import View

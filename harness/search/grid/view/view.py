@@ -12,13 +12,13 @@ import numpy as np
 
 from harness.core import files
 from harness.errors import ConfigError, one_line
+from harness.models.network.network import Structure, difference
 from harness.models.precision.ways import BASELINE
-from harness.results.compare.agreement import agreement
+from harness.results.agreement import agreement
 from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, labels, row_of
 from harness.search.grid.cells.folder import GRID, PROBES, folder_of
 from harness.search.grid.cells.options import Axes, GridOptions
 from harness.search.grid.same_network.divergence import Divergence, divergence
-from harness.search.grid.same_network.network import Structure, difference
 from harness.search.grid.view import tables
 
 _WANTED = {"config": dict, "axes": dict, "precisions": dict, "absent": dict, "ops": dict}

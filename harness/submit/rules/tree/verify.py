@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, DetailLog, read_answers, read_detail
-from harness.results.compare.agreement import is_first_equal
+from harness.results.agreement import is_first_equal
 
 TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.core.formats.flatbuffer import Table, root
 from harness.errors import ConfigError
-from harness.search.grid.same_network.network import Structure, of_shapes
+from harness.models.network.network import Structure, of_shapes
 
 _IDENTIFIER = b"TFL3"
 _OPERATOR_CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4

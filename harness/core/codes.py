@@ -7,7 +7,7 @@ searches take their sets of codes from here, and `scripts/docs.py` writes docs/v
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Kind(StrEnum):
@@ -348,3 +348,30 @@ HOPELESS = "hopeless"
 def codes(kind: Kind, about: About) -> frozenset[str]:
     """All codes of that kind about that part of a run."""
     return frozenset(code for code, row in CODES.items() if (row.kind, row.about) == (kind, about))
+
+
+class _Reason(NamedTuple):
+    code: str
+    text: str
+
+
+class Reason(_Reason):
+    """Why a run is INVALID or doubtful.
+
+    code: a stable word for programs, one of harness/core/codes.py. text: for people, with the numbers of
+    the run.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, code: str, text: str) -> Self:
+        if code not in CODES:
+            raise ValueError(
+                f"{code!r} is not a code of harness/core/codes.py: add it to the table"
+            )
+        return super().__new__(cls, code, text)
+
+    @classmethod
+    def stored(cls, content: Mapping[str, str]) -> Self:
+        """From a result file, which another version may have written: its code may be unknown here."""
+        return cls._make((content["code"], content["text"]))

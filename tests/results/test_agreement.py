@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from harness.results.compare.agreement import (
+from harness.results.agreement import (
     _is_alike,
     decode,
     distance,
@@ -104,5 +104,5 @@ def test_the_grids_divergence_is_the_same_distance() -> None:
 def test_everything_that_compares_answers_does_it_here(name: str) -> None:
     """There were five definitions of how alike two answers are."""
     source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")
-    assert "from harness.results.compare.agreement import" in source
+    assert "from harness.results.agreement import" in source
     assert not re.search(r"linalg\.norm|isclose|frombuffer", source)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.core import codes
 from harness.core.clock import JUMP_NS, SLEW_PPM
+from harness.core.codes import ABOUT, CODES, About, Kind, Reason
 from harness.results.evidence import steady_state
-from harness.results.verdict import codes, doubts, host_doubts
+from harness.results.verdict import doubts, host_doubts
 from harness.results.verdict.answers_check import FEWEST
-from harness.results.verdict.codes import ABOUT, CODES, About, Kind
-from harness.types import Reason
 from tests.house.test_layout import ROOT, SOURCES
 
 _NAMES = {n: v for n, v in vars(codes).items() if n.isupper() and isinstance(v, str)}

@@ -10,7 +10,7 @@ from harness.core.formats.protobuf import fields, messages, packed
 from harness.errors import ConfigError, HarnessError
 from harness.models.graph.flops import graph_costs
 from harness.models.graph.onnx_file import read
-from harness.search.grid.same_network.network import Structure, of_shapes
+from harness.models.network.network import Structure, of_shapes
 
 _GRAPH, _NODE, _INITIALIZER = 7, 1, 5
 _OP_TYPE, _ATTRIBUTE = 4, 5
