@@ -15,8 +15,6 @@ from harness.run.supervisor.watchdog import Now
 class _Blind:
     """A watcher that takes nothing from the journal."""
 
-    after_ns = None
-
     def __init__(self, *_: object) -> None:
         pass
 

@@ -37,7 +37,7 @@ from harness.results.outcome import Finished
 from harness.results.verdict import score
 from harness.run.journal import Journal
 from harness.run.supervisor import preflight, ptdaemon_session
-from harness.run.supervisor.completions import read_completions
+from harness.run.supervisor.completions import NewRows, read_completions
 from harness.run.supervisor.early_end import LateLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.load_plan import (
@@ -370,9 +370,10 @@ class _MainJob:
         """LoadGen's run to its end, however it ends; what was measured is kept either way."""
         journal = process.start(plan, self._spec.instances)
         load = host.SystemLoad(process.pid)
-        watcher = Watcher(journal, plan)
-        self._exporter.begin(Tally(journal, plan, watcher.after_ns), self.findings.slo)
-        limit = LateLimit(journal, plan, watcher.after_ns, self._most_late)
+        rows = NewRows(journal, plan)
+        watcher = Watcher(rows)
+        self._exporter.begin(Tally(rows.copy()), self.findings.slo)
+        limit = LateLimit(rows.copy(), self._most_late)
         ended, failure = None, None
         try:
             with Progress(plan, quiet=self._quiet) as progress:

@@ -28,7 +28,7 @@ from harness.run.measured.own_scheduler import (
     Scheduler,
     scheduler_for,
 )
-from harness.run.supervisor.completions import read_completions
+from harness.run.supervisor.completions import NewRows, read_completions
 from harness.run.supervisor.metrics.live_counts import Tally
 from harness.run.supervisor.watchdog import Watcher
 from harness.types import Array
@@ -194,9 +194,10 @@ def test_of_a_run_cut_off_no_query_was_due_after_it_came() -> None:
 def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path) -> None:
     made = replayed(tmp_path, np.array([0, 10**6, 10**12]))
     kept = journal(3, 1)
-    watcher = Watcher(kept, made)
-    assert watcher.after_ns is not None
-    assert watcher.after_ns.tolist() == [0, 10**6, 10**12]
+    rows = NewRows(kept, made)
+    assert rows.due_ns is not None
+    assert rows.due_ns.tolist() == [0, 10**6, 10**12]
+    watcher = Watcher(rows.copy())
     kept.start_ns = start_ns = wall_ns() - 10**7
     issuer, writer = kept.issuer(), kept.writer(0)
     issuer.issued(2, start_ns + 2 * 10**6)
@@ -205,7 +206,7 @@ def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path
     now = watcher.look()
     assert now.p99_ns == pytest.approx(4e6, rel=0.06)  # of the first: from its time, not its call
     assert now.idle_ns == 0  # the third is not due yet
-    tally = Tally(kept, made, watcher.after_ns)
+    tally = Tally(rows)
     tally.read()
     assert tally.start_ns == start_ns
     assert tally.stages["issue_delay"].sum == 2 * 10**6 + 10**6

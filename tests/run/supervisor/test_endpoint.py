@@ -23,11 +23,12 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
+from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
-from harness.run.supervisor.metrics.live_counts import EDGES_NS, Histogram, Tally
+from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import EDGES_NS, Tally
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.run.supervisor.metrics.run_series import RUN_LABELS
-from harness.run.supervisor.watchdog import Watcher
 from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
 from tests.faults.command import ROOT, result, start
 
@@ -43,8 +44,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def golden_tally(scenario: str) -> Tally:
-    made, told = golden_journal(scenario), plan(scenario)
-    return Tally(made, told, Watcher(made, told).after_ns)
+    return Tally(NewRows(golden_journal(scenario), plan(scenario)))
 
 
 def parsed(page: str) -> Samples:
@@ -128,14 +128,14 @@ def test_it_does_not_matter_when_it_is_read(
 ) -> None:
     made = journal(1200, 1)
     issuer, writer = made.issuer(), made.writer(0)
-    often = Tally(made, plan("offline"), None)
+    often = Tally(NewRows(made, plan("offline")))
     for n, (size, took_ns, failed) in enumerate(batches):
         first = issuer.issued(size, 10**18)
         stamps = [10**18, 10**18, *[10**18 + took_ns] * 3]
         writer.batch(first, list(range(size)), int(failed), *stamps)
         if n in looks:
             often.read()
-    once = Tally(made, plan("offline"), None)
+    once = Tally(NewRows(made, plan("offline")))
     for tally in (often, once):
         tally.finish()
     assert (often.latency.counts == once.latency.counts).all()
@@ -146,7 +146,7 @@ def test_it_does_not_matter_when_it_is_read(
 def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> None:
     made = journal(16, 1)
     issuer, writer = made.issuer(), made.writer(0)
-    tally = Tally(made, plan("multi-stream"), None)
+    tally = Tally(NewRows(made, plan("multi-stream")))
     for query in range(2):
         issuer.issued(8, 0)
         for part in range(2):  # two batches a query, looked at after each
@@ -161,7 +161,7 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
 def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
     made = journal(10, 2)
     issuer = made.issuer()
-    tally = Tally(made, plan("server"), None)
+    tally = Tally(NewRows(made, plan("offline")))
     for n in range(6):
         issuer.issued(1, 100 + n)
     made.writer(0).batch(0, [0, 0], 0, 104, 104, 105, 105, 106)
@@ -173,15 +173,16 @@ def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
 
 
 def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = journal(700, 1), plan("server")
-    after_ns = Watcher(made, told).after_ns
-    assert after_ns is not None
+    made = journal(700, 1)
+    rows = NewRows(made, plan("server"))
+    due_ns = rows.due_ns
+    assert due_ns is not None
     start_ns = 10**18
     made.issuer().issued(1, start_ns)
     made.writer(0).batch(0, [0], 0, *[start_ns] * 5)
-    tally = Tally(made, told, after_ns)
+    tally = Tally(rows)
     monkeypatch.setattr(
-        "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(after_ns[99])
+        "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(due_ns[99])
     )
     tally.read()
     assert (tally.scheduled_queries, tally.issued) == (100, 1)

@@ -15,7 +15,8 @@ from prometheus_client.core import (
 )
 
 from harness.core.config.parse import Slo
-from harness.run.supervisor.metrics.live_counts import Histogram, Tally
+from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import Tally
 
 RUN_LABELS = ("run", "scenario", "backend", "model")
 PHASE_LABELS = (*RUN_LABELS, "phase")
