@@ -24,14 +24,13 @@ from typing import Any, NoReturn
 
 from harness.core import registry
 from harness.core.child import Channel, die_with_parent
-from harness.core.config.run_config import RunConfig, from_plain
 from harness.errors import HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
-from harness.loadgen.plan import Instances, LoadPlan
+from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import (
     batch_in_file,
     described,
@@ -51,6 +50,7 @@ from harness.run.measured.dispatch.threads import Dispatcher, Failures, Instance
 from harness.run.measured.own_scheduler import Scheduler, scheduler_for
 from harness.run.measured.preparation import Rehearsal
 from harness.run.measured.warm_up import Answerer
+from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     try:
         message = channel.receive()
         if message is not None:
-            _Measurement(channel, message, int(sys.argv[-1])).run()
+            _Measurement(channel, Setup.from_json(message), int(sys.argv[-1])).run()
     except HarnessError as e:
         status = e.exit_status
         channel.send("error", status=status, text=str(e), trace=_cause_trace(e))
@@ -80,18 +80,13 @@ def _cause_trace(error: HarnessError) -> str:
 class _Measurement:
     """One run, from the setup message to the `ended` message."""
 
-    def __init__(self, channel: Channel, setup: Mapping[str, Any], journal_fd: int) -> None:
+    def __init__(self, channel: Channel, setup: Setup, journal_fd: int) -> None:
         self._channel = channel
         self._journal_fd = journal_fd
-        self._config: RunConfig = from_plain(setup["config"])
-        self._accuracy: bool = setup["accuracy"]
-        self._outdir = Path(setup["outdir"])
-        self._dispatch: str = setup["dispatch"]
-        self._query_samples: int = setup["samples_per_query"]
-        self._calibrate_s: float = setup["calibrate_s"]
-        self._dataset: str = setup["dataset"]
-        self._spec = Instances.from_json(setup["spec"])
-        self._max_batch = self._spec.max_batch
+        self._setup = setup
+        self._config = setup.config
+        self._group = setup.instances
+        self._max_batch = setup.instances.max_batch
         self._failures = Failures()
         self._load_s: list[float] = []
 
@@ -105,27 +100,27 @@ class _Measurement:
             raise
 
     def _measure(self, stack: ExitStack) -> None:
-        config, model = self._config, load_model(self._config.model)
+        config, model, name = self._config, self._setup.model, self._setup.dataset
         start = time.monotonic()
         registry.load("backend", config.backend)
         self._import_s = time.monotonic() - start
         path = model_file(config, model)
-        backends = open_backends(config, model, path, self._spec, stack, self._load_s)
+        backends = open_backends(config, model, path, self._group, stack, self._load_s)
         self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
-        dataset = open_dataset(config, model, self._dataset, inputs, self._tell_progress)
+        dataset = open_dataset(config, model, name, inputs, self._tell_progress)
         asked = config.performance_count or model.performance_count
-        self._held = samples_held(dataset, self._dataset, asked)
+        self._held = samples_held(dataset, name, asked)
         self._output = output = model.output
         self._hook = load_hook(model, config.hook)
         postprocess = postprocessor(
             output.postprocess if output else (), output.name if output else None, self._hook
         )
         self._send_loaded(model, path, backends[0], dataset, inputs)
-        cpus = self._spec.pinned or [()] * len(backends)
+        cpus = self._group.pinned or [()] * len(backends)
         answerers = [
             Answerer(backend, dataset, postprocess, cpus[i]) for i, backend in enumerate(backends)
         ]
@@ -142,15 +137,19 @@ class _Measurement:
     ) -> None:
         """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
         rehearsal = Rehearsal(
-            *(self._config, self._dispatch, answerers, dataset, self._dataset),
+            self._config,
+            self._setup.dispatch,
+            answerers,
+            dataset,
+            self._setup.dataset,
             held=self._held,
             max_batch=self._max_batch,
-            query_samples=self._query_samples,
+            query_samples=self._setup.samples_per_query,
             may_vary=may_vary,
             check_steps=self._check_steps,
             tell_alive=self._tell_alive,
         )
-        found = rehearsal.run(self._calibrate_s)
+        found = rehearsal.run(self._setup.calibrate_s)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
         self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
         message = self._channel.receive()
@@ -178,14 +177,16 @@ class _Measurement:
             )
             for i, each in enumerate(answerers)
         ]
-        cls = dispatcher_class(self._dispatch, self._config, len(instances), rehearsal.slowest_ns)
+        cls = dispatcher_class(
+            self._setup.dispatch, self._config, len(instances), rehearsal.slowest_ns
+        )
         dispatcher = make_dispatcher(
             *(cls, self._config, plan, instances, self._max_batch, journal),
             curve=rehearsal.curve,
             lengths=rehearsal.lengths,
         )
         # Of a shared dispatcher LoadGen's thread is the first instance's.
-        cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
+        cpus = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
         bare = rehearsal.bare_loops(plan, self._failures.samples)
@@ -228,7 +229,7 @@ class _Measurement:
     ) -> None:
         self._channel.send(
             "loaded",
-            **described(backend, self._config.backend, dataset, self._dataset),
+            **described(backend, self._config.backend, dataset, self._setup.dataset),
             inputs=inputs,
             total_count=len(dataset),
             performance_count=self._held,
@@ -265,9 +266,9 @@ class _Measurement:
         def run() -> None:
             try:
                 if scheduler is not None:
-                    scheduler.run(calls, self._outdir)
+                    scheduler.run(calls, self._setup.outdir)
                 else:
-                    start_test(plan, settings, self._outdir, calls)
+                    start_test(plan, settings, self._setup.outdir, calls)
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
                 errors.append(e)
 
@@ -288,9 +289,7 @@ class _Measurement:
     def _die_loading(self, error: BaseException) -> NoReturn:
         if isinstance(error, HarnessError):
             self._die(error, error.exit_status, str(error))
-        text = (
-            f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
-        )
+        text = f"dataset {self._setup.dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
         self._die(error, PluginUnavailable.exit_status, text)
 
     def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:

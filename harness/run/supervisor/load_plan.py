@@ -1,5 +1,6 @@
 """From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
 
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from harness.loadgen.binding import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
 from harness.loadgen.scenario import TURNS, Load, Scenario
 from harness.loadgen.versions import seeds_of
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
+from harness.results.verdict.score import no_score
 from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
 
 BYTES_PER_QUERY = 317
@@ -71,22 +74,45 @@ def performance_plan(
     )
 
 
+def plan_for(
+    run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, *, accuracy: bool
+) -> LoadPlan:
+    """The plan of one LoadGen run. Files that LoadGen reads are written into `outdir`."""
+    config, replayed = run.config, run.arrivals
+    if config.mlperf:
+        plan = official_plan(run, outdir, loaded, calibration, accuracy)
+    elif accuracy:
+        plan = accuracy_plan(run.scenario, config, run.slo, loaded)
+    else:
+        compared = config.runs_accuracy and not no_score(run.model, loaded, run.metric)
+        load = replayed.load(config.queries) if replayed else None
+        plan = performance_plan(
+            run.scenario, config, run.slo, loaded, calibration, compared=compared, load=load
+        )
+        if replayed is not None:
+            plan = replayed.put(plan, outdir)
+    if config.audit is not None:
+        plan = replace(plan, audit_config=user_conf.copy_audit(config.audit, outdir))
+    return plan
+
+
+def _model_key(run: ResolvedRun) -> str:
+    """LoadGen's name for the benchmark; a name it does not know gets the general rules."""
+    declared = run.model.manifest.mlperf_model if run.model.manifest else None
+    return run.config.mlperf_model or declared or run.model.name
+
+
 def official_plan(
-    scenario: Scenario,
-    config: RunConfig,
-    model_key: str,
-    outdir: Path,
-    loaded: Loaded,
-    found: Calibration,
-    accuracy: bool,
+    run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration, accuracy: bool
 ) -> LoadPlan:
     """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key.
 
     Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes for what
     they leave open.
     """
+    scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
-    sized = scenario.user_conf(config, found)
+    sized = scenario.user_conf(config, calibration)
     if accuracy:
         sized = scenario.accuracy_user_conf()
         text = user_conf.without(text, f"{scenario.loadgen_name}.target_qps")
