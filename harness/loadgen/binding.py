@@ -16,6 +16,7 @@ from harness.core.clock import wall_ns
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan, Seeds
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import PINNED_VERSION, installed_version
 from harness.types import Array
 
@@ -30,20 +31,14 @@ except ImportError as e:
 NO_AUDIT = "no-audit.config"
 """LoadGen reads audit.config from the working directory unless another name is passed."""
 
-_SCENARIOS = {
-    "single-stream": ("SingleStream", lg.TestScenario.SingleStream),
-    "multi-stream": ("MultiStream", lg.TestScenario.MultiStream),
-    "server": ("Server", lg.TestScenario.Server),
-    "offline": ("Offline", lg.TestScenario.Offline),
-}
-
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     """Quick settings fix the count, not the time: sizing by time fails when the calibration is off
     by 15 %, and a fixed count halves LoadGen's memory. Official settings come from FromConfig.
     """
     settings = lg.TestSettings()
-    settings.scenario = _SCENARIOS[plan.scenario][1]
+    scenario = scenario_named(plan.scenario)
+    settings.scenario = getattr(lg.TestScenario, scenario.loadgen_name)
     settings.mode = lg.TestMode.AccuracyOnly if plan.accuracy else lg.TestMode.PerformanceOnly
     if plan.model_key is not None:
         _official(settings, plan)
@@ -55,26 +50,14 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     settings.sample_index_rng_seed = plan.seeds.sample_index
     settings.schedule_rng_seed = plan.seeds.schedule
     settings.server_coalesce_queries = True
-    if plan.scenario == "single-stream":
-        if plan.percentile is not None:
-            settings.single_stream_target_latency_percentile = plan.percentile
-    elif plan.scenario == "multi-stream":
-        settings.multi_stream_samples_per_query = plan.samples_per_query
-        if plan.percentile is not None:
-            settings.multi_stream_target_latency_percentile = plan.percentile
-    elif plan.scenario == "server":
-        assert plan.target_qps is not None
-        assert plan.percentile is not None
-        assert plan.latency_bound_ns is not None
-        settings.server_target_qps = plan.target_qps
-        settings.server_target_latency_percentile = plan.percentile
-        settings.server_target_latency_ns = plan.latency_bound_ns
+    for field, value in scenario.settings(plan):
+        setattr(settings, field, value)
     return settings
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     """FromConfig, once, then every value that must have come of it is checked."""
-    name = _SCENARIOS[plan.scenario][0]
+    name = scenario_named(plan.scenario).loadgen_name
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
         raise ConfigError(f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})")
@@ -111,32 +94,24 @@ def official_load(
     """Reads the settings in a way that can be repeated: conf_type 0 is the built-in file alone and
     2 the user's alone, neither of which uses up the one conf_type 1 load a process has.
     """
-    name, value = _SCENARIOS[scenario]
+    asked = scenario_named(scenario)
     s = lg.TestSettings()
-    s.scenario = value
-    s.FromConfig("", model_key, name, 0)
-    status = s.FromConfig(user_conf, model_key, name, 2)
+    s.scenario = getattr(lg.TestScenario, asked.loadgen_name)
+    s.FromConfig("", model_key, asked.loadgen_name, 0)
+    status = s.FromConfig(user_conf, model_key, asked.loadgen_name, 2)
     if status != 0:
         raise ConfigError(f"{user_conf}: LoadGen refused it (FromConfig returned {status})")
     seconds = s.min_duration_ms / 1e3
-    rate, bound, percentile, samples = None, None, 0.99, 1
-    if scenario == "single-stream":
-        wanted = 2 * seconds * 1e9 / s.single_stream_expected_latency_ns
-        percentile = s.single_stream_target_latency_percentile
-    elif scenario == "multi-stream":
-        wanted = 2 * seconds * 1e9 / s.multi_stream_expected_latency_ns
-        percentile = s.multi_stream_target_latency_percentile
-        samples = s.multi_stream_samples_per_query
-    elif scenario == "server":
-        rate, bound = s.server_target_qps, s.server_target_latency_ns
-        percentile = s.server_target_latency_percentile
-        wanted = seconds * rate
-    else:
-        rate = s.offline_expected_qps
-        wanted = 1.1 * seconds * rate
-    count = min(s.performance_sample_count_override or held, total)
-    queries = max(int(wanted) + 1, s.min_query_count)
-    return OfficialLoad(queries, count, samples, seconds, rate, percentile, bound)
+    load = asked.expected_load(s, seconds)
+    return OfficialLoad(
+        queries=max(int(load.queries) + 1, s.min_query_count),
+        performance_count=min(s.performance_sample_count_override or held, total),
+        samples_per_query=load.samples_per_query,
+        expected_s=seconds,
+        target_qps=load.target_qps,
+        percentile=load.percentile,
+        latency_bound_ns=load.latency_bound_ns,
+    )
 
 
 Complete = Callable[[Any], None]

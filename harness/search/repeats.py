@@ -17,6 +17,7 @@ from harness.core.console import say, show
 from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_rate
 from harness.errors import RunInvalid
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
@@ -110,7 +111,7 @@ def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
     """name -> unit, each run's value (None where it is left out), their geometric mean and its
     interval; not of Offline's latencies, which only say how much was asked for at once.
     """
-    offline = found[0]["scenario"] == "offline"
+    offline = scenario_named(found[0]["scenario"]).all_at_once
     names = () if offline else ("mean", *PERCENTILES)
     kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
     kinds += [(name, "latency_ns", name, "ns") for name in names]

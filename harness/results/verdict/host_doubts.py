@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.core.units import show_bytes
+from harness.loadgen.scenario import scenario_named
 from harness.types import Reason
 
 FREQUENCY_SHARE = 0.10
@@ -51,7 +52,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    if slowing and scenario != "offline":  # there no core waits for a query
+    if slowing and not scenario_named(scenario).all_at_once:  # there no core waits for a query
         names = " and ".join(map(repr, slowing))
         yield Reason(
             "governor",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.schedule import freed_ns, planned_ns
 from harness.results.evidence.stages import STAMPS, Completions
 from harness.run.journal import Journal
@@ -163,7 +164,7 @@ def _loadgen_schedule_ns(
     """Server is scheduled by its seed, Offline all at once, a stream's query when it is issued."""
     entry_ns: Array = columns["entry_ns"]
     order: Array = columns["order"]
-    if plan.accuracy or plan.scenario not in ("server", "offline") or not len(order):
+    if plan.accuracy or scenario_named(plan.scenario).streams or not len(order):
         return entry_ns
     planned = planned_ns(plan, max(issued, int(order[-1]) + 1))
     after_ns: Array = planned[order] if planned is not None else np.zeros(len(order), np.int64)

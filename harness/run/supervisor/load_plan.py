@@ -11,7 +11,7 @@ from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.binding import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
-from harness.loadgen.scenario import TURNS, Load, Scenario
+from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
@@ -131,7 +131,7 @@ def official_plan(
         performance_count=load.performance_count,
         seeds=seeds_of(config),
         samples_per_query=load.samples_per_query,
-        target_qps=load.target_qps if config.scenario == "server" else None,
+        target_qps=load.target_qps if scenario.scheduled else None,
         percentile=load.percentile,
         latency_bound_ns=load.latency_bound_ns,
         model_key=model_key,
@@ -157,7 +157,7 @@ def accuracy_plan(
         performance_count=loaded.performance_count,
         seeds=seeds_of(config),
         samples_per_query=scenario.samples_per_query(config),
-        target_qps=ACCURACY_QPS if config.scenario == "server" else None,
+        target_qps=ACCURACY_QPS if scenario.scheduled else None,
         percentile=slo.percentile if slo else None,
         latency_bound_ns=slo.bound_ns if slo else None,
     )
@@ -175,7 +175,7 @@ def _accuracy_samples(loaded: Loaded) -> int:
 def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
     """What a run of this plan will hold, LoadGen, journal and model together."""
     samples = plan.query_count * plan.samples_per_query
-    if plan.scenario == "offline":
+    if scenario_named(plan.scenario).all_at_once:
         kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
     else:
         each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
@@ -237,8 +237,9 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     """The run always takes 600 s; what can be changed is the expectation that sizes it."""
     if fits < 1 or not plan.expected_s:  # of an accuracy run nothing can be changed
         return "free some memory"
-    name = "".join(word.capitalize() for word in plan.scenario.split("-"))
-    if plan.scenario.endswith("stream"):
+    scenario = scenario_named(plan.scenario)
+    name = scenario.loadgen_name
+    if scenario.streams:
         least_ms = 2 * plan.expected_s * 1e3 / fits
         return f"put *.{name}.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
     return f"put *.{name}.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"

@@ -26,7 +26,7 @@ from harness.core.signals import INTERRUPT_EXIT
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid, some_of
-from harness.loadgen.scenario import Scenario
+from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
@@ -44,7 +44,7 @@ _POINTS = "points"
 
 def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
     """All that stands against a sweep with these options."""
-    if config.scenario != "server":
+    if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
         yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
@@ -98,7 +98,7 @@ class _SweepJob:
         self._measure = measure
         self._quiet = quiet
         model = load_model(config.model)
-        scenario = _server()
+        scenario = scenario_named(config.scenario)
         self._slo = slo_of(scenario, config, model)
         self._percentile = self._slo.percentile if self._slo else scenario.percentile
         self._plain = to_plain(self._config)
@@ -258,13 +258,6 @@ class _SweepJob:
             write(self.content(), self.folder)
         except PluginUnavailable as e:
             say(f"no page was made: {e}")
-
-
-def _server() -> Scenario:
-    from harness.core import registry
-
-    scenario: Scenario = registry.load("scenario", "server")
-    return scenario
 
 
 def _cell(value: object) -> object:

@@ -227,7 +227,7 @@ class TuneJob:
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
     """A ConfigError where plans would be judged by a percentile below the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
-    if slo is not None and scenario.dispatch != "sliced" and slo.percentile > most + 1e-9:
+    if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(
             f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
             f"{slo}: pass --slo with {name} or a lower one"

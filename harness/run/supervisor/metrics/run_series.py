@@ -133,7 +133,7 @@ def _rates(rows: _Rows) -> Iterator[Metric]:
     )
     for labels, tally in rows:
         plan, per_second = tally.plan, tally.per_second
-        if plan.target_qps is not None and plan.scenario == "server" and not plan.accuracy:
+        if plan.target_qps is not None and not plan.accuracy:
             asked.add_metric(labels, plan.target_qps)
         if per_second is not None:
             achieved.add_metric(labels, per_second)
