@@ -33,7 +33,7 @@ class _Shown(progress.Progress):
 
 
 if sys.argv[1] == "blind":
-    patch.object(loadgen_run, "Watcher", _Blind).start()
+    patch.object(loadgen_run, "Watchdog", _Blind).start()
     patch.object(job, "Repeated", _never).start()
     patch.object(measured_process, "LOOK_EVERY_S", 3600.0).start()
 else:

@@ -24,7 +24,7 @@ from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import kept
+from harness.run.jobs import keep_or_remove
 from harness.search.peak.probe import other_reason
 
 REPEATS = "repeats.json"
@@ -52,7 +52,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
     reserved = run_folder.new_folder(config.out, *names)
     first_seed = seeds_of(config).schedule
     made: list[Finished] = []
-    with stoppable(), kept(lambda: reserved.path, lambda: bool(made)):
+    with stoppable(), keep_or_remove(lambda: reserved.path, lambda: bool(made)):
         for number in range(1, repeats + 1):
             seed = (first_seed + number - 1) & MAX_SEED
             out = reserved.path / f"run-{number}"

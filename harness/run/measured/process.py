@@ -48,7 +48,7 @@ from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_d
 from harness.run.measured.dispatch.shared import SharedDispatcher
 from harness.run.measured.dispatch.threads import Dispatcher, Failures, Instance
 from harness.run.measured.own_scheduler import Scheduler, scheduler_for
-from harness.run.measured.preparation import Rehearsal
+from harness.run.measured.preparation import Preparation
 from harness.run.measured.warm_up import Answerer
 from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
@@ -136,7 +136,7 @@ class _Measurement:
         may_vary: bool,
     ) -> None:
         """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
-        rehearsal = Rehearsal(
+        preparation = Preparation(
             self._config,
             self._setup.dispatch,
             answerers,
@@ -149,18 +149,18 @@ class _Measurement:
             check_steps=self._check_steps,
             tell_alive=self._tell_alive,
         )
-        found = rehearsal.run(self._setup.calibrate_s)
+        found = preparation.run(self._setup.calibrate_s)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
         self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
         message = self._channel.receive()
         if message is None:
             return
         plan = LoadPlan.from_json(message["plan"])
-        rehearsal.finish(plan)
-        self._run_loadgen(plan, rehearsal, stack)
+        preparation.finish(plan)
+        self._run_loadgen(plan, preparation, stack)
 
-    def _run_loadgen(self, plan: LoadPlan, rehearsal: Rehearsal, stack: ExitStack) -> None:
-        journal, row, answerers = Journal(self._journal_fd), rehearsal.row, rehearsal.answerers
+    def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
+        journal, row, answerers = Journal(self._journal_fd), preparation.row, preparation.answerers
         dataset = answerers[0].dataset
         scheduler = scheduler_for(plan, journal)
         complete = scheduler.complete if scheduler is not None else None
@@ -178,18 +178,18 @@ class _Measurement:
             for i, each in enumerate(answerers)
         ]
         cls = dispatcher_class(
-            self._setup.dispatch, self._config, len(instances), rehearsal.slowest_ns
+            self._setup.dispatch, self._config, len(instances), preparation.slowest_ns
         )
         dispatcher = make_dispatcher(
             *(cls, self._config, plan, instances, self._max_batch, journal),
-            curve=rehearsal.curve,
-            lengths=rehearsal.lengths,
+            curve=preparation.curve,
+            lengths=preparation.lengths,
         )
         # Of a shared dispatcher LoadGen's thread is the first instance's.
         cpus = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        bare = rehearsal.bare_loops(plan, self._failures.samples)
+        bare = preparation.bare_loops(plan, self._failures.samples)
         self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(

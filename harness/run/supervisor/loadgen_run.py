@@ -24,9 +24,9 @@ from harness.run.supervisor.early_end import LateLimit
 from harness.run.supervisor.keeper import RunKeeper
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 from harness.run.supervisor.metrics.endpoint import Exporter
-from harness.run.supervisor.metrics.live_counts import Tally
+from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.progress import Progress, announcement, end_loading, show_loading
-from harness.run.supervisor.watchdog import Now, Watcher
+from harness.run.supervisor.watchdog import Now, Watchdog
 from harness.types import Reason
 
 CALIBRATE_S = 1.0
@@ -178,7 +178,7 @@ class LoadGenRun:
         self, process: MeasuredProcess, plan: LoadPlan, rows: NewRows, calibration: Calibration
     ) -> dict[str, Any]:
         """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
-        self._with.exporter.begin(Tally(rows.copy()), self._findings.slo)
+        self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.slo)
         limit = LateLimit(rows.copy(), self._with.most_late)
         with Progress(plan, quiet=self._with.quiet) as progress:
 
@@ -187,7 +187,7 @@ class LoadGenRun:
                 limit.check()
 
             return process.watch(
-                Watcher(rows),
+                Watchdog(rows),
                 plan,
                 load_plan.hang_timeout_s(self._findings.config, calibration.slowest_batch_ns),
                 self._start_limit_s,

@@ -40,7 +40,7 @@ class Now:
         return self.issued - self.completed
 
 
-class Watcher:
+class Watchdog:
     """Reads only what is new at each `look`. Not thread-safe."""
 
     def __init__(self, rows: NewRows) -> None:

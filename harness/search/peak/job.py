@@ -26,7 +26,7 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, kept
+from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -134,7 +134,7 @@ class PeakJob:
         """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
         where that ended the search.
         """
-        with kept(lambda: self.folder, lambda: bool(self._probes)):
+        with keep_or_remove(lambda: self.folder, lambda: bool(self._probes)):
             try:
                 self._search()
                 self._save()

@@ -31,7 +31,7 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, kept
+from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import INTERRUPTED, other_reason
@@ -68,7 +68,7 @@ def sweep(
 ) -> int:
     """Runs what is missing, prints the table (or sweep.json) and returns the exit status."""
     job = _SweepJob(config, options, measure, quiet=quiet)
-    with kept(lambda: job.folder, lambda: any(job.folder.glob("*/*"))):
+    with keep_or_remove(lambda: job.folder, lambda: any(job.folder.glob("*/*"))):
         return conclude(job, report.lines, as_json=as_json)
 
 

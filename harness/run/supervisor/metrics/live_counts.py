@@ -23,7 +23,7 @@ BATCH_EDGES: Array = 2 ** np.arange(17)
 """Samples: 1, 2, 4, ... 65,536."""
 
 
-class Tally:
+class LiveCounts:
     """The counts of one LoadGen run. Not thread-safe: `Exporter` holds a lock."""
 
     def __init__(self, rows: NewRows) -> None:
