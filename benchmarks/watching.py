@@ -8,14 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from unittest.mock import patch
 
 from harness.cli.main import main
-from harness.run.supervisor import job, measured_process, progress
+from harness.run.supervisor import job, loadgen_run, measured_process, progress
 from harness.run.supervisor.watchdog import Now
 
 
 class _Blind:
     """A watcher that takes nothing from the journal."""
-
-    after_ns = None
 
     def __init__(self, *_: object) -> None:
         pass
@@ -35,9 +33,9 @@ class _Shown(progress.Progress):
 
 
 if sys.argv[1] == "blind":
-    patch.object(job, "Watcher", _Blind).start()
+    patch.object(loadgen_run, "Watchdog", _Blind).start()
     patch.object(job, "Repeated", _never).start()
     patch.object(measured_process, "LOOK_EVERY_S", 3600.0).start()
 else:
-    patch.object(job, "Progress", _Shown).start()
+    patch.object(loadgen_run, "Progress", _Shown).start()
 sys.exit(main(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Offline: all samples are there at once; the metric is samples/s."""
+"""Offline asks for all samples at once; the metric is samples/s."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
-from harness.loadgen.plan import Calibration
-from harness.loadgen.scenario import Load, Scenario
+from harness.loadgen.plan import Calibration, LoadPlan
+from harness.loadgen.scenario import Axis, ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_RATE_SHARE = 1.3
@@ -23,8 +23,14 @@ class _Offline:
     name: str = "offline"
     loadgen_name: str = "Offline"
     dispatch: str = "sliced"
-    percentile: float = 0.99
+    options: frozenset[str] = frozenset()
     streams: bool = False
+    scheduled: bool = False
+    all_at_once: bool = True
+    by_query: bool = False
+    rate_key: str | None = "result_samples_per_second"
+    search_axis: Axis | None = None
+    percentile: float = 0.99
     default_slo: Slo | None = None
 
     def samples_per_query(self, config: RunConfig) -> int:
@@ -33,14 +39,21 @@ class _Offline:
     def needs_calibration(self, config: RunConfig) -> bool:
         return config.mlperf or config.queries is None
 
-    def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
-        rate = found.rate_per_s if found and found.rate_per_s else 0.0
+    def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
+        rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(1, ceil(config.duration_ns / NS_PER_S * rate))
         return Load(count, count / rate if rate else None)
 
-    def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
-        assert found.rate_per_s is not None
-        yield "Offline.target_qps", f"{OFFICIAL_RATE_SHARE * found.rate_per_s:.6f}"
+    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
+        return iter(())
+
+    def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
+        rate = settings.offline_expected_qps
+        return ExpectedLoad(1.1 * seconds * rate, target_qps=rate)
+
+    def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
+        assert calibration.rate_per_s is not None
+        yield "Offline.target_qps", f"{OFFICIAL_RATE_SHARE * calibration.rate_per_s:.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         return iter(())
@@ -50,8 +63,8 @@ class _Offline:
         return Quantity("throughput", log[key], "samples/s", f"LoadGen {key}")
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """LoadGen has no early-stopping estimate for its one query: the smallest percentile it
-        reports that is not below the one asked for.
+        """LoadGen makes no early-stopping estimate for one query. The SLO is judged on the smallest
+        percentile it reports that is not below the SLO's.
         """
         for text in _PERCENTILES:
             if float(text) >= percentile * 100 - 1e-9:

@@ -1,16 +1,23 @@
-"""Server: queries arrive by themselves (Poisson); the metric is the rate that meets the bound."""
+"""Server offers queries at a rate (Poisson); the metric is the rate that meets the bound."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from harness.core.config.parse import Slo
+from harness.core.config.parse import MIN_QPS, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_MS, NS_PER_S
-from harness.loadgen.plan import Calibration
-from harness.loadgen.scenario import LATE_ALLOWED, TURNS, Load, Scenario
+from harness.loadgen.plan import Calibration, LoadPlan
+from harness.loadgen.scenario import (
+    LATE_ALLOWED,
+    TURNS,
+    Axis,
+    ExpectedLoad,
+    Load,
+    Scenario,
+)
 from harness.types import Quantity
 
 DEFAULT_SLO = Slo(0.99, 100 * NS_PER_MS)
@@ -21,13 +28,24 @@ DEMONSTRATION_LIMIT_QPS = 20_000.0
 """The default rate is a quarter of the calibrated capacity, at most this: a demonstration."""
 
 
+_RATE = Axis("target_qps", "queries/s", MIN_QPS, 1e9)
+
+
 @dataclass(frozen=True, slots=True)
 class _Server:
     name: str = "server"
     loadgen_name: str = "Server"
     dispatch: str = "queued"
-    percentile: float = DEFAULT_SLO.percentile
+    options: frozenset[str] = frozenset(
+        {"target_qps", "dispatch", "batch_wait_ns", "arrivals", "concurrency"}
+    )
     streams: bool = False
+    scheduled: bool = True
+    all_at_once: bool = False
+    by_query: bool = False
+    rate_key: str | None = "result_completed_samples_per_sec"
+    search_axis: Axis | None = _RATE
+    percentile: float = DEFAULT_SLO.percentile
     default_slo: Slo | None = DEFAULT_SLO
 
     def samples_per_query(self, config: RunConfig) -> int:
@@ -38,25 +56,25 @@ class _Server:
             return config.queries is None
         return config.target_qps is None and config.arrivals is None
 
-    def rate(self, config: RunConfig, found: Calibration | None) -> float:
+    def rate(self, config: RunConfig, calibration: Calibration | None) -> float:
         if config.target_qps is not None:
             return config.target_qps
-        assert found is not None
-        assert found.rate_per_s is not None
-        return min(DEMONSTRATION_SHARE * found.rate_per_s, DEMONSTRATION_LIMIT_QPS)
+        assert calibration is not None
+        assert calibration.rate_per_s is not None
+        return min(DEMONSTRATION_SHARE * calibration.rate_per_s, DEMONSTRATION_LIMIT_QPS)
 
-    def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+    def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
         if config.concurrency is not None:
-            return self._in_flight(config, config.concurrency, slo, found)
-        rate = self.rate(config, found)
+            return self._in_flight(config, config.concurrency, slo, calibration)
+        rate = self.rate(config, calibration)
         count = config.queries or self._count(config, slo, rate)
         return Load(count, count / rate, rate)
 
     def _in_flight(
-        self, config: RunConfig, concurrency: int, slo: Slo | None, found: Calibration | None
+        self, config: RunConfig, concurrency: int, slo: Slo | None, calibration: Calibration | None
     ) -> Load:
-        """The rate is what comes of it: no target."""
-        rate = found.rate_per_s if found and found.rate_per_s else 0.0
+        """A closed loop has no target rate: its rate is a result."""
+        rate = (calibration.rate_per_s if calibration else None) or 0.0
         count = config.queries or max(self._count(config, slo, rate), TURNS * concurrency)
         return Load(count, count / rate if rate else None)
 
@@ -64,12 +82,26 @@ class _Server:
         least = queries_needed(LATE_ALLOWED, (slo or DEFAULT_SLO).percentile)
         return max(least, ceil(config.duration_ns / NS_PER_S * rate_per_s))
 
-    def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
-        yield "Server.target_qps", f"{self.rate(config, found):.6f}"
+    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
+        yield "server_target_qps", plan.target_qps
+        yield "server_target_latency_percentile", plan.percentile
+        yield "server_target_latency_ns", plan.latency_bound_ns
+
+    def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
+        rate = settings.server_target_qps
+        return ExpectedLoad(
+            seconds * rate,
+            settings.server_target_latency_percentile,
+            target_qps=rate,
+            latency_bound_ns=settings.server_target_latency_ns,
+        )
+
+    def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
+        yield f"{self.loadgen_name}.target_qps", f"{self.rate(config, calibration):.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:
         """Latency is not judged there, and at a slow rate 50,000 samples would take hours."""
-        yield "Server.target_qps", "100000"
+        yield f"{self.loadgen_name}.target_qps", "100000"
 
     def headline(self, log: Mapping[str, Any]) -> Quantity:
         key = "result_completed_samples_per_sec"

@@ -1,4 +1,4 @@
-"""Single-stream: one sample a query, one query at a time; the metric is p90 latency."""
+"""Single-stream asks one sample a query, one query at a time; the metric is p90 latency."""
 
 from harness.scenarios.parts.streams import Stream
 
@@ -8,4 +8,5 @@ SINGLE_STREAM = Stream(
     percentile=0.90,
     default_samples_per_query=1,
     early_stopping_key="early_stopping_latency_ss",
+    settings_prefix="single_stream",
 )

@@ -17,6 +17,7 @@ from harness.core.extras import how_to_install_packages
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan, Seeds
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import PINNED_VERSION, installed_version
 from harness.types import Array
 
@@ -31,13 +32,6 @@ except ImportError as e:
 NO_AUDIT = "no-audit.config"
 """LoadGen reads audit.config from the working directory unless another name is passed."""
 
-_SCENARIOS = {
-    "single-stream": ("SingleStream", lg.TestScenario.SingleStream),
-    "multi-stream": ("MultiStream", lg.TestScenario.MultiStream),
-    "server": ("Server", lg.TestScenario.Server),
-    "offline": ("Offline", lg.TestScenario.Offline),
-}
-
 
 def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     """LoadGen's settings for the plan; those of an official run come from FromConfig.
@@ -46,7 +40,8 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     is off by 15 %, and a fixed number halves LoadGen's memory.
     """
     settings = lg.TestSettings()
-    settings.scenario = _SCENARIOS[plan.scenario][1]
+    scenario = scenario_named(plan.scenario)
+    settings.scenario = getattr(lg.TestScenario, scenario.loadgen_name)
     settings.mode = lg.TestMode.AccuracyOnly if plan.accuracy else lg.TestMode.PerformanceOnly
     if plan.model_key is not None:
         _official(settings, plan)
@@ -58,26 +53,14 @@ def settings_for(plan: LoadPlan) -> "lg.TestSettings":
     settings.sample_index_rng_seed = plan.seeds.sample_index
     settings.schedule_rng_seed = plan.seeds.schedule
     settings.server_coalesce_queries = True
-    if plan.scenario == "single-stream":
-        if plan.percentile is not None:
-            settings.single_stream_target_latency_percentile = plan.percentile
-    elif plan.scenario == "multi-stream":
-        settings.multi_stream_samples_per_query = plan.samples_per_query
-        if plan.percentile is not None:
-            settings.multi_stream_target_latency_percentile = plan.percentile
-    elif plan.scenario == "server":
-        assert plan.target_qps is not None
-        assert plan.percentile is not None
-        assert plan.latency_bound_ns is not None
-        settings.server_target_qps = plan.target_qps
-        settings.server_target_latency_percentile = plan.percentile
-        settings.server_target_latency_ns = plan.latency_bound_ns
+    for field, value in scenario.settings(plan):
+        setattr(settings, field, value)
     return settings
 
 
 def _official(settings: "lg.TestSettings", plan: LoadPlan) -> None:
     """Read user.conf into `settings`, then check the values that the round prescribes."""
-    name = _SCENARIOS[plan.scenario][0]
+    name = scenario_named(plan.scenario).loadgen_name
     status = settings.FromConfig(plan.user_conf, plan.model_key, name, 1)
     if status != 0:
         raise ConfigError(f"{plan.user_conf}: LoadGen refused it (FromConfig returned {status})")
@@ -101,9 +84,9 @@ def official_settings(scenario: str, model_key: str, user_conf: str) -> "lg.Test
     conf_type 0 reads the built-in file alone and 2 the user's alone. Neither uses up the single
     load with conf_type 1 that a process has, which `settings_for` needs.
     """
-    name, value = _SCENARIOS[scenario]
+    name = scenario_named(scenario).loadgen_name
     settings = lg.TestSettings()
-    settings.scenario = value
+    settings.scenario = getattr(lg.TestScenario, name)
     settings.FromConfig("", model_key, name, 0)
     status = settings.FromConfig(user_conf, model_key, name, 2)
     if status != 0:

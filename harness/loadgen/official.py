@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from harness.core.units import NS_PER_S
 from harness.loadgen.binding import official_settings
+from harness.loadgen.scenario import scenario_named
 
 
 class OfficialLoad(NamedTuple):
@@ -25,29 +25,15 @@ def official_load(
     scenario: str, model_key: str, user_conf: str, total: int, held: int
 ) -> OfficialLoad:
     """total: samples in the dataset. held: samples in memory where the rules set no number."""
-    s = official_settings(scenario, model_key, user_conf)
-    seconds = s.min_duration_ms / 1e3
-    rate, bound_ns, percentile, samples = None, None, 0.99, 1
-    if scenario == "single-stream":
-        queries = 2 * seconds * NS_PER_S / s.single_stream_expected_latency_ns
-        percentile = s.single_stream_target_latency_percentile
-    elif scenario == "multi-stream":
-        queries = 2 * seconds * NS_PER_S / s.multi_stream_expected_latency_ns
-        percentile = s.multi_stream_target_latency_percentile
-        samples = s.multi_stream_samples_per_query
-    elif scenario == "server":
-        rate, bound_ns = s.server_target_qps, s.server_target_latency_ns
-        percentile = s.server_target_latency_percentile
-        queries = seconds * rate
-    else:
-        rate = s.offline_expected_qps
-        queries = 1.1 * seconds * rate
+    settings = official_settings(scenario, model_key, user_conf)
+    seconds = settings.min_duration_ms / 1e3
+    load = scenario_named(scenario).expected_load(settings, seconds)
     return OfficialLoad(
-        queries=max(int(queries) + 1, s.min_query_count),
-        performance_count=min(s.performance_sample_count_override or held, total),
-        samples_per_query=samples,
+        queries=max(int(load.queries) + 1, settings.min_query_count),
+        performance_count=min(settings.performance_sample_count_override or held, total),
+        samples_per_query=load.samples_per_query,
         expected_s=seconds,
-        target_qps=rate,
-        percentile=percentile,
-        latency_bound_ns=bound_ns,
+        target_qps=load.target_qps,
+        percentile=load.percentile,
+        latency_bound_ns=load.latency_bound_ns,
     )

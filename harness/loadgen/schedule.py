@@ -12,6 +12,7 @@ import numpy as np
 from harness.core.files import reading
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.types import Array
 
 SCHEDULE = "schedule.npz"
@@ -66,8 +67,8 @@ stored = lru_cache(maxsize=1)(read_stored)
 
 
 def planned_ns(plan: LoadPlan, queries: int) -> Array | None:
-    """(queries,) ns after the start when each query is due; None where no schedule exists."""
-    if plan.accuracy or plan.scenario != "server":
+    """(queries,) ns after the start when each query is due; None where only its callback tells."""
+    if plan.accuracy or not scenario_named(plan.scenario).scheduled:
         return None
     if plan.schedule is not None:
         return stored(plan.schedule).after_ns[:queries]

@@ -1,4 +1,4 @@
-"""Everything known of a run when result.json is written."""
+"""Collects everything known of a run, from which result.json is made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
 from harness.models.manifest.manifest import Model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.verdict.score import Scoring
@@ -24,13 +25,8 @@ NOT_STORED = "the run ended before what its meters read was stored"
 class Findings:
     """What a run has found out so far; whatever is missing has not been measured."""
 
-    config: RunConfig
-    model: Model
-    dataset: str
-    scenario: Scenario
-    slo: Slo | None
+    resolved: ResolvedRun
     started: str
-    spec: Instances | None = None
     environment: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] | None = None
     load: Mapping[str, float | None] = field(default_factory=dict)
@@ -46,6 +42,30 @@ class Findings:
     stopped: Reason | None = None
     unsaved: Reason | None = None
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def config(self) -> RunConfig:
+        return self.resolved.config
+
+    @property
+    def model(self) -> Model:
+        return self.resolved.model
+
+    @property
+    def dataset(self) -> str:
+        return self.resolved.dataset
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.resolved.scenario
+
+    @property
+    def slo(self) -> Slo | None:
+        return self.resolved.slo
+
+    @property
+    def spec(self) -> Instances:
+        return self.resolved.instances
 
     @property
     def performed(self) -> Performance | None:

@@ -8,6 +8,7 @@ other processes, why a run was stopped) is taken from findings.json as it stands
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.loadgen.logs import SUMMARY
-from harness.loadgen.plan import Instances, Loaded
+from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
 from harness.models.manifest.defaults import default_metric, slo_of
 from harness.models.manifest.manifest import load_model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
@@ -61,18 +63,26 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
-    found = Findings(
+    performance = records.read(folder / "performance" / "run_1", scenario.loadgen_name)
+    slo = None if config.mlperf else slo_of(scenario, config, model)
+    plan = performance.plan if performance else None
+    if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
+        slo = Slo(plan.percentile, plan.latency_bound_ns)
+    run = ResolvedRun(
         config=config,
         model=model,
         scenario=scenario,
-        slo=None if config.mlperf else slo_of(scenario, config, model),
-        performance=records.read(folder / "performance" / "run_1", scenario.loadgen_name),
+        dataset=values.pop("dataset"),
+        metric=config.metric or default_metric(model),
+        slo=slo,
+        instances=values.pop("spec"),
+    )
+    found = Findings(
+        resolved=run,
+        performance=performance,
         accuracy=records.read(folder / "accuracy", scenario.loadgen_name),
         **values,
     )
-    plan = found.performance.plan if found.performance else None
-    if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
-        found.slo = Slo(plan.percentile, plan.latency_bound_ns)
     if scored and found.loaded is not None:
         found.scoring = _scoring(folder, found, found.loaded)
     return found
@@ -80,15 +90,18 @@ def findings(folder: Path, config: RunConfig) -> Findings:
 
 def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
     """Again, from the accuracy log."""
-    metric = found.config.metric or default_metric(found.model)
     run = found.accuracy
     if run is None:
+        metric = found.resolved.metric
         return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
     performance = found.performance
     return score.judge(
-        *(folder, found.config, loaded, found.dataset, metric, run.ended),
+        folder,
+        found.resolved,
+        loaded,
+        run.ended,
         compared=performance is not None and performance.plan.logged_answers > 0,
     )
 
@@ -101,10 +114,7 @@ def _config_differences(
     path = folder / records.FINDINGS
     asked = files.read_json(path).get("asked")
     made = config if asked is None else from_plain(asked, str(path))  # None: of an older harness
-    spec = found.spec or Instances(
-        config.instances or 0, config.threads or 0, config.max_batch or 0
-    )
-    again = resolved.config(made, run.plan, found.loaded, spec, found.dataset)
+    again = resolved.config(replace(found.resolved, config=made), run.plan, found.loaded)
     said, done = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*done, *said]):
         if said.get(key) != done.get(key) and key != "loadgen_version":

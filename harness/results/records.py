@@ -111,7 +111,7 @@ def write_findings(folder: Path, found: Findings) -> None:
             "asked": to_plain(resolved.from_anywhere(found.config)),
             "started": found.started,
             "dataset": found.dataset,
-            "spec": found.spec._asdict() if found.spec else None,
+            "spec": found.spec._asdict(),
             "noise": found.noise,
             "ceiling_per_s": found.ceiling_per_s,
             "load": found.load,
@@ -125,8 +125,8 @@ def write_findings(folder: Path, found: Findings) -> None:
     )
 
 
-def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
-    """The values by the names of their fields in Findings; whether the run came to its score."""
+def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
+    """The values by the names of their fields in Findings, `dataset` and `spec`; whether the run came to its score."""
     path = folder / FINDINGS
     with _reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -134,7 +134,7 @@ def read_findings(folder: Path) -> tuple[Mapping[str, Any], bool]:
         values = {
             "started": str(content["started"]),
             "dataset": str(content["dataset"]),
-            "spec": Instances.from_json(content["spec"]) if content.get("spec") else None,
+            "spec": Instances.from_json(content["spec"]),
             "noise": content["noise"],
             "ceiling_per_s": content.get("ceiling_per_s"),
             "load": content["load"],

@@ -8,18 +8,18 @@ from typing import Any
 
 from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import Instances, Loaded, LoadPlan
+from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.versions import ROUNDS, installed_version
 from harness.models.manifest.manifest import Model, is_path
+from harness.models.opened.resolved_run import ResolvedRun
 
 
-def config(
-    asked: RunConfig, plan: LoadPlan, loaded: Loaded, spec: Instances, dataset: str
-) -> RunConfig:
+def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     """This run again: everything that was decided on the way is set."""
+    asked, spec = run.config, run.instances
     values = absolute(asked) | {
         "arrivals_sha256": plan.arrivals_sha256,
-        "dataset": _absolute(dataset),
+        "dataset": _absolute(run.dataset),
         "instances": spec.instances,
         "threads": spec.threads,
         "max_batch": spec.max_batch,

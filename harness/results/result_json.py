@@ -140,7 +140,7 @@ def _doubts(
         yield from unscored_doubts(target, scored.metric if scored else None, no_score)
     if found.scoring.compared is not None and run is not None:
         yield from compared_doubts(found.scoring.compared.answers, run.plan.logged_answers)
-    if found.calibration is not None and found.spec is not None:
+    if found.calibration is not None:
         yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
@@ -217,12 +217,10 @@ def _power(found: Findings, ran: Performance | None) -> Mapping[str, Any]:
     )
 
 
-def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any] | None:
+def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any]:
     """How the work was laid out, and by which dispatcher (harness/run/measured/dispatch/choose.py). issuer: where
     LoadGen's thread was, as a run told at its end; what was planned where none did.
     """
-    if found.spec is None:
-        return None
     pinned = found.spec.pinned
     placed = found.calibration.placed if found.calibration else ()
     told = run or found.accuracy

@@ -36,7 +36,7 @@ def conclude(job: Job, lines: Lines, *, as_json: bool) -> int:
 
 
 @contextmanager
-def kept(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
+def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
     """What is in `folder` stays, unless nothing was measured and no run left its traceback there."""
     try:
         yield

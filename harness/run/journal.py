@@ -25,6 +25,7 @@ _CAPACITY, _WORKERS, _ISSUED, _LOADING, _START = 0, 1, 2, 3, 4
 _ROWS, _SAMPLES = 0, 1  # within a worker's line
 
 _ROW = Struct("<iHHqqqqq")
+_ROW_BYTES = _ROW.size
 ROW_DTYPE = np.dtype(
     [
         ("first", "<i4"),
@@ -99,7 +100,7 @@ class Journal:
     def rows(self, worker: int, start: int = 0) -> Array:
         """The batches `worker` has completed, from row `start`: a view, in completion order."""
         count = self._cells[self._line(worker) + _ROWS] - start
-        offset = self._worker_offset(worker) + start * _ROW.size
+        offset = self._worker_offset(worker) + start * _ROW_BYTES
         return np.frombuffer(self._map, ROW_DTYPE, count, offset)
 
     def issuer(self) -> "Issuer":
@@ -107,11 +108,11 @@ class Journal:
 
     def writer(self, worker: int) -> "Writer":
         offset = self._worker_offset(worker)
-        rows = self._view[offset : offset + self.capacity * _ROW.size]
+        rows = self._view[offset : offset + self.capacity * _ROW_BYTES]
         return Writer(rows, self._cells, self._line(worker), self.index)
 
     def _worker_offset(self, worker: int) -> int:
-        return self._rows_start + worker * self.capacity * _ROW.size
+        return self._rows_start + worker * self.capacity * _ROW_BYTES
 
     @staticmethod
     def _line(worker: int) -> int:
@@ -123,7 +124,7 @@ def _layout(capacity: int, workers: int) -> tuple[int, int, int, int]:
     cells_end = 8 * _LINE_CELLS * (1 + workers)
     entries_end = cells_end + 8 * capacity
     indices_end = entries_end + -(-4 * capacity // 8) * 8
-    return cells_end, entries_end, indices_end, indices_end + workers * capacity * _ROW.size
+    return cells_end, entries_end, indices_end, indices_end + workers * capacity * _ROW_BYTES
 
 
 class Issuer:
@@ -183,7 +184,7 @@ class Writer:
         row = self._rows_done
         self._pack(
             self._rows,
-            row * 48,
+            row * _ROW_BYTES,
             first,
             size,
             failed,
@@ -195,5 +196,5 @@ class Writer:
         )
         self._rows_done = row + 1
         self._samples += size
-        self._cells[self._line + 1] = self._samples
-        self._cells[self._line] = row + 1
+        self._cells[self._line + _SAMPLES] = self._samples
+        self._cells[self._line + _ROWS] = row + 1

@@ -17,13 +17,14 @@ from harness.core.console import say, show
 from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_rate
 from harness.errors import RunInvalid
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import kept
+from harness.run.jobs import keep_or_remove
 from harness.search.peak.probe import other_reason
 
 _ENDED = (0, RunInvalid.exit_status)
@@ -50,7 +51,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
     reserved = run_folder.new_folder(config.out, *names)
     first_seed = seeds_of(config).schedule
     made: list[Finished] = []
-    with stoppable(), kept(lambda: reserved.path, lambda: bool(made)):
+    with stoppable(), keep_or_remove(lambda: reserved.path, lambda: bool(made)):
         for number in range(1, repeats + 1):
             seed = (first_seed + number - 1) & MAX_SEED
             out = reserved.path / f"run-{number}"
@@ -109,7 +110,7 @@ def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
     """name -> unit, each run's value (None where it is left out), their geometric mean and its
     interval; not of Offline's latencies, which only say how much was asked for at once.
     """
-    offline = found[0]["scenario"] == "offline"
+    offline = scenario_named(found[0]["scenario"]).all_at_once
     names = () if offline else ("mean", *PERCENTILES)
     kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
     kinds += [(name, "latency_ns", name, "ns") for name in names]

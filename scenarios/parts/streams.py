@@ -1,4 +1,4 @@
-"""Single-stream and multi-stream: the next query comes when the last one is answered."""
+"""Implements single-stream and multi-stream: each query comes when the last one is answered."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_MS, NS_PER_S
-from harness.loadgen.plan import Calibration
-from harness.loadgen.scenario import Load, Scenario
+from harness.loadgen.plan import Calibration, LoadPlan
+from harness.loadgen.scenario import Axis, ExpectedLoad, Load, Scenario
 from harness.types import Quantity
 
 OFFICIAL_LATENCY_SHARE = 0.4
@@ -20,15 +20,25 @@ out: expecting 0.4 x the calibrated latency leaves room for a run five times as 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """early_stopping_key: LoadGen's estimate of the target percentile, in ns."""
-
     name: str
     loadgen_name: str
     percentile: float
     default_samples_per_query: int
+
     early_stopping_key: str
+    """LoadGen's estimate of the target percentile in its log, in ns."""
+
+    settings_prefix: str
+    """How the stream's fields of LoadGen's TestSettings begin."""
+
+    by_query: bool = False
+    options: frozenset[str] = frozenset()
+    search_axis: Axis | None = None
     dispatch: str = "inline"
     streams: bool = True
+    scheduled: bool = False
+    all_at_once: bool = False
+    rate_key: str | None = None
     default_slo: Slo | None = None
 
     def samples_per_query(self, config: RunConfig) -> int:
@@ -37,18 +47,32 @@ class Stream:
     def needs_calibration(self, config: RunConfig) -> bool:
         return config.mlperf or config.queries is None
 
-    def load(self, config: RunConfig, slo: Slo | None, found: Calibration | None) -> Load:
+    def load(self, config: RunConfig, slo: Slo | None, calibration: Calibration | None) -> Load:
         """At least as many queries as the early-stopping estimate needs with one outlier."""
-        latency_s = found.latency_ns / NS_PER_S if found and found.latency_ns else 0.0
+        latency_ns = calibration.latency_ns if calibration else None
+        latency_s = latency_ns / NS_PER_S if latency_ns else 0.0
         count = config.queries
         if count is None:
             least = queries_needed(1, slo.percentile if slo else self.percentile)
             count = max(least, ceil(config.duration_ns / NS_PER_S / max(latency_s, 1e-6)))
         return Load(count, count * latency_s or None)
 
-    def user_conf(self, config: RunConfig, found: Calibration) -> Iterator[tuple[str, str]]:
-        assert found.latency_ns is not None
-        expected_ms = OFFICIAL_LATENCY_SHARE * found.latency_ns / NS_PER_MS
+    def settings(self, plan: LoadPlan) -> Iterator[tuple[str, object]]:
+        if self.by_query:
+            yield f"{self.settings_prefix}_samples_per_query", plan.samples_per_query
+        if plan.percentile is not None:
+            yield f"{self.settings_prefix}_target_latency_percentile", plan.percentile
+
+    def expected_load(self, settings: Any, seconds: float) -> ExpectedLoad:
+        prefix = self.settings_prefix
+        expected_ns = getattr(settings, f"{prefix}_expected_latency_ns")
+        samples = getattr(settings, f"{prefix}_samples_per_query") if self.by_query else 1
+        percentile = getattr(settings, f"{prefix}_target_latency_percentile")
+        return ExpectedLoad(2 * seconds * NS_PER_S / expected_ns, percentile, samples)
+
+    def user_conf(self, config: RunConfig, calibration: Calibration) -> Iterator[tuple[str, str]]:
+        assert calibration.latency_ns is not None
+        expected_ms = OFFICIAL_LATENCY_SHARE * calibration.latency_ns / NS_PER_MS
         yield f"{self.loadgen_name}.target_latency", f"{expected_ms:.6f}"
 
     def accuracy_user_conf(self) -> Iterator[tuple[str, str]]:

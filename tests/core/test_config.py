@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.config.parse import (
-    SCENARIOS,
     Slo,
     bounded,
     parse_input_shape,
@@ -35,6 +34,7 @@ from harness.core.config.run_config import (
     make_config,
     to_plain,
 )
+from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 
@@ -203,7 +203,7 @@ maybe = {
 }
 configs = st.fixed_dictionaries(
     {
-        "scenario": st.sampled_from(SCENARIOS),
+        "scenario": st.sampled_from(list(SCENARIOS)),
         "backend": st.one_of(names, st.sampled_from(("null", "on", "1", "1e3", "true", "~"))),
         "model": names,
         "mode": st.sampled_from(MODES),

@@ -91,11 +91,11 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             ("--scenario", "offline", "--batch-wait", "1ms"),
-            "--batch-wait is how --scenario server makes batches: drop it for offline",
+            "--batch-wait is how batches are made in --scenario server: drop it for offline",
         ),
         (
             ("--scenario", "single-stream", "--dispatch", "deadline"),
-            "--dispatch deadline is how --scenario server makes batches: drop it for single-stream",
+            "--dispatch deadline is how batches are made in --scenario server: drop it for single-stream",
         ),
         (
             (*SERVER, "--mlperf", "--queries", "5"),

@@ -11,6 +11,7 @@ from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Calibration, Instances
 from harness.models.manifest.manifest import load_model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence import performance
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import NOT_STORED, Findings
@@ -23,17 +24,28 @@ each_scenario = pytest.mark.parametrize("scenario", SCENARIOS)
 
 
 def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
-    return Findings(
+    resolved = ResolvedRun(
         config=RunConfig(scenario=scenario, mode="performance"),
         model=load_model("digits"),
-        dataset="digits",
         scenario=registry.load("scenario", scenario),
+        dataset="digits",
+        metric="top1",
         slo=parse_slo("p99=50ms") if scenario == "server" else None,
+        instances=Instances(1, 1, 1),
+    )
+    return Findings(
+        resolved=resolved,
         started="2026-01-01T00:00:00.000+00:00",
         calibration=Calibration(slowest_batch_ns=10**6),
         performance=run,
         **more,
     )
+
+
+def configured(found: Findings, **changed: Any) -> Findings:
+    """The findings of a run whose configuration differs in those fields."""
+    config = replace(found.config, **changed)
+    return replace(found, resolved=replace(found.resolved, config=config))
 
 
 @each_scenario
@@ -88,7 +100,8 @@ def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
     Runs of older versions, and those that died, did not tell: theirs is what was planned.
     """
     spec = Instances(1, 1, 8, pinned=((0,),), issuer=(3,))
-    found = findings("server", evidence("server", ended=ended), spec=spec)
+    found = findings("server", evidence("server", ended=ended))
+    found.resolved = replace(found.resolved, instances=spec)
     found.calibration = Calibration(slowest_batch_ns=10**6, placed=((1, 0),))
     plan = result(found)["plan"]
     assert plan["issuer"] == issuer
@@ -141,16 +154,14 @@ def test_a_score_below_the_target_is_a_reason_and_no_score_has_one() -> None:
     ],
 )
 def test_what_is_no_submission_says_so(config: dict[str, Any], notes: list[str]) -> None:
-    found = findings("server", evidence("server"))
-    found.config = replace(found.config, **config)
+    found = configured(findings("server", evidence("server")), **config)
     assert result(found)["not_for_submission"] == notes
 
 
 def test_a_meter_whose_readings_were_not_stored_is_not_called_no_meter() -> None:
     found = findings("server", evidence("server"))
     assert result(found)["power_reason"].startswith("no meter was asked for")
-    asked = replace(found, config=replace(found.config, meter=(("rapl", ""),)))
-    assert result(asked)["power_reason"] == NOT_STORED
+    assert result(configured(found, meter=(("rapl", ""),)))["power_reason"] == NOT_STORED
 
 
 @each_scenario
@@ -195,7 +206,5 @@ def test_the_reference_waits_as_the_run_was_asked_to(
     run = evidence("server")
     assert run.ended is not None
     found = findings("server", replace(run, ended={**run.ended, "bare": {}}))
-    found.spec = Instances(1, 1, 1)
-    found.config = replace(found.config, **changed)
-    result(found)
+    result(configured(found, **changed))
     assert given == [wait_ns]

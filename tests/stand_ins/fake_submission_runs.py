@@ -17,6 +17,7 @@ from harness.core.config.run_config import to_plain
 from harness.core.files import write_yaml
 from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY
+from harness.loadgen.plan import Instances
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.matrix import PlannedRun, plan, write_audits
 from harness.submit.plan.request import Request
@@ -124,7 +125,14 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
         "model_bytes": 1,
     }
     empty = dict.fromkeys(("noise", "load", "power", "calibration", "stopped"))
-    return {**empty, "started": "s", "dataset": "digits", "loaded": loaded, "scored": True}
+    return {
+        **empty,
+        "started": "s",
+        "dataset": "digits",
+        "spec": Instances(1, 1, 1)._asdict(),
+        "loaded": loaded,
+        "scored": True,
+    }
 
 
 def make_peak(out: Path, **changed: Any) -> Path:

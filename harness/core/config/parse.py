@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.registry import SCENARIOS
 from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Lognormal
 
-SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 MIN_QPS = 1 / 600
 LONGEST_SEQUENCE = 1_000_000
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from harness.core import registry
 from harness.core.config.options import option, option_key, parse_values
 from harness.core.config.parse import (
-    SCENARIOS,
     Endpoint,
     Slo,
     bounded,
@@ -24,6 +24,7 @@ from harness.core.config.parse import (
     parse_slo,
     positive,
 )
+from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_S, parse_duration_ns, write_duration
 from harness.errors import ConfigError, some_of
 from harness.types import Lognormal
@@ -44,6 +45,16 @@ DISPATCHES = ("greedy", "deadline")
 
 MAX_SEED = 2**64 - 1
 _NO_SCENARIO = "--scenario is missing"
+_OF_SOME_SCENARIOS = {
+    "target_qps": "--target-qps is the arrival rate of",
+    "dispatch": "--dispatch deadline is how batches are made in",
+    "batch_wait_ns": "--batch-wait is how batches are made in",
+    "samples_per_query": "--samples-per-query belongs to",
+    "arrivals": "--arrivals belongs to",
+    "concurrency": "--concurrency belongs to",
+}
+"""Field -> the beginning of the problem where the scenario does not take it (`Scenario.options`)."""
+
 _NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report")
 
 
@@ -340,8 +351,6 @@ class RunConfig:
         if len(given) > 1:
             yield "--arrivals and --concurrency both say when queries come: keep one"
         for flag in given:
-            if self.scenario and self.scenario != "server":
-                yield f"{flag} belongs to --scenario server: drop it for {self.scenario}"
             if self.target_qps is not None:
                 yield f"{flag} says when queries come: drop --target-qps"
             if self.mlperf:
@@ -353,17 +362,12 @@ class RunConfig:
 
     def _scenario_problems(self) -> Iterator[str]:
         name = self.scenario
-        if self.target_qps is not None and name != "server":
-            yield f"--target-qps is the arrival rate of --scenario server: drop it for {name}"
-        for flag, given in (
-            ("--dispatch deadline", self.dispatch != "greedy"),
-            ("--batch-wait", self.batch_wait_ns),
-        ):
-            if given and name != "server":
-                yield f"{flag} is how --scenario server makes batches: drop it for {name}"
-        if self.samples_per_query is not None and name != "multi-stream":
-            yield f"--samples-per-query belongs to --scenario multi-stream: drop it for {name}"
-        if name.endswith("stream") and (self.instances or 1) > 1:
+        scenario = registry.load("scenario", name)
+        unset = {f.name: f.default for f in fields(self)}
+        for field, flag in _OF_SOME_SCENARIOS.items():
+            if field not in scenario.options and getattr(self, field) != unset[field]:
+                yield f"{flag} --scenario {_scenario_with(field)}: drop it for {name}"
+        if scenario.streams and (self.instances or 1) > 1:
             yield f"--instances {self.instances}: {name} asks one query at a time, one answers"
 
     def _mlperf_problems(self) -> Iterator[str]:
@@ -389,6 +393,11 @@ class RunConfig:
     @property
     def runs_accuracy(self) -> bool:
         return self.mode in ("accuracy", "both")
+
+
+def _scenario_with(field: str) -> str:
+    names = [name for name in SCENARIOS if field in registry.load("scenario", name).options]
+    return " or ".join(names)
 
 
 def config_from(raw: Mapping[str, object], source: str, problems: list[str]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from harness.models.opened import instances
 from harness.results import run_folder
 from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
-from harness.run.jobs import kept
+from harness.run.jobs import keep_or_remove
 from harness.run.supervisor.preflight import obtain_model
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
@@ -67,7 +67,7 @@ def profile(
         return _again(options, config.out, as_json=as_json)
     job = _ProfileJob(config, options, measure, quiet=quiet)
     try:
-        with stoppable() as stopping, kept(lambda: job.folder, lambda: job.has_measured):
+        with stoppable() as stopping, keep_or_remove(lambda: job.folder, lambda: job.has_measured):
             with stopping.allowed():
                 status = job.run(stopping)
             folder = job.finish()
@@ -96,7 +96,7 @@ def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
     found = files.read(options.source)
     if out is not None:
         made = run_folder.new_folder(out, "", "", "")
-        with kept(lambda: made.path, lambda: False), fitting(options.source):
+        with keep_or_remove(lambda: made.path, lambda: False), fitting(options.source):
             files.write(found, files.made_tables(found, options.source), made.path)
             _page(found, made.path)
             made.finish(newest=False)

@@ -6,7 +6,7 @@ whose SHA-256 differs is refused, and no file may lie outside the manifest's own
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,11 +33,25 @@ class Model:
     A file of a manifest lies beside it, or in the model's folder in the cache.
     """
 
-    def __init__(self, name: str, manifest: Manifest | None, folder: Path, bare: Path | None):
+    def __init__(
+        self,
+        name: str,
+        manifest: Manifest | None,
+        folder: Path,
+        bare: Path | None,
+        content: Mapping[str, Any] | None = None,
+    ):
+        """content: the mapping that `manifest` was parsed from, for `to_json`."""
         self.name = name
         self.manifest = manifest
         self._folder = folder
         self._bare = bare
+        self._content = content
+
+    def to_json(self) -> dict[str, Any]:
+        """This model for another process; `model_from_json` is the inverse."""
+        folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
+        return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -227,6 +241,9 @@ class MadeModel(Model):
         super().__init__(manifest.name, manifest, MODELS_DIR, None)
         self._maker, self._short = maker, short
 
+    def to_json(self) -> dict[str, Any]:
+        return {"made": self._maker.PREFIX + self._short}
+
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
         if formats and self._found(self._declared(formats)) is None:
             say(f"making {self._maker.made_path(self._short)}, once")
@@ -243,10 +260,8 @@ class MadeModel(Model):
 
 def load_model(text: str) -> Model:
     """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
-    for maker in _MAKERS:
-        short = text.removeprefix(maker.PREFIX)
-        if short != text and short in maker.names():
-            return MadeModel(maker, short)
+    if (made := _made_model(text)) is not None:
+        return made
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _from_manifest(path)
@@ -266,6 +281,30 @@ def load_model(text: str) -> Model:
         )
         raise ConfigError(f"no model named {text!r}: {hint}")
     return _from_manifest(shipped)
+
+
+def model_from_json(values: Mapping[str, Any]) -> Model:
+    """The inverse of `Model.to_json`: nothing is looked up and no manifest is read again."""
+    if "made" in values:
+        made = _made_model(values["made"])
+        assert made is not None
+        return made
+    content, bare = values["manifest"], values["bare"]
+    return Model(
+        values["name"],
+        parse_manifest(content, values["name"]) if content is not None else None,
+        Path(values["folder"]),
+        Path(bare) if bare is not None else None,
+        content,
+    )
+
+
+def _made_model(text: str) -> MadeModel | None:
+    for maker in _MAKERS:
+        short = text.removeprefix(maker.PREFIX)
+        if short != text and short in maker.names():
+            return MadeModel(maker, short)
+    return None
 
 
 def is_path(text: str) -> bool:
@@ -292,8 +331,9 @@ def made_models() -> list[str]:
 
 
 def _from_manifest(path: Path) -> Model:
-    manifest = parse_manifest(load_yaml(path), str(path))
-    return Model(manifest.name, manifest, path.parent, None)
+    content: Any = load_yaml(path)
+    manifest = parse_manifest(content, str(path))
+    return Model(manifest.name, manifest, path.parent, None, content)
 
 
 def parse_manifest(content: object, source: str) -> Manifest:

@@ -20,7 +20,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
 
     A ConfigError where more threads are asked for than can compute at once.
     """
-    kept = int(scenario.dispatch == "queued" and cores.planned >= LOADGEN_FROM_CORES)
+    kept = int(scenario.scheduled and cores.planned >= LOADGEN_FROM_CORES)
     budget = cores.planned - kept
     count = config.instances or (1 if scenario.streams else max(1, budget // (config.threads or 1)))
     threads = config.threads or max(1, budget // count)
@@ -48,7 +48,7 @@ def _pinned(found: Instances, scenario: Scenario, cores: Cores) -> Instances:
     do, so without a core of its own it is on theirs.
     """
     *own, rest = cores.assigned(found.instances, found.threads)
-    at_work = [*own, rest] if scenario.dispatch == "queued" else own
+    at_work = [*own, rest] if scenario.scheduled else own
     owns = all(at_work) and cores.apart(at_work)
-    issuer = own[0] if scenario.dispatch == "inline" else rest
+    issuer = own[0] if scenario.streams else rest
     return found._replace(pinned=tuple(own), issuer=issuer, owns_cores=owns)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.core.codes import About, Kind, codes
+from harness.loadgen.scenario import scenario_named
 from harness.results.agreement import Agreement, agreement, limits
 from harness.results.compare import comparable
 from harness.results.compare.comparable import Difference
@@ -32,14 +33,6 @@ MEASURED_NOISE = 0.02
 _MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samples_per_price"))
-
-_HEADLINES = {
-    "single-stream": "p90",
-    "multi-stream": "p99",
-    "server": "p99",
-    "offline": "throughput",
-}
-"""The number the verdict is told with; Server: the percentile of its SLO."""
 
 
 class Change(NamedTuple):
@@ -146,13 +139,16 @@ def _noise(
 
 
 def _headline(run: FinishedRun) -> str:
-    scenario = run.result["scenario"]
-    if scenario == "server" and run.result.get("slo"):
+    """The number that the verdict is given by; Server's is the percentile of its SLO."""
+    scenario = scenario_named(run.result["scenario"])
+    if scenario.scheduled and run.result.get("slo"):
         percentile = str(run.result["slo"]).partition("=")[0]
         if percentile in run.numbers:
             return percentile
     performed = run.result["throughput_per_s"] is not None
-    return _HEADLINES[scenario] if performed else "accuracy"
+    if not performed:
+        return "accuracy"
+    return "throughput" if scenario.all_at_once else f"p{scenario.percentile * 100:.10g}"
 
 
 def _change(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.errors import ConfigError
+from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
 from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence import bootstrap
@@ -134,7 +135,7 @@ def _numbers(
     result: Mapping[str, Any], done: Completions | None, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
     """Of Offline no latencies and no queueing: they only say how much was asked for at once."""
-    offline = result["scenario"] == "offline"
+    offline = scenario_named(result["scenario"]).all_at_once
     if done is not None and len(done):
         rate = (result["throughput_per_s"] or {}).get("completed")
         if rate:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import files
-from harness.core.config.parse import SCENARIOS
+from harness.core.registry import SCENARIOS
 from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.results import records, run_folder

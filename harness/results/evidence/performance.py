@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from harness.loadgen.plan import Instances
+from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence import reference
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.intervals import latency_intervals
@@ -33,6 +34,7 @@ class Performance:
 
     def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
         self.run = run
+        self._scenario = scenario_named(run.plan.scenario)
         self._spec = spec
         self._wait_ns = wait_ns
         self.done: Completions | None = run.done if run.done is not None and len(run.done) else None
@@ -58,7 +60,7 @@ class Performance:
     @cached_property
     def intervals_ns(self) -> Mapping[str, Any] | None:
         """None of Offline, whose latencies only say how much was asked for at once."""
-        if self.done is None or self.run.plan.scenario == "offline":
+        if self.done is None or self._scenario.all_at_once:
             return None
         return latency_intervals(self.done, self.run.plan.samples_per_query)
 
@@ -86,13 +88,12 @@ class Performance:
         """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
         run, log = self.run, self.run.log
         if run.logged:
-            kind = "query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
-            per = "per_query_latency_ns" if run.plan.scenario == "multi-stream" else "latency_ns"
+            scenario = self._scenario
             percentile = {
-                name: log.get(f"result_{text}_percentile_{per}")
+                name: log.get(percentile_key(scenario, text))
                 for name, text in _LOADGEN_PERCENTILES.items()
             }
-            ends = {name: log.get(f"result_{name}_{kind}") for name in ("mean", "min", "max")}
+            ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}
             source = log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
             return {**ends, **percentile, "source": source}
         if self.journal_latency_ns is None:
@@ -109,17 +110,12 @@ class Performance:
                 "completed": self._journal_rate,
                 "source": "interrupted, from the journal",
             }
-        if plan.scenario == "server":
-            completed = log.get("result_completed_samples_per_sec")
-        elif plan.scenario == "offline":
-            completed = log.get("result_samples_per_second")
-        else:
-            completed = self._journal_rate
+        key = self._scenario.rate_key
         return {
             "asked": plan.target_qps,
             "scheduled": log.get("result_scheduled_samples_per_sec"),
-            "completed": completed,
-            "source": "journal" if plan.scenario.endswith("stream") else log.source,
+            "completed": self._journal_rate if key is None else log.get(key),
+            "source": "journal" if key is None else log.source,
         }
 
     @cached_property

@@ -18,6 +18,7 @@ from harness.core.service_times import QUANTILES, VERSION, ServiceTimes, togethe
 from harness.core.stats import percentile_ns
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.plan import Instances, LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
 from harness.types import Array
 
@@ -162,7 +163,8 @@ def report(
     service = together(before, after)
     run = _InRun.of(done, service)
     drifted = [before, after]
-    if plan.scenario == "offline":  # what is left over is one batch of the run
+    scenario = scenario_named(plan.scenario)
+    if scenario.all_at_once:  # what is left over is one batch of the run
         drifted = [part.only(part.sizes[-1:]) for part in drifted]
     found = {
         "service_ns": [
@@ -174,9 +176,9 @@ def report(
         "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
-    if plan.scenario == "server":
+    if scenario.scheduled:
         found |= _server(plan, done, service, spec, run, wait_ns if as_now else 0)
-    elif plan.scenario == "offline":
+    elif scenario.all_at_once:
         found |= _offline(done, service, spec, run, dealt_out=as_now)
     else:
         found |= _streams(plan, done, service, spec.max_batch, run)

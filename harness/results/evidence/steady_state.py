@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.stages import Completions
 from harness.types import Array
 
@@ -39,7 +40,9 @@ class SteadyState(NamedTuple):
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
     """None with too few samples to tell, and where replayed arrivals changed their rate."""
     spent, what = done.latency_ns, "latency"
-    if plan.scenario == "offline":  # its latency grows with the queue: look at the batches
+    if scenario_named(
+        plan.scenario
+    ).all_at_once:  # its latency grows with the queue: look at the batches
         spent = (done.columns["completed_ns"] - done.columns["taken_ns"]) // done.columns[
             "batch_size"
         ]

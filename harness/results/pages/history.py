@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.units import NS_PER_MS
+from harness.loadgen.scenario import scenario_named
 from harness.results.pages.page import Article, Figure, link, table
 
 MOST = 12
@@ -27,7 +28,7 @@ class Told(NamedTuple):
 def numbers(row: Row) -> dict[str, Told]:
     """What the run measured. Of Offline no latency: it only says how much was asked for at once."""
     per_ms = 1 / NS_PER_MS
-    latency = row["scenario"] != "offline"
+    latency = not scenario_named(row["scenario"]).all_at_once
     early = row["headline_value"] if row["headline_unit"] == "ns" else None
     lower = row["lower_is_better"]
     higher = None if lower is None else not lower

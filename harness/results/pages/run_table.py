@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import show_ns, show_rate, show_si
+from harness.loadgen.scenario import scenario_named
 from harness.results.evidence import reference
 from harness.results.power import NO_METER
 
@@ -48,7 +49,7 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     latency = result["latency_ns"]
     if latency:
         names = ("p50", "p90", "p95", "p97", "p99", "p99.9")
-        per = "query" if result["scenario"] == "multi-stream" else "sample"
+        per = "query" if scenario_named(result["scenario"]).by_query else "sample"
         text = "  ".join(f"{n} {show_ns(latency[n])}" for n in names)
         yield f"{'latency':<12}{text}  (a {per}; mean {show_ns(latency['mean'])})"
     accuracy = result["accuracy"]

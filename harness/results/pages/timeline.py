@@ -70,7 +70,7 @@ def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
     rate: list[Mapping[str, Any]] = [
         {"x": x, "y": digits(counts / (edges[1] - edges[0])), "name": "answered"}
     ]
-    if run.plan.target_qps is not None and run.plan.scenario == "server":
+    if run.plan.target_qps is not None:
         asked = {"x": [0, x[-1]], "y": [run.plan.target_qps] * 2, "name": "asked"}
         rate.append({**asked, "line": {"dash": "dash"}})
     yield _Panel(rate, {"title": "queries/s", "rangemode": "tozero"})

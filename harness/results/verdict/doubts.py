@@ -8,6 +8,7 @@ from harness.core.clock import SLEW_PPM
 from harness.core.codes import Reason
 from harness.core.stats import percentile_ns, queries_needed
 from harness.core.units import NS_PER_S, NS_PER_US, show_ns
+from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.stages import Completions
@@ -55,7 +56,8 @@ def performance_doubts(
     warnings = [w for w in run.log.warnings if _HARMLESS_WARNING not in w]
     if warnings:
         yield Reason("loadgen-warnings", f"LoadGen warns: {warnings[0]}")
-    if run.plan.scenario == "server" and bound_ns and run.done is not None and len(run.done):
+    scheduled = scenario_named(run.plan.scenario).scheduled
+    if scheduled and bound_ns and run.done is not None and len(run.done):
         delay = run.done.columns["entry_ns"] - run.done.columns["scheduled_ns"]
         late_ns = percentile_ns(np.sort(delay), 0.99)
         if late_ns > NOISE_SHARE * bound_ns:
@@ -67,9 +69,9 @@ def performance_doubts(
 
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
-    kind = "per_query_latency" if run.plan.scenario == "multi-stream" else "latency"
+    scenario = scenario_named(run.plan.scenario)
     for name, text in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(f"result_{text}_percentile_{kind}_ns")
+        theirs = run.log.get(percentile_key(scenario, text))
         if theirs is None:
             continue
         gap = abs(ours[name] - theirs)
@@ -159,7 +161,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
     """Between two completions, not counting Server's time in which no query was due."""
     completed = np.sort(done.columns["completed_ns"])
     since = completed[:-1]
-    if scenario == "server":
+    if scenario_named(scenario).scheduled:
         # After i completions the (i + 1)-th sample in schedule order is due, or nothing is.
         since = np.maximum(since, np.sort(done.columns["scheduled_ns"])[1:])
     gaps = completed[1:] - since
@@ -217,7 +219,8 @@ def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
     """Fewer queries than the percentile can be known from, even with none late."""
-    if run.plan.scenario == "offline" and run.logged:
+    all_at_once = scenario_named(run.plan.scenario).all_at_once
+    if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)
         if took_ns < SHORT_NS:
             yield Reason(
@@ -227,7 +230,7 @@ def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
             )
     count = run.log.get("result_query_count", 0) if run.logged else 0
     needed = queries_needed(0, percentile)
-    if run.plan.scenario != "offline" and 0 < count < needed:
+    if not all_at_once and 0 < count < needed:
         yield Reason(
             "few-samples",
             f"{count:,} queries say little about p{percentile * 100:.10g}: it takes {needed:,}",

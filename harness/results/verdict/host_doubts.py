@@ -5,6 +5,7 @@ from typing import Any
 
 from harness.core.codes import Reason
 from harness.core.units import show_bytes
+from harness.loadgen.scenario import scenario_named
 
 FREQUENCY_SHARE = 0.10
 """Of the fastest core's, lost from the first third of the run to the last."""
@@ -51,7 +52,7 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    if slowing and scenario != "offline":  # there no core waits for a query
+    if slowing and not scenario_named(scenario).all_at_once:  # there no core waits for a query
         names = " and ".join(map(repr, slowing))
         yield Reason(
             "governor",

@@ -13,7 +13,7 @@ from harness.core.stats import queries_needed, queries_to_settle
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
-from harness.loadgen.scenario import Scenario
+from harness.loadgen.scenario import Scenario, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
 from harness.results.verdict.answers_check import Compared
@@ -115,6 +115,7 @@ def performance_reasons(run: Evidence) -> Iterator[Reason]:
     """LoadGen's own verdict, in words that say what would help."""
     yield from run_reasons(run)
     log, plan = run.log, run.plan
+    scenario = scenario_named(plan.scenario)
     if not run.logged:
         return
     if log.get("effective_performance_sample_count") != plan.performance_count:
@@ -124,13 +125,13 @@ def performance_reasons(run: Evidence) -> Iterator[Reason]:
             f"the plan says {plan.performance_count}",
         )
     counted = log.get("result_query_count", 0)
-    if plan.model_key is None and plan.scenario != "offline" and counted < plan.query_count:
+    if plan.model_key is None and not scenario.all_at_once and counted < plan.query_count:
         yield Reason(
             "too-few-queries",
             f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
-    if plan.scenario == "server" and not _server_met(log):
+    if scenario.scheduled and not _server_met(log):
         yield _server_late(log, late, _lighter(plan))
     elif log.get("result_validity") != "VALID":
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from harness.core import registry
 from harness.core.codes import Reason
-from harness.core.config.run_config import RunConfig
 from harness.errors import one_line
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import open_dataset
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
 from harness.results.verdict.answers_check import Compared
 from harness.types import Answer, Dataset, HasAnswerShape, Score
@@ -30,10 +30,8 @@ class Scoring(NamedTuple):
 
 def judge(
     folder: Path,
-    config: RunConfig,
+    run: ResolvedRun,
     loaded: Loaded,
-    dataset: str,
-    metric: str | None,
     ended: Mapping[str, Any],
     *,
     compared: bool,
@@ -44,12 +42,12 @@ def judge(
     Whatever a plug-in's dataset or metric raises becomes the failure.
     """
     outdir = folder / "accuracy"
-    model = load_model(config.model)
+    model, dataset, metric = run.model, run.dataset, run.metric
     if pointless := no_score(model, loaded, metric):
         return Scoring(no_score=pointless)
     assert metric is not None
     try:
-        made = open_dataset(config, model, dataset, loaded.inputs)
+        made = open_dataset(run.config, model, dataset, loaded.inputs)
         if made.describe().get("digest") != loaded.dataset.get("digest"):
             raise ValueError("the dataset has changed since the run loaded it")
         labels = {i: label_of(made, i, model) for i in range(len(made))}

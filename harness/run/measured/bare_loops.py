@@ -31,7 +31,7 @@ from harness.models.opened.loading import (
 )
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.service_times import batches_of, measure
-from harness.run.measured.warm_up import Answerer, at_once
+from harness.run.measured.warm_up import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
@@ -120,4 +120,4 @@ def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)
 
-    at_once(answerers, once)
+    run_in_threads(answerers, once)

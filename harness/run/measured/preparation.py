@@ -35,7 +35,7 @@ CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """The manifest's postprocessing on one sample's output: a ConfigError names a field."""
 
 
-class Rehearsal:
+class Preparation:
     """`run`, then, when the plan is known, `finish`; the dataset's samples are loaded in between.
 
     name: the dataset's. held: samples that a run holds. query_samples: in a query.

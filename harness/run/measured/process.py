@@ -22,14 +22,13 @@ from typing import Any, NoReturn
 
 from harness.core import registry
 from harness.core.child import Channel, serve
-from harness.core.config.run_config import RunConfig, from_plain
 from harness.errors import HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
-from harness.loadgen.plan import Instances, LoadPlan
+from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import (
     batch_in_file,
     described,
@@ -47,8 +46,9 @@ from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_d
 from harness.run.measured.dispatch.shared import SharedDispatcher
 from harness.run.measured.dispatch.threads import Dispatcher, Failures, Instance
 from harness.run.measured.own_scheduler import Scheduler, scheduler_for
-from harness.run.measured.preparation import Rehearsal
+from harness.run.measured.preparation import Preparation
 from harness.run.measured.warm_up import Answerer
+from harness.run.setup import Setup
 from harness.types import Backend, Dataset, TensorSpec
 
 
@@ -60,24 +60,19 @@ def main() -> None:
 def _measure(channel: Channel, journal_fd: int) -> None:
     message = channel.receive()
     if message is not None:
-        _Measurement(channel, message, journal_fd).run()
+        _Measurement(channel, Setup.from_json(message), journal_fd).run()
 
 
 class _Measurement:
     """One run, from the setup message to the `ended` message."""
 
-    def __init__(self, channel: Channel, setup: Mapping[str, Any], journal_fd: int) -> None:
+    def __init__(self, channel: Channel, setup: Setup, journal_fd: int) -> None:
         self._channel = channel
         self._journal_fd = journal_fd
-        self._config: RunConfig = from_plain(setup["config"])
-        self._accuracy: bool = setup["accuracy"]
-        self._outdir = Path(setup["outdir"])
-        self._dispatch: str = setup["dispatch"]
-        self._query_samples: int = setup["samples_per_query"]
-        self._calibrate_s: float = setup["calibrate_s"]
-        self._dataset: str = setup["dataset"]
-        self._spec = Instances.from_json(setup["spec"])
-        self._max_batch = self._spec.max_batch
+        self._setup = setup
+        self._config = setup.config
+        self._group = setup.instances
+        self._max_batch = setup.instances.max_batch
         self._failures = Failures()
         self._load_s: list[float] = []
 
@@ -91,27 +86,27 @@ class _Measurement:
             raise
 
     def _measure(self, stack: ExitStack) -> None:
-        config, model = self._config, load_model(self._config.model)
+        config, model, name = self._config, self._setup.model, self._setup.dataset
         start = time.monotonic()
         registry.load("backend", config.backend)
         self._import_s = time.monotonic() - start
         path = model_file(config, model)
-        backends = open_backends(config, model, path, self._spec, stack, self._load_s)
+        backends = open_backends(config, model, path, self._group, stack, self._load_s)
         self._separate = [each for each in backends if isinstance(each, SeparateInstance)]
         inputs = inputs_of(model, backends[0])
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
-        dataset = open_dataset(config, model, self._dataset, inputs, self._tell_progress)
+        dataset = open_dataset(config, model, name, inputs, self._tell_progress)
         asked = config.performance_count or model.performance_count
-        self._held = samples_held(dataset, self._dataset, asked)
+        self._held = samples_held(dataset, name, asked)
         self._output = output = model.output
         self._hook = load_hook(model, config.hook)
         postprocess = postprocessor(
             output.postprocess if output else (), output.name if output else None, self._hook
         )
         self._send_loaded(model, path, backends[0], dataset, inputs)
-        cpus = self._spec.pinned or [()] * len(backends)
+        cpus = self._group.pinned or [()] * len(backends)
         answerers = [
             Answerer(backend, dataset, postprocess, cpus[i]) for i, backend in enumerate(backends)
         ]
@@ -127,27 +122,31 @@ class _Measurement:
         may_vary: bool,
     ) -> None:
         """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
-        rehearsal = Rehearsal(
-            *(self._config, self._dispatch, answerers, dataset, self._dataset),
+        preparation = Preparation(
+            self._config,
+            self._setup.dispatch,
+            answerers,
+            dataset,
+            self._setup.dataset,
             held=self._held,
             max_batch=self._max_batch,
-            query_samples=self._query_samples,
+            query_samples=self._setup.samples_per_query,
             may_vary=may_vary,
             check_steps=self._check_steps,
             tell_alive=self._tell_alive,
         )
-        found = rehearsal.run(self._calibrate_s)
+        found = preparation.run(self._setup.calibrate_s)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
         self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
         message = self._channel.receive()
         if message is None:
             return
         plan = LoadPlan.from_json(message["plan"])
-        rehearsal.finish(plan)
-        self._run_loadgen(plan, rehearsal, stack)
+        preparation.finish(plan)
+        self._run_loadgen(plan, preparation, stack)
 
-    def _run_loadgen(self, plan: LoadPlan, rehearsal: Rehearsal, stack: ExitStack) -> None:
-        journal, row, answerers = Journal(self._journal_fd), rehearsal.row, rehearsal.answerers
+    def _run_loadgen(self, plan: LoadPlan, preparation: Preparation, stack: ExitStack) -> None:
+        journal, row, answerers = Journal(self._journal_fd), preparation.row, preparation.answerers
         dataset = answerers[0].dataset
         scheduler = scheduler_for(plan, journal)
         complete = scheduler.complete if scheduler is not None else None
@@ -164,17 +163,19 @@ class _Measurement:
             )
             for i, each in enumerate(answerers)
         ]
-        cls = dispatcher_class(self._dispatch, self._config, len(instances), rehearsal.slowest_ns)
+        cls = dispatcher_class(
+            self._setup.dispatch, self._config, len(instances), preparation.slowest_ns
+        )
         dispatcher = make_dispatcher(
             *(cls, self._config, plan, instances, self._max_batch, journal),
-            curve=rehearsal.curve,
-            lengths=rehearsal.lengths,
+            curve=preparation.curve,
+            lengths=preparation.lengths,
         )
         # Of a shared dispatcher LoadGen's thread is the first instance's.
-        cpus = instances[0].cpus if cls is SharedDispatcher else self._spec.issuer
+        cpus = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
         used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
         dispatcher.stop()
-        bare = rehearsal.bare_loops(plan, self._failures.samples)
+        bare = preparation.bare_loops(plan, self._failures.samples)
         self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(
@@ -214,7 +215,7 @@ class _Measurement:
     ) -> None:
         self._channel.send(
             "loaded",
-            **described(backend, self._config.backend, dataset, self._dataset),
+            **described(backend, self._config.backend, dataset, self._setup.dataset),
             inputs=inputs,
             total_count=len(dataset),
             performance_count=self._held,
@@ -251,9 +252,9 @@ class _Measurement:
         def run() -> None:
             try:
                 if scheduler is not None:
-                    scheduler.run(calls, self._outdir)
+                    scheduler.run(calls, self._setup.outdir)
                 else:
-                    start_test(plan, settings, self._outdir, calls)
+                    start_test(plan, settings, self._setup.outdir, calls)
             except BaseException as e:  # noqa: BLE001 - raised again on the main thread
                 errors.append(e)
 
@@ -274,9 +275,7 @@ class _Measurement:
     def _die_loading(self, error: BaseException) -> NoReturn:
         if isinstance(error, HarnessError):
             self._die(error, error.exit_status, str(error))
-        text = (
-            f"dataset {self._dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
-        )
+        text = f"dataset {self._setup.dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
         self._die(error, PluginUnavailable.exit_status, text)
 
     def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:

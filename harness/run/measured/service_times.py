@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.core.service_times import QUANTILE_POINTS, ServiceTimes
 from harness.core.units import NS_PER_S
-from harness.run.measured.warm_up import Answerer, at_once
+from harness.run.measured.warm_up import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 _SHARE = 0.05
@@ -85,5 +85,5 @@ def _times_ns(
             end_ns = time.monotonic_ns()
             mine.append(end_ns - start_ns)
 
-    at_once(answerers, work)
+    run_in_threads(answerers, work)
     return [ns for mine in times_ns for ns in mine]

@@ -147,7 +147,7 @@ def _first(each: Answerer, smallest: list[int], largest: list[int]) -> tuple[int
         placed = threads.placed(each.cpus) if each.cpus else Placed(None, None)
         found.append((first_ns, placed))
 
-    at_once([each], answer)
+    run_in_threads([each], answer)
     return found[0]
 
 
@@ -179,7 +179,7 @@ def _cover(
             answerers[i].answer(batch_of(size))
             done[i] += 1
 
-    at_once(answerers, cover)
+    run_in_threads(answerers, cover)
     return len(sizes) - min(done)
 
 
@@ -238,7 +238,7 @@ def calibrate_rate(
     def work(i: int) -> None:
         counts[i] = len(_repeat(answerers[i], [batch], start + limit_s))
 
-    at_once(answerers, work)
+    run_in_threads(answerers, work)
     seconds = time.monotonic() - start
     return {"rate_per_s": sum(counts) * len(batch) / seconds, "seconds": seconds}
 
@@ -259,12 +259,12 @@ def measure_curve(
         while not found[i] or time.monotonic() < deadline:
             found[i].append([answerers[i].time_ns(batch) for batch in batches])
 
-    at_once(answerers, work)
+    run_in_threads(answerers, work)
     times = np.percentile(np.concatenate(found), CURVE_PERCENT, axis=0)
     return [(len(batch), int(ns)) for batch, ns in zip(batches, times, strict=True)]
 
 
-def at_once(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
+def run_in_threads(answerers: Sequence[Answerer], work: Callable[[int], None]) -> None:
     """work(i) for every instance at the same time, each on its processors; the first error."""
     errors: list[BaseException] = []
 

@@ -1,34 +1,143 @@
-"""Completed samples from the journal's rows: when each was scheduled, taken, inferred and completed."""
+"""Reads the journal: its new rows while a run goes on, and all its samples as columns at the end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.loadgen.schedule import freed_ns, planned_ns
 from harness.results.evidence.stages import STAMPS, Completions
 from harness.run.journal import Journal
 from harness.types import Array
 
+LONGEST_SCHEDULE = 20_000_000
+"""Queries. The schedule of a longer run is not held in memory while the run goes on."""
+
+SAMPLES_AT_ONCE = 100_000
+"""A reader's step takes some 10 ms at most, so that the supervisor's other threads get their turn."""
+
+
+class Samples(NamedTuple):
+    """The samples of some batches, batch after batch."""
+
+    size: Array
+    """(batches,) samples of each batch."""
+
+    order: Array
+    """(samples,) issue order."""
+
+    entry_ns: Array
+    """(samples,) wall clock at the callback."""
+
+    scheduled_ns: Array
+    """(samples,) wall clock at which the sample was due; its callback entry without a schedule."""
+
+    completed_ns: Array
+    """(samples,) wall clock at the answer."""
+
+    def query_latency_ns(self, samples_per_query: int) -> Array:
+        """(queries,) a query is answered with its last sample; queries without that are left out."""
+        latency: Array = self.completed_ns - self.scheduled_ns
+        return (
+            latency[(self.order + 1) % samples_per_query == 0] if samples_per_query > 1 else latency
+        )
+
+
+class NewRows:
+    """A cursor over the rows that a journal gains while the run goes on. Not thread-safe.
+
+    Each reader (watchdog, live counts, early end) has a cursor of its own, because each reads at
+    its own times; the schedule is computed once for all of them.
+    """
+
+    start_ns: int | None = None
+    """Wall clock of the run's start, as early as the rows read so far show it; None before them.
+    Under our own scheduler it is exact, and known before the first row."""
+
+    def __init__(self, journal: Journal, plan: LoadPlan, other: "NewRows | None" = None) -> None:
+        """other: a cursor over the same journal, whose schedule is taken."""
+        self.journal = journal
+        self.plan = plan
+        queries = min(plan.journal_samples, LONGEST_SCHEDULE)
+        self.due_ns: Array | None = planned_ns(plan, queries) if other is None else other.due_ns
+        """(queries,) Server's schedule, ns after the start; None without a schedule."""
+        self._seen = [0] * journal.workers
+
+    def copy(self) -> "NewRows":
+        """A cursor at the journal's beginning, for another reader."""
+        return NewRows(self.journal, self.plan, self)
+
+    def read(self) -> Iterator[Array]:
+        """Each worker's rows since the last read, in steps of about SAMPLES_AT_ONCE samples."""
+        self.start_ns = self.start_ns or self.journal.start_ns or None
+        for worker in range(self.journal.workers):
+            rows = self.journal.rows(worker, self._seen[worker])
+            self._seen[worker] += len(rows)
+            while len(rows):
+                count = _step(rows)
+                yield rows[:count]
+                rows = rows[count:]
+
+    def samples(self, rows: Array) -> Samples:
+        size = rows["size"].astype(np.int64)
+        order = _orders(rows, size)
+        entry_ns: Array = self.journal.entry_ns[order]
+        completed_ns = np.repeat(rows["completed_ns"], size)
+        return Samples(size, order, entry_ns, self.scheduled_ns(order, entry_ns), completed_ns)
+
+    def scheduled_ns(self, order: Array, entry_ns: Array) -> Array:
+        """(n,) when samples were due, by the earliest start seen so far. n at least 1.
+
+        order, entry_ns: (n,) issue order and callback entry of those samples.
+        """
+        due_ns = self.due_ns
+        if due_ns is None or int(order.max()) >= len(due_ns):
+            self._started(int(entry_ns.min()))
+            return entry_ns
+        scheduled_ns: Array = due_ns[order]
+        scheduled_ns += self._started(int((entry_ns - scheduled_ns).min()))
+        return scheduled_ns
+
+    def _started(self, ns: int) -> int:
+        ns = self.journal.start_ns or ns
+        self.start_ns = ns if self.start_ns is None else min(ns, self.start_ns)
+        return self.start_ns
+
+
+def _step(rows: Array) -> int:
+    """How many of `rows` are one step; at least one."""
+    count = min(len(rows), SAMPLES_AT_ONCE)
+    most = int(rows["size"][:count].max())
+    return max(1, min(count, SAMPLES_AT_ONCE // most))
+
+
+def _orders(rows: Array, size: Array) -> Array:
+    """(samples,) issue orders: a batch is a contiguous run of them. size: (batches,) int64."""
+    ends = np.cumsum(size)
+    orders: Array = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        rows["first"].astype(np.int64) - (ends - size), size
+    )
+    return orders
+
 
 def read_completions(
     journal: Journal, plan: LoadPlan, shortest_ns: int | None = None
 ) -> Completions:
-    """Everything the journal holds now; complete once the measured process has ended.
+    """Everything the journal holds; complete once the measured process has ended.
 
     shortest_ns: LoadGen's shortest latency, where it has one. The journal knows the schedule only
-    up to its start, which lies before the first callback by what LoadGen needed to make the call.
-    The fastest sample, the least disturbed of all, tells by how much; that shows as issue delay.
+    up to its start, which lies before the first callback by the time LoadGen needed for the call.
+    The fastest sample, the least disturbed of all, shows by how much; that time is issue delay.
     """
     issued = journal.issued
     parts = [journal.rows(worker) for worker in range(journal.workers)]
     workers = np.repeat(np.arange(len(parts)), [len(p) for p in parts]).astype(np.int16)
     batches = np.concatenate(parts)
     sizes = batches["size"].astype(np.int64)
-    total = int(sizes.sum())
     batch = np.repeat(np.arange(len(batches)), sizes)
-    within = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    order = batches["first"].astype(np.int64)[batch] + within
+    order = _orders(batches, sizes)
     in_order = np.argsort(order, kind="stable")
     order, batch = order[in_order], batch[in_order]
     columns: dict[str, Array] = {
@@ -42,20 +151,20 @@ def read_completions(
     }
     columns |= {name: batches[name][batch] for name in STAMPS[2:]}
     if plan.harness_scheduled:
-        columns["scheduled_ns"] = _known_ns(columns, journal.start_ns, plan)
+        columns["scheduled_ns"] = _own_schedule_ns(columns, journal.start_ns, plan)
     else:
-        columns["scheduled_ns"] = _scheduled_ns(columns, issued, plan, shortest_ns)
-    once = total == issued and bool((order == np.arange(total)).all())
+        columns["scheduled_ns"] = _loadgen_schedule_ns(columns, issued, plan, shortest_ns)
+    once = len(order) == issued and bool((order == np.arange(len(order))).all())
     return Completions(columns, issued, once)
 
 
-def _scheduled_ns(
+def _loadgen_schedule_ns(
     columns: Mapping[str, Array], issued: int, plan: LoadPlan, shortest_ns: int | None
 ) -> Array:
-    """Streams and Offline are scheduled when they are issued; Server as its seed says."""
+    """Server is scheduled by its seed, Offline all at once, a stream's query when it is issued."""
     entry_ns: Array = columns["entry_ns"]
     order: Array = columns["order"]
-    if plan.accuracy or plan.scenario not in ("server", "offline") or not len(order):
+    if plan.accuracy or scenario_named(plan.scenario).streams or not len(order):
         return entry_ns
     planned = planned_ns(plan, max(issued, int(order[-1]) + 1))
     after_ns: Array = planned[order] if planned is not None else np.zeros(len(order), np.int64)
@@ -65,12 +174,12 @@ def _scheduled_ns(
     return after_ns + start_ns
 
 
-def _known_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
-    """Of our own scheduler, whose start is known."""
+def _own_schedule_ns(columns: Mapping[str, Array], start_ns: int, plan: LoadPlan) -> Array:
+    """Our own scheduler notes its start in the journal."""
     order: Array = columns["order"]
     if plan.concurrency is not None:
         freed = freed_ns(columns["completed_ns"], order, plan.concurrency, start_ns)
-        # Of a run cut off the last answers may be missing, so that others seem to have freed a place.
+        # A run that was cut off may lack its last answers: later ones would seem to free their places.
         return np.minimum(freed, columns["entry_ns"])
     planned = planned_ns(plan, plan.query_count)
     assert planned is not None

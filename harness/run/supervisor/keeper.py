@@ -8,11 +8,13 @@ from typing import Any
 
 from harness.core import files
 from harness.core.codes import Reason
+from harness.core.config.run_config import to_plain
 from harness.core.console import say, show
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.loadgen.plan import Loaded, LoadPlan
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
-from harness.results import database, records, run_folder
+from harness.results import database, records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.outcome import Finished
@@ -39,6 +41,14 @@ class RunKeeper:
         """As far as the run has come. content: of result.json, if it is known already."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or result(self.findings))
+
+    def write_resolved(self, plan: LoadPlan, loaded: Loaded) -> None:
+        """config.yaml and environment.json: the run with every value that was decided."""
+        findings, folder = self.findings, self.folder.path
+        config = resolved.config(findings.resolved, plan, loaded)
+        files.write_yaml(folder / run_folder.CONFIG, to_plain(config))
+        environment = resolved.environment(findings.environment, plan, loaded, findings.model)
+        files.write_json(folder / run_folder.ENVIRONMENT, environment)
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
         """On disk before anything else is done with it; where that fails, the table still shows it."""

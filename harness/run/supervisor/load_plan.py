@@ -1,5 +1,6 @@
 """From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
 
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.official import official_load
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
-from harness.loadgen.scenario import TURNS, Load, Scenario
+from harness.loadgen.scenario import TURNS, Load, Scenario, scenario_named
 from harness.loadgen.versions import seeds_of
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check
+from harness.results.verdict.score import no_score
 from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
 
 BYTES_PER_QUERY = 317
@@ -71,22 +74,45 @@ def performance_plan(
     )
 
 
+def plan_for(
+    run: ResolvedRun, loaded: Loaded, calibration: Calibration, outdir: Path, *, accuracy: bool
+) -> LoadPlan:
+    """The plan of one LoadGen run. Files that LoadGen reads are written into `outdir`."""
+    config, replayed = run.config, run.arrivals
+    if config.mlperf:
+        plan = official_plan(run, outdir, loaded, calibration, accuracy)
+    elif accuracy:
+        plan = accuracy_plan(run.scenario, config, run.slo, loaded)
+    else:
+        compared = config.runs_accuracy and not no_score(run.model, loaded, run.metric)
+        load = replayed.load(config.queries) if replayed else None
+        plan = performance_plan(
+            run.scenario, config, run.slo, loaded, calibration, compared=compared, load=load
+        )
+        if replayed is not None:
+            plan = replayed.put(plan, outdir)
+    if config.audit is not None:
+        plan = replace(plan, audit_config=user_conf.copy_audit(config.audit, outdir))
+    return plan
+
+
+def _model_key(run: ResolvedRun) -> str:
+    """LoadGen's name for the benchmark; a name it does not know gets the general rules."""
+    declared = run.model.manifest.mlperf_model if run.model.manifest else None
+    return run.config.mlperf_model or declared or run.model.name
+
+
 def official_plan(
-    scenario: Scenario,
-    config: RunConfig,
-    model_key: str,
-    outdir: Path,
-    loaded: Loaded,
-    found: Calibration,
-    accuracy: bool,
+    run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration, accuracy: bool
 ) -> LoadPlan:
     """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key.
 
     Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes for what
     they leave open.
     """
+    scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
-    sized = scenario.user_conf(config, found)
+    sized = scenario.user_conf(config, calibration)
     if accuracy:
         sized = scenario.accuracy_user_conf()
         text = user_conf.without(text, f"{scenario.loadgen_name}.target_qps")
@@ -105,7 +131,7 @@ def official_plan(
         performance_count=load.performance_count,
         seeds=seeds_of(config),
         samples_per_query=load.samples_per_query,
-        target_qps=load.target_qps if config.scenario == "server" else None,
+        target_qps=load.target_qps if scenario.scheduled else None,
         percentile=load.percentile,
         latency_bound_ns=load.latency_bound_ns,
         model_key=model_key,
@@ -131,7 +157,7 @@ def accuracy_plan(
         performance_count=loaded.performance_count,
         seeds=seeds_of(config),
         samples_per_query=scenario.samples_per_query(config),
-        target_qps=ACCURACY_QPS if config.scenario == "server" else None,
+        target_qps=ACCURACY_QPS if scenario.scheduled else None,
         percentile=slo.percentile if slo else None,
         latency_bound_ns=slo.bound_ns if slo else None,
     )
@@ -149,7 +175,7 @@ def _accuracy_samples(loaded: Loaded) -> int:
 def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
     """What a run of this plan will hold, LoadGen, journal and model together."""
     samples = plan.query_count * plan.samples_per_query
-    if plan.scenario == "offline":
+    if scenario_named(plan.scenario).all_at_once:
         kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
     else:
         each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
@@ -211,8 +237,9 @@ def _official_advice(plan: LoadPlan, fits: int) -> str:
     """The run always takes 600 s; what can be changed is the expectation that sizes it."""
     if fits < 1 or not plan.expected_s:  # of an accuracy run nothing can be changed
         return "free some memory"
-    name = "".join(word.capitalize() for word in plan.scenario.split("-"))
-    if plan.scenario.endswith("stream"):
+    scenario = scenario_named(plan.scenario)
+    name = scenario.loadgen_name
+    if scenario.streams:
         least_ms = 2 * plan.expected_s * 1e3 / fits
         return f"put *.{name}.target_latency = {least_ms:.4f} (ms) or more into --user-conf"
     return f"put *.{name}.target_qps = {fits / plan.expected_s / 1.1:.0f} or less into --user-conf"

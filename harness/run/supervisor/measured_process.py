@@ -14,7 +14,7 @@ from harness.core.clock import ClockWatch
 from harness.errors import BY_EXIT_STATUS, HarnessError, PluginUnavailable, RunDied, RunHung
 from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
-from harness.run.supervisor.watchdog import Now, Watcher
+from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
@@ -93,7 +93,7 @@ class MeasuredProcess:
 
     def watch(
         self,
-        watcher: Watcher,
+        watchdog: Watchdog,
         plan: LoadPlan,
         hang_s: float,
         load_limit_s: float,
@@ -108,7 +108,7 @@ class MeasuredProcess:
         finished_s: float | None = None
         while True:
             self.clock.sample()
-            now = watcher.look()
+            now = watchdog.look()
             show(now)
             _raise_if_stuck(now, hang_s, load_limit_s)
             if now.completed >= all_samples and not now.waiting:
@@ -120,13 +120,13 @@ class MeasuredProcess:
             except TimeoutError:
                 continue
             self.clock.sample()
-            if _goes_on(message, watcher, show_loading):
+            if _goes_on(message, watchdog, show_loading):
                 continue
             if message is None:
                 raise RunDied(
                     f"the measured process {self._death()} in the run: {self._see_output()}"
                 )
-            show(watcher.look())
+            show(watchdog.look())
             ended = self._checked(message)
             self._wait_for_exit()
             return ended
@@ -175,12 +175,12 @@ class MeasuredProcess:
 
 
 def _goes_on(
-    message: dict[str, Any] | None, watcher: Watcher, show_loading: Callable[[int, int], None]
+    message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
     """It only tells that a dataset loads, or that batches before the run were answered."""
     if message is None or message["event"] not in ("loading", "alive"):
         return False
-    watcher.still_loading()
+    watchdog.still_loading()
     if message["event"] == "loading":
         show_loading(message["done"], message["total"])
     return True

@@ -1,4 +1,4 @@
-"""What can be known before anything is started: every problem at once, nothing measured yet."""
+"""Resolves a run's names and reports every problem that is known before anything is started."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,21 +10,40 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen import arrivals, user_conf
 from harness.loadgen.arrivals import Arrivals
 from harness.loadgen.plan import Loaded
+from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
-from harness.machine import sampler
+from harness.machine import cores, sampler
 from harness.models.manifest import requirements
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
+from harness.models.manifest.manifest import Model, load_model
+from harness.models.opened import instances
 from harness.models.opened.loading import missing_data, unknown_names
+from harness.models.opened.resolved_run import ResolvedRun
 
 
-def model_key(model: Model) -> str:
-    """LoadGen's name for the benchmark; one it does not know gets the general rules."""
-    key = model.manifest.mlperf_model if model.manifest else None
-    return key or model.name
+def resolve(config: RunConfig) -> ResolvedRun:
+    """The run with every name looked up and every default filled in. Starts nothing."""
+    model = load_model(config.model)
+    scenario: Scenario = registry.load("scenario", config.scenario)
+    dataset = config.dataset or default_dataset(model)
+    metric = config.metric or default_metric(model)
+    return ResolvedRun(
+        config=config,
+        model=model,
+        scenario=scenario,
+        dataset=dataset,
+        metric=metric,
+        arrivals=check(config, model, dataset, metric),
+        slo=None if config.mlperf else slo_of(scenario, config, model),
+        instances=instances.plan(config, scenario, model, cores.available()),
+    )
 
 
 def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> Arrivals | None:
-    """What can be known before anything is started; all problems at once. -> those of --arrivals."""
+    """Raises every problem that can be known before anything is started, as one ConfigError.
+
+    Returns the file of --arrivals, None without one.
+    """
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
     problems = [*unknown_names(names), *sampler.unknown(config.meter)]
@@ -46,24 +65,29 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
             user_conf.lint(config.user_conf)
         except ConfigError as e:
             problems.append(str(e))
-    found = None
-    if config.arrivals is not None:
-        try:
-            found = arrivals.read(config.arrivals, config.arrivals_sha256)
-            load = found.load(config.queries)
-            held = config.performance_count or model.performance_count
-            if held is not None:  # else only the dataset can tell
-                found.check_samples(load.query_count, held)
-        except ConfigError as e:
-            problems.append(str(e))
+    replayed = None
+    try:
+        replayed = _read_arrivals(config, model)
+    except ConfigError as e:
+        problems.append(str(e))
     if problems:
         raise ConfigError("\n".join(problems))
     _check_extras(config, metric)
-    return found
+    return replayed
+
+
+def _read_arrivals(config: RunConfig, model: Model) -> Arrivals | None:
+    if config.arrivals is None:
+        return None
+    replayed = arrivals.read(config.arrivals, config.arrivals_sha256)
+    load = replayed.load(config.queries)
+    held = config.performance_count or model.performance_count
+    if held is not None:  # otherwise the dataset decides, which is not loaded yet
+        replayed.check_samples(load.query_count, held)
+    return replayed
 
 
 def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
-    """Not RunConfig's own: folders of earlier versions, which are read by it, may have such a run."""
     in_flight, queries = config.concurrency, config.queries
     if in_flight is not None and queries is not None and queries < in_flight:
         yield (

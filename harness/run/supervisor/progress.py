@@ -8,6 +8,7 @@ from harness.core.clock import monotonic_ns
 from harness.core.console import stderr
 from harness.core.units import show_ns, show_rate
 from harness.loadgen.plan import Calibration, Instances, LoadPlan
+from harness.loadgen.scenario import scenario_named
 from harness.run.supervisor.watchdog import Now
 
 
@@ -94,7 +95,8 @@ class Progress:
 
 def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
     """One line: what is about to run, and how long it will take."""
-    unit = "samples" if plan.scenario == "offline" or plan.accuracy else "queries"
+    all_at_once = scenario_named(plan.scenario).all_at_once
+    unit = "samples" if all_at_once or plan.accuracy else "queries"
     parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
     if plan.target_qps is not None:
         parts.append(f"at {show_rate(plan.target_qps)}/s")

@@ -23,8 +23,7 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.machine.power.meters.ptdaemon import NAME, PtdaemonMeter
 from harness.machine.power.ptdaemon_client import WORKLOAD, PowerClient
 from harness.machine.power.ptdaemon_log import CLIENT_JSON, SPL, PtdaemonLog
-from harness.models.manifest.defaults import default_dataset, default_metric
-from harness.models.manifest.manifest import load_model
+from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import recheck, run_folder
 from harness.run.supervisor import preflight
 from harness.run.supervisor.keeper import RunKeeper
@@ -96,9 +95,9 @@ class _Session:
         others = tuple((name, argument) for name, argument in config.meter if name != NAME)
         self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
         self._plain = replace(config, meter=others, out=None)
-        _check(config, self._plain, self._meter)
-        model = load_model(config.model)
-        self.folder = run_folder.new_folder(config.out, config.scenario, config.backend, model.name)
+        self._model = _resolve(config, self._plain, self._meter).model
+        name = self._model.name
+        self.folder = run_folder.new_folder(config.out, config.scenario, config.backend, name)
         path = self.folder.path.absolute()
         self._path, self._runs, self._session = path, path / "runs", path / "session"
         self._client = PowerClient(path / CLIENT_LOG, quiet=quiet)
@@ -120,7 +119,7 @@ class _Session:
 
     def measure(self) -> None:
         """Both phases. Raises what the user is to be told where one of them did not end well."""
-        meter, model = self._meter, load_model(self._config.model)
+        meter, model = self._meter, self._model
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
         files.write_yaml(self._path / WORKLOAD_CONFIG, to_plain(self._plain))
@@ -202,18 +201,17 @@ class _Session:
             shutil.rmtree(folder)
 
 
-def _check(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> None:
-    """All problems at once, before the director hears of anything."""
+def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> ResolvedRun:
+    """The run without the session; a ConfigError with all problems, before anything is started."""
     problems = list(meter.problems())
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")
     if [name for name, _ in config.meter].count(NAME) > 1:
         problems.append(f"--meter {NAME} is given twice: keep one")
     try:
-        model = load_model(config.model)
-        metric = config.metric or default_metric(model)
-        preflight.check(plain, model, config.dataset or default_dataset(model), metric)
+        resolved = preflight.resolve(plain)
     except ConfigError as e:
-        problems.append(str(e))
+        raise ConfigError("\n".join([*problems, str(e)])) from None
     if problems:
         raise ConfigError("\n".join(problems))
+    return resolved

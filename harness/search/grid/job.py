@@ -21,6 +21,7 @@ from harness.core.console import say, show
 from harness.core.signals import INTERRUPT_EXIT, Stopped
 from harness.core.units import show_rate, show_wait
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
+from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
 from harness.results import run_folder
@@ -40,10 +41,11 @@ _OWN = ("model", "backend", "threads", "input_shape")
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     """All that stands against a grid with these options."""
     axes, options = grid
-    if config.scenario == "server":
-        yield "a grid is for offline, single-stream or multi-stream: server is swept by --rate"
-    if config.scenario == "single-stream" and axes.batch != (1,):
-        yield "single-stream asks one sample at a time: add --batch 1, or take multi-stream"
+    scenario = scenario_named(config.scenario)
+    if scenario.scheduled:
+        yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
+    if scenario.streams and not scenario.by_query and axes.batch != (1,):
+        yield f"{config.scenario} asks one sample at a time: add --batch 1, or take multi-stream"
     given = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,

@@ -13,23 +13,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.core import files, registry
+from harness.core import files
 from harness.core.codes import INTERRUPTED
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
+from harness.core.registry import SCENARIOS
 from harness.core.units import show_rate
 from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.plan import LoadPlan
-from harness.loadgen.scenario import TURNS, Scenario
+from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, kept
+from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions
 from harness.search.peak import table
-from harness.search.peak.probe import AXES, Judge, Probe, answered, axis_of, other_reason
+from harness.search.peak.probe import (
+    Judge,
+    Probe,
+    answered,
+    axis_of,
+    other_reason,
+)
 from harness.search.peak.search import Found, Limits, search
 
 RUNS = 12
@@ -40,10 +47,13 @@ CALIBRATION_QUERIES = 100
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     """All that stands against a search with these options."""
-    if config.scenario not in AXES:
-        yield f"peak is for --scenario {' and '.join(AXES)}: {config.scenario} has no rate to find"
-    elif config.scenario == "multi-stream" and config.slo is None:
-        yield "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"
+    scenario = scenario_named(config.scenario)
+    if scenario.search_axis is None:
+        found = (name for name in reversed(SCENARIOS) if scenario_named(name).search_axis)
+        names = " and ".join(found)
+        yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
+    elif scenario.default_slo is None and config.slo is None:
+        yield f"the peak of {config.scenario} is that under an SLO: give one, e.g. --slo p99=50ms"
     if config.mlperf:
         yield "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"
     if config.mode == "accuracy":
@@ -61,8 +71,10 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
     if config.concurrency is not None:
         yield "--write-user-conf: a number in flight is no load of MLPerf's: drop it"
-    elif config.scenario == "multi-stream":
-        yield "--write-user-conf: the official rules fix multi-stream's samples per query at 8"
+    elif scenario_named(config.scenario).by_query:
+        yield (
+            f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
+        )
     if file.exists():
         yield f"--write-user-conf {file} exists: pass another"
     elif not file.absolute().parent.is_dir():
@@ -100,8 +112,10 @@ class PeakJob:
         self._options = options
         self._measure = measure
         self._quiet = quiet
-        self._axis = axis_of(config)
-        scenario: Scenario = registry.load("scenario", config.scenario)
+        axis = axis_of(config)
+        assert axis is not None  # `problems` refuses the others
+        self._axis = axis
+        self._scenario = scenario = scenario_named(config.scenario)
         model = load_model(config.model)
         slo = slo_of(scenario, config, model)
         assert slo is not None
@@ -120,7 +134,7 @@ class PeakJob:
         """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
         where that ended the search.
         """
-        with kept(lambda: self.folder, lambda: bool(self._probes)):
+        with keep_or_remove(lambda: self.folder, lambda: bool(self._probes)):
             try:
                 self._search()
                 self._save()
@@ -154,7 +168,7 @@ class PeakJob:
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
-        if self._config.scenario == "server":
+        if self._scenario.scheduled:
             return float(finished.result["calibration"]["rate_per_s"]) / 2
         samples = int(finished.result["queries"]["samples_per_query"])
         mean_ns = float(finished.result["latency_ns"]["mean"])

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.codes import HOPELESS, About, Kind, Reason, codes
-from harness.core.config.parse import MIN_QPS, Slo
+from harness.core.config.parse import Slo
 from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import Calibration
-from harness.loadgen.scenario import Scenario
+from harness.loadgen.scenario import Axis, Scenario, scenario_named
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
@@ -23,26 +23,12 @@ PROBE_LATE = 2
 """With fewer queries a probe at a low rate says too little: it sees no burst."""
 
 
-class Axis(NamedTuple):
-    """What is searched for: a field of RunConfig, and the limits of its values."""
-
-    field: str
-    unit: str
-    least: float
-    most: float
-    whole: bool = False
-
-
-AXES: Mapping[str, Axis] = {
-    "server": Axis("target_qps", "queries/s", MIN_QPS, 1e9),
-    "multi-stream": Axis("samples_per_query", "samples/query", 1, 4096, whole=True),
-}
 IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
 
 
-def axis_of(config: RunConfig) -> Axis:
-    """Of Server with a fixed number in flight that number, else the scenario's."""
-    return AXES[config.scenario] if config.concurrency is None else IN_FLIGHT
+def axis_of(config: RunConfig) -> Axis | None:
+    """The load that is searched for; None where the scenario has none."""
+    return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,12 @@ from harness.core.signals import INTERRUPT_EXIT
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid, some_of
-from harness.loadgen.scenario import Scenario
+from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, kept
+from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
 from harness.search.peak.probe import other_reason
@@ -45,7 +45,7 @@ _POINTS = "points"
 
 def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
     """All that stands against a sweep with these options."""
-    if config.scenario != "server":
+    if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
         yield "--target-qps is one rate: sweep takes --rate, e.g. --rate 100..2000"
@@ -69,7 +69,7 @@ def sweep(
 ) -> int:
     """Runs what is missing, prints the table (or sweep.json) and returns the exit status."""
     job = _SweepJob(config, options, measure, quiet=quiet)
-    with kept(lambda: job.folder, lambda: any(job.folder.glob("*/*"))):
+    with keep_or_remove(lambda: job.folder, lambda: any(job.folder.glob("*/*"))):
         return conclude(job, report.lines, as_json=as_json)
 
 
@@ -99,7 +99,7 @@ class _SweepJob:
         self._measure = measure
         self._quiet = quiet
         model = load_model(config.model)
-        scenario = _server()
+        scenario = scenario_named(config.scenario)
         self._slo = slo_of(scenario, config, model)
         self._percentile = self._slo.percentile if self._slo else scenario.percentile
         self._plain = to_plain(self._config)
@@ -259,13 +259,6 @@ class _SweepJob:
             write(self.content(), self.folder)
         except PluginUnavailable as e:
             say(f"no page was made: {e}")
-
-
-def _server() -> Scenario:
-    from harness.core import registry
-
-    scenario: Scenario = registry.load("scenario", "server")
-    return scenario
 
 
 def _cell(value: object) -> object:

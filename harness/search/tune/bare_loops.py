@@ -8,6 +8,7 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.service_times import ServiceTimes, joined
 from harness.errors import HarnessError, one_line
 from harness.loadgen.plan import Instances
+from harness.loadgen.scenario import scenario_named
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 
 
@@ -41,7 +42,7 @@ def time_layout(
         "spec": spec._asdict(),
         "sizes": list(sizes),
         "most_ns": most_ns,
-        "streams": config.scenario.endswith("stream"),
+        "streams": scenario_named(config.scenario).streams,
     }
     given_ns = config.hang_timeout_ns
     limit_s = START_LIMIT_S if given_ns is None else given_ns / 1e9

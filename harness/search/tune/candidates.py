@@ -190,7 +190,7 @@ class Forecast:
 
     @property
     def _queued(self) -> bool:
-        return self.scenario.dispatch == "queued"
+        return self.scenario.scheduled
 
 
 def best_batch(

@@ -27,7 +27,7 @@ from harness.models.opened import instances
 from harness.results import resolved, run_folder
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Measure
-from harness.run.jobs import conclude, kept
+from harness.run.jobs import conclude, keep_or_remove
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
 from harness.search.tune import table
@@ -103,7 +103,7 @@ class TuneJob:
 
     def run(self) -> int:
         """Returns the exit status: 4 where no plan could be judged, 128 + signal where it was stopped."""
-        with kept(lambda: self.folder, lambda: self._cut.has_measured):
+        with keep_or_remove(lambda: self.folder, lambda: self._cut.has_measured):
             try:
                 with stoppable() as stopping, stopping.allowed():
                     preflight.obtain_model(self._config, self._model)
@@ -227,7 +227,7 @@ class TuneJob:
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
     """A ConfigError where plans would be judged by a percentile below the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
-    if slo is not None and scenario.dispatch != "sliced" and slo.percentile > most + 1e-9:
+    if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(
             f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
             f"{slo}: pass --slo with {name} or a lower one"

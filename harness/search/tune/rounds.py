@@ -72,7 +72,7 @@ class Rounds:
 
     @property
     def aim(self) -> Aim:
-        if self._scenario.dispatch == "sliced":
+        if self._scenario.all_at_once:
             return Aim("throughput", "samples/s", more_is_better=True)
         name = reported_percentile(self._percentile)
         rate = f" at {show_rate(self.rate_per_s)} queries/s" if self.rate_per_s else ""
@@ -80,7 +80,7 @@ class Rounds:
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
         """Each one once a round, the next round in reverse order, all of a round with one seed."""
-        if self._scenario.dispatch == "queued" and self.rate_per_s is None:
+        if self._scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
         for number in range(rounds):
             running = [one for one in finalists if not (one.dropped or one.failed)]
@@ -150,7 +150,7 @@ class Rounds:
         return None
 
     def _value(self, result: Mapping[str, Any]) -> float | None:
-        if self._scenario.dispatch == "sliced":
+        if self._scenario.all_at_once:
             found = (result["throughput_per_s"] or {}).get("completed")
         else:
             found = (result["latency_ns"] or {}).get(reported_percentile(self._percentile))
@@ -159,7 +159,7 @@ class Rounds:
     def _queries(self, one: Finalist) -> int:
         """As many as take --duration, and as the percentile needs."""
         seconds = self._config.duration_ns / NS_PER_S
-        if self._scenario.dispatch == "sliced":
+        if self._scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch
             per_s = min(MOST_PER_S, one.predicted)
             return full * max(LEAST_BATCHES, ceil(seconds * per_s / full))

@@ -16,7 +16,7 @@ from harness.results.result_json import result
 from harness.types import Array
 from tests.builders.loadgen_trace import trace
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
-from tests.results.test_result_json import findings
+from tests.results.test_result_json import configured, findings
 
 NOT_OURS = ("power_begin", "power_end", "result_invalid_reason")
 """Of the machine's clock, and advice that harness/results/verdict/reasons.py gives."""
@@ -108,8 +108,7 @@ def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> dict[
     log = detail_log(made, done, "Server")
     found = findings("server", replace(evidence("server"), plan=made, log=log, done=done))
     arrivals = Path("x.csv") if made.schedule else None
-    found.config = replace(found.config, arrivals=arrivals, concurrency=made.concurrency)
-    return result(found)
+    return result(configured(found, arrivals=arrivals, concurrency=made.concurrency))
 
 
 def test_a_run_of_ours_is_judged_like_loadgens_and_says_whose_it_is() -> None:

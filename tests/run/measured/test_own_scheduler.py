@@ -28,9 +28,9 @@ from harness.run.measured.own_scheduler import (
     Scheduler,
     scheduler_for,
 )
-from harness.run.supervisor.completions import read_completions
-from harness.run.supervisor.metrics.live_counts import Tally
-from harness.run.supervisor.watchdog import Watcher
+from harness.run.supervisor.completions import NewRows, read_completions
+from harness.run.supervisor.metrics.live_counts import LiveCounts
+from harness.run.supervisor.watchdog import Watchdog
 from harness.types import Array
 from tests.builders.support import journal, plan
 
@@ -194,21 +194,22 @@ def test_of_a_run_cut_off_no_query_was_due_after_it_came() -> None:
 def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path) -> None:
     made = replayed(tmp_path, np.array([0, 10**6, 10**12]))
     kept = journal(3, 1)
-    watcher = Watcher(kept, made)
-    assert watcher.after_ns is not None
-    assert watcher.after_ns.tolist() == [0, 10**6, 10**12]
+    rows = NewRows(kept, made)
+    assert rows.due_ns is not None
+    assert rows.due_ns.tolist() == [0, 10**6, 10**12]
+    watchdog = Watchdog(rows.copy())
     kept.start_ns = start_ns = wall_ns() - 10**7
     issuer, writer = kept.issuer(), kept.writer(0)
     issuer.issued(2, start_ns + 2 * 10**6)
     stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
     writer.batch(0, [0, 0], 0, *stamps)
-    now = watcher.look()
+    now = watchdog.look()
     assert now.p99_ns == pytest.approx(4e6, rel=0.06)  # of the first: from its time, not its call
     assert now.idle_ns == 0  # the third is not due yet
-    tally = Tally(kept, made, watcher.after_ns)
-    tally.read()
-    assert tally.start_ns == start_ns
-    assert tally.stages["issue_delay"].sum == 2 * 10**6 + 10**6
+    counts = LiveCounts(rows)
+    counts.read()
+    assert counts.start_ns == start_ns
+    assert counts.stages["issue_delay"].sum == 2 * 10**6 + 10**6
 
 
 class Payload:

@@ -13,7 +13,7 @@ from harness.loadgen.plan import Instances
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
-from harness.run.measured.preparation import Rehearsal
+from harness.run.measured.preparation import Preparation
 from harness.run.measured.warm_up import Answerer
 from harness.types import Batch
 from tests.builders.support import plan
@@ -46,13 +46,13 @@ def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
     return outputs
 
 
-def rehearsed(
+def prepared(
     model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
-) -> Rehearsal:
+) -> Preparation:
     """As after `run`, with a model whose slowest batch took 20 ms when it was warm."""
     plugin: Any = model
     same = Postprocess(_unchanged, has_nan)
-    made = Rehearsal(
+    made = Preparation(
         *(RunConfig(scenario="offline"), dispatch, [Answerer(plugin, plugin, same)] * 2),
         *(plugin, "fake"),
         held=100,
@@ -77,7 +77,7 @@ def test_where_only_the_count_is_known_a_run_is_as_long_as_its_batches(
     dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
 ) -> None:
     query = 16 if scenario == "multi-stream" else 1
-    made = rehearsed(Model(), dispatch, 8, query)
+    made = prepared(Model(), dispatch, 8, query)
     asked = plan(scenario, query_count=count, expected_s=expected_s)
     assert made._expected_s(asked) == pytest.approx(seconds)
 
@@ -93,7 +93,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
         return service_times.measure(answerers, batches, limit_s, *more)
 
     monkeypatch.setattr(preparation, "measure", note)
-    made = rehearsed(Model(0.001), "sliced", 8)
+    made = prepared(Model(0.001), "sliced", 8)
     asked = plan("offline", query_count=8 * 100, expected_s=None)
     made.finish(asked)
     bare = made.bare_loops(asked)
@@ -112,7 +112,7 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
 def test_a_run_without_bare_loops_says_why(
     changed: dict[str, Any], failed: int, reason: str
 ) -> None:
-    made = rehearsed(Model(), "queued", 2)
+    made = prepared(Model(), "queued", 2)
     asked = plan("server", expected_s=0.0, **changed)
     made.finish(asked)
     bare = made.bare_loops(asked, failed)
@@ -123,7 +123,7 @@ def test_a_run_without_bare_loops_says_why(
 
 def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     model = Model()
-    made = rehearsed(model, "queued", 2)
+    made = prepared(model, "queued", 2)
     asked = plan("server", accuracy=True)
     made.finish(asked)
     assert made.bare_loops(asked) is None
@@ -132,7 +132,7 @@ def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
 
 @pytest.mark.parametrize(("count", "sizes"), [(180, [52, 64]), (128, [64]), (10, [10]), (64, [64])])
 def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes: list[int]) -> None:
-    made = rehearsed(Model(), "sliced", 64)
+    made = prepared(Model(), "sliced", 64)
     asked = plan("offline", query_count=count, expected_s=0.0)
     made.finish(asked)
     bare = made.bare_loops(asked)
@@ -143,7 +143,7 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
 def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     heard: list[int] = []
     model = Model()
-    made = rehearsed(model, "sliced", 8, tell_alive=lambda: heard.append(len(model.sizes)))
+    made = prepared(model, "sliced", 8, tell_alive=lambda: heard.append(len(model.sizes)))
     made.finish(plan("offline", query_count=13, expected_s=0.0))
     assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
     assert heard[2:] == [len(model.sizes)]

@@ -11,6 +11,7 @@ from harness.errors import RunHopeless
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.recheck import check
 from harness.run.journal import Journal
+from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.early_end import UNSEEN_NS, LateLimit
 from harness.run.supervisor.job import measure
 from harness.types import Array
@@ -40,7 +41,7 @@ def server(queries: int, most_late: int) -> tuple[Journal, Array, LateLimit]:
     made = plan("server", query_count=queries, target_qps=1000.0)
     after_ns = server_schedule_ns(queries, 1000.0, made.seeds.schedule)
     rows = journal(queries, 2)
-    return rows, after_ns, LateLimit(rows, made, after_ns, lambda _: most_late)
+    return rows, after_ns, LateLimit(NewRows(rows, made), lambda _: most_late)
 
 
 def issue(rows: Journal, after_ns: Array, late_ns: int = 0) -> None:
@@ -106,7 +107,7 @@ def test_a_streams_query_is_as_late_as_its_last_batch(now: list[int]) -> None:
     made = plan("multi-stream", query_count=2, latency_bound_ns=BOUND_NS)
     rows = journal(16, 1)
     issuer, writer = rows.issuer(), rows.writer(0)
-    limit = LateLimit(rows, made, None, lambda _: 0)
+    limit = LateLimit(NewRows(rows, made), lambda _: 0)
     for query, latency_ns in enumerate((BOUND_NS, BOUND_NS + 1)):
         issuer.issued(8, START_NS)
         for first, completed_ns in ((0, 1), (6, latency_ns)):
@@ -122,8 +123,8 @@ def test_a_run_that_nobody_limits_is_never_ended(now: list[int]) -> None:
     rows = journal(100, 1)
     rows.issuer().issued(100, START_NS)
     answered(rows, 0, 0, 100, START_NS + 1000 * NS_PER_S)
-    LateLimit(rows, plan("offline"), None, None).check()
-    LateLimit(rows, plan("offline", latency_bound_ns=None), None, lambda _: 0).check()
+    LateLimit(NewRows(rows, plan("offline")), None).check()
+    LateLimit(NewRows(rows, plan("offline", latency_bound_ns=None)), lambda _: 0).check()
 
 
 def test_a_hopeless_run_leaves_what_it_measured_and_says_why(tmp_path: Path) -> None:

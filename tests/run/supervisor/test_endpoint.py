@@ -23,11 +23,12 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.errors import ConfigError
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
+from harness.run.supervisor.completions import NewRows
 from harness.run.supervisor.metrics.endpoint import PAGE_LASTS_S, Exporter, MetricsEndpoint
-from harness.run.supervisor.metrics.live_counts import EDGES_NS, Histogram, Tally
+from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import EDGES_NS, LiveCounts
 from harness.run.supervisor.metrics.machine_series import HostSeries, PowerSeries
 from harness.run.supervisor.metrics.run_series import RUN_LABELS
-from harness.run.supervisor.watchdog import Watcher
 from tests.builders.support import SCENARIOS, evidence, golden_journal, golden_log, journal, plan
 from tests.faults.command import ROOT, result, start
 
@@ -42,9 +43,8 @@ FREE = Endpoint("127.0.0.1", 0)
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def golden_tally(scenario: str) -> Tally:
-    made, told = golden_journal(scenario), plan(scenario)
-    return Tally(made, told, Watcher(made, told).after_ns)
+def golden_counts(scenario: str) -> LiveCounts:
+    return LiveCounts(NewRows(golden_journal(scenario), plan(scenario)))
 
 
 def parsed(page: str) -> Samples:
@@ -65,7 +65,7 @@ def whole_exporter() -> Exporter:
     exporter = Exporter()
     exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
     exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]
-    exporter.begin(golden_tally("server"), Slo(0.99, 50_000_000))
+    exporter.begin(golden_counts("server"), Slo(0.99, 50_000_000))
     exporter.end()
     exporter.conclude(RESULT)
     return exporter
@@ -89,12 +89,12 @@ def fetch(url: str) -> str:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_percentiles_agree_with_loadgens_within_one_bucket(scenario: str) -> None:
-    tally = golden_tally(scenario)
-    tally.read()
+    counts = golden_counts(scenario)
+    counts.read()
     per = "per_query_latency_ns" if scenario == "multi-stream" else "latency_ns"
     for fraction, text in ((0.5, "50.00"), (0.9, "90.00"), (0.99, "99.00")):
         logged = golden_log(scenario).get(f"result_{text}_percentile_{per}")
-        found = tally.latency.quantile(fraction)
+        found = counts.latency.quantile(fraction)
         assert found is not None
         buckets = np.searchsorted(EDGES_NS, [found, logged])
         assert abs(int(buckets[0]) - int(buckets[1])) <= 1, (fraction, found, logged)
@@ -102,21 +102,21 @@ def test_percentiles_agree_with_loadgens_within_one_bucket(scenario: str) -> Non
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_counts_are_those_of_the_completions(scenario: str) -> None:
-    tally = golden_tally(scenario)
-    tally.finish()
+    counts = golden_counts(scenario)
+    counts.finish()
     done = evidence(scenario).done
     assert done is not None
-    per_query = tally.plan.samples_per_query
-    assert (tally.issued, tally.completed, tally.failed) == (done.issued, len(done), 0)
-    assert tally.latency.total == len(done) // per_query == tally.scheduled_queries
-    assert {h.total for h in tally.stages.values()} == {len(done)}
-    assert tally.batches.sum == len(done)
-    assert tally.queued == 0
-    spent_ns = sum(h.sum for h in tally.stages.values())
+    per_query = counts.plan.samples_per_query
+    assert (counts.issued, counts.completed, counts.failed) == (done.issued, len(done), 0)
+    assert counts.latency.total == len(done) // per_query == counts.scheduled_queries
+    assert {h.total for h in counts.stages.values()} == {len(done)}
+    assert counts.batches.sum == len(done)
+    assert counts.queued == 0
+    spent_ns = sum(h.sum for h in counts.stages.values())
     if per_query == 1:
-        assert spent_ns == tally.latency.sum
+        assert spent_ns == counts.latency.sum
     busy_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
-    assert tally.busy_ns == int((busy_ns / done.columns["batch_size"]).sum().round())
+    assert counts.busy_ns == int((busy_ns / done.columns["batch_size"]).sum().round())
 
 
 @given(
@@ -128,16 +128,16 @@ def test_it_does_not_matter_when_it_is_read(
 ) -> None:
     made = journal(1200, 1)
     issuer, writer = made.issuer(), made.writer(0)
-    often = Tally(made, plan("offline"), None)
+    often = LiveCounts(NewRows(made, plan("offline")))
     for n, (size, took_ns, failed) in enumerate(batches):
         first = issuer.issued(size, 10**18)
         stamps = [10**18, 10**18, *[10**18 + took_ns] * 3]
         writer.batch(first, list(range(size)), int(failed), *stamps)
         if n in looks:
             often.read()
-    once = Tally(made, plan("offline"), None)
-    for tally in (often, once):
-        tally.finish()
+    once = LiveCounts(NewRows(made, plan("offline")))
+    for counts in (often, once):
+        counts.finish()
     assert (often.latency.counts == once.latency.counts).all()
     assert (often.latency.sum, often.completed) == (once.latency.sum, once.completed)
     assert often.failed == sum(size for size, _, failed in batches if failed)
@@ -146,45 +146,46 @@ def test_it_does_not_matter_when_it_is_read(
 def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> None:
     made = journal(16, 1)
     issuer, writer = made.issuer(), made.writer(0)
-    tally = Tally(made, plan("multi-stream"), None)
+    counts = LiveCounts(NewRows(made, plan("multi-stream")))
     for query in range(2):
         issuer.issued(8, 0)
         for part in range(2):  # two batches a query, looked at after each
             end_ns = 20_000 * (part + 1)
             first = 8 * query + 4 * part
             writer.batch(first, [0] * 4, int(query == 1), 0, 0, end_ns, end_ns, end_ns)
-            tally.read()
-    assert (tally.failed, tally.failed_queries, tally.latency.total) == (8, 1, 2)
-    assert tally.latency.sum == 2 * 40_000
+            counts.read()
+    assert (counts.failed, counts.failed_queries, counts.latency.total) == (8, 1, 2)
+    assert counts.latency.sum == 2 * 40_000
 
 
 def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
     made = journal(10, 2)
     issuer = made.issuer()
-    tally = Tally(made, plan("server"), None)
+    counts = LiveCounts(NewRows(made, plan("offline")))
     for n in range(6):
         issuer.issued(1, 100 + n)
     made.writer(0).batch(0, [0, 0], 0, 104, 104, 105, 105, 106)
-    tally.read()
-    assert (tally.queued, tally.issued - tally.completed) == (3, 4)
+    counts.read()
+    assert (counts.queued, counts.issued - counts.completed) == (3, 4)
     made.writer(1).batch(2, [0, 0, 0, 0], 0, 107, 107, 108, 108, 109)
-    tally.read()
-    assert tally.queued == 0
+    counts.read()
+    assert counts.queued == 0
 
 
 def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = journal(700, 1), plan("server")
-    after_ns = Watcher(made, told).after_ns
-    assert after_ns is not None
+    made = journal(700, 1)
+    rows = NewRows(made, plan("server"))
+    due_ns = rows.due_ns
+    assert due_ns is not None
     start_ns = 10**18
     made.issuer().issued(1, start_ns)
     made.writer(0).batch(0, [0], 0, *[start_ns] * 5)
-    tally = Tally(made, told, after_ns)
+    counts = LiveCounts(rows)
     monkeypatch.setattr(
-        "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(after_ns[99])
+        "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(due_ns[99])
     )
-    tally.read()
-    assert (tally.scheduled_queries, tally.issued) == (100, 1)
+    counts.read()
+    assert (counts.scheduled_queries, counts.issued) == (100, 1)
 
 
 @given(st.lists(st.integers(0, 2 * 10**11), min_size=1), st.sampled_from([0.5, 0.9, 0.99]))

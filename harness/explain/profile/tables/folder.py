@@ -14,6 +14,7 @@ from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
 from harness.explain.profile.tables.tables import tables as tables_of
+from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
 from harness.results.compare.run_files import fitting, read_files
 from harness.results.evidence.stages import Completions
@@ -70,7 +71,7 @@ def read(folder: Path) -> Profiled:
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     """loadgen_mean_ns: None in multi-stream, where LoadGen counts whole queries."""
     latency = result["latency_ns"]
-    by_query = result["scenario"] == "multi-stream"
+    by_query = scenario_named(result["scenario"]).by_query
     return {
         "scenario": result["scenario"],
         "verdict": result["verdict"],

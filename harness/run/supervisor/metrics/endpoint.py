@@ -24,7 +24,7 @@ from harness.core.config.parse import Endpoint, Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say
 from harness.errors import ConfigError
-from harness.run.supervisor.metrics.live_counts import Tally
+from harness.run.supervisor.metrics.live_counts import LiveCounts
 from harness.run.supervisor.metrics.run_series import RUN_LABELS, RunSeries
 
 DEFAULT = Endpoint("127.0.0.1", 9464)
@@ -51,7 +51,7 @@ class Exporter(Collector):
         self._info: Mapping[str, str] | None = None
         self._started_s = time.time()
         self._slo: Slo | None = None
-        self._tallies: dict[str, Tally] = {}
+        self._phases: dict[str, LiveCounts] = {}
         self._result: Mapping[str, Any] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -61,17 +61,17 @@ class Exporter(Collector):
         with self._lock:
             self._labels, self._info = dict(labels), dict(info)
 
-    def begin(self, tally: Tally, slo: Slo | None) -> None:
+    def begin(self, counts: LiveCounts, slo: Slo | None) -> None:
         """The next of the run's phases, performance or accuracy."""
         with self._lock:
-            self._tallies["accuracy" if tally.plan.accuracy else "performance"] = tally
+            self._phases["accuracy" if counts.plan.accuracy else "performance"] = counts
             self._slo = slo
 
     def end(self) -> None:
         """Of the phase begun last: nothing more is read of any; their counts stay."""
         with self._lock:
-            for tally in self._tallies.values():
-                tally.finish()
+            for counts in self._phases.values():
+                counts.finish()
 
     def conclude(self, result: Mapping[str, Any]) -> None:
         """result: the content of result.json."""
@@ -88,10 +88,10 @@ class Exporter(Collector):
             return
         series = RunSeries(self._labels)
         yield from series.info(self._info, self._started_s, self._slo)
-        if self._tallies:
-            for tally in self._tallies.values():
-                tally.read()
-            yield from series.phases(self._tallies)
+        if self._phases:
+            for counts in self._phases.values():
+                counts.read()
+            yield from series.phases(self._phases)
         for source in self.sources:
             yield from source(self._labels)
         if self._result is not None:

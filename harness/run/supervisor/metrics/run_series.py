@@ -15,15 +15,16 @@ from prometheus_client.core import (
 )
 
 from harness.core.config.parse import Slo
-from harness.run.supervisor.metrics.live_counts import Histogram, Tally
+from harness.run.supervisor.metrics.histogram import Histogram
+from harness.run.supervisor.metrics.live_counts import LiveCounts
 
 RUN_LABELS = ("run", "scenario", "backend", "model")
 PHASE_LABELS = (*RUN_LABELS, "phase")
 QUANTILES = (0.5, 0.9, 0.99)
 _NS = 1e9
 
-_Rows = Sequence[tuple[list[str], Tally]]
-_Known = tuple[tuple[str, str, Callable[[Tally], float]], ...]
+_Rows = Sequence[tuple[list[str], LiveCounts]]
+_Known = tuple[tuple[str, str, Callable[[LiveCounts], float]], ...]
 
 _COUNTERS: _Known = (
     ("queries_scheduled", "Queries whose time had come", lambda t: t.scheduled_queries),
@@ -67,18 +68,18 @@ class RunSeries:
         """labels: RUN_LABELS and their values."""
         self._run = [labels[name] for name in RUN_LABELS]
 
-    def phases(self, tallies: Mapping[str, Tally]) -> Iterator[Metric]:
-        """tallies: performance and accuracy, as far as there are."""
-        rows = [([*self._run, phase], tally) for phase, tally in tallies.items()]
+    def phases(self, phases: Mapping[str, LiveCounts]) -> Iterator[Metric]:
+        """phases: performance and accuracy, as far as there are."""
+        rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(f"harness_{name}", text, labels=PHASE_LABELS)
-            for labels, tally in rows:
-                counter.add_metric(labels, value(tally))
+            for labels, counts in rows:
+                counter.add_metric(labels, value(counts))
             yield counter
         for name, text, value in _GAUGES:
             gauge = GaugeMetricFamily(f"harness_{name}", text, labels=PHASE_LABELS)
-            for labels, tally in rows:
-                gauge.add_metric(labels, value(tally))
+            for labels, counts in rows:
+                gauge.add_metric(labels, value(counts))
             yield gauge
         yield from _rates(rows)
         yield _percentiles(rows)
@@ -130,9 +131,9 @@ def _rates(rows: _Rows) -> Iterator[Metric]:
     achieved = GaugeMetricFamily(
         "harness_achieved_queries_per_second", "Queries completed, mean so far", labels=PHASE_LABELS
     )
-    for labels, tally in rows:
-        plan, per_second = tally.plan, tally.per_second
-        if plan.target_qps is not None and plan.scenario == "server" and not plan.accuracy:
+    for labels, counts in rows:
+        plan, per_second = counts.plan, counts.per_second
+        if plan.target_qps is not None and not plan.accuracy:
             asked.add_metric(labels, plan.target_qps)
         if per_second is not None:
             achieved.add_metric(labels, per_second)
@@ -146,9 +147,9 @@ def _percentiles(rows: _Rows) -> Metric:
         "Latency percentile of the queries so far, within one bucket",
         labels=[*PHASE_LABELS, "quantile"],
     )
-    for labels, tally in rows:
+    for labels, counts in rows:
         for fraction in QUANTILES:
-            found = tally.latency.quantile(fraction)
+            found = counts.latency.quantile(fraction)
             if found is not None:
                 family.add_metric([*labels, f"{fraction:g}"], found / _NS)
     return family
@@ -164,10 +165,10 @@ def _histograms(rows: _Rows) -> Iterator[Metric]:
         labels=[*PHASE_LABELS, "stage"],
     )
     batch = HistogramMetricFamily("harness_batch_samples", "Size of batches", labels=PHASE_LABELS)
-    for labels, tally in rows:
-        _add(latency, labels, tally.latency, _NS)
-        _add(batch, labels, tally.batches, 1)
-        for name, histogram in tally.stages.items():
+    for labels, counts in rows:
+        _add(latency, labels, counts.latency, _NS)
+        _add(batch, labels, counts.batches, 1)
+        for name, histogram in counts.stages.items():
             _add(stage, [*labels, name], histogram, _NS)
     yield latency
     yield stage

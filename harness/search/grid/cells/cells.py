@@ -13,6 +13,7 @@ import numpy as np
 from harness.core.config.parse import parse_input_shape
 from harness.core.config.run_config import RunConfig
 from harness.core.stats import percentile_ns
+from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.manifest import is_path
 from harness.models.precision.ways import Way
 from harness.results.compare.run_files import RunFiles, fitting, read_files
@@ -97,6 +98,7 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
     """
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
+    scenario = scenario_named(common.scenario)
     return replace(
         common,
         model=cell.model,
@@ -105,10 +107,10 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
         dataset="synthetic" if synthetic else common.dataset,
         data_dir=None if synthetic else common.data_dir,
         input_shape=tuple(parse_input_shape(text) for text in cell.shape),
-        instances=None if common.scenario.endswith("stream") else common.instances or 1,
+        instances=None if scenario.streams else common.instances or 1,
         threads=cell.threads,
         max_batch=cell.batch,
-        samples_per_query=cell.batch if common.scenario == "multi-stream" else None,
+        samples_per_query=cell.batch if "samples_per_query" in scenario.options else None,
         model_file=file,
     )
 

@@ -1,0 +1,71 @@
+"""Holds what the measured process is told before it loads anything."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.run_config import RunConfig, from_plain, to_plain
+from harness.loadgen.plan import Instances
+from harness.models.manifest.manifest import Model, model_from_json
+from harness.models.opened.resolved_run import ResolvedRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """The first message to the measured process."""
+
+    config: RunConfig
+    model: Model
+    dataset: str
+    instances: Instances
+
+    dispatch: str
+    """How the scenario's samples reach the model: inline, sliced or queued."""
+
+    samples_per_query: int
+
+    outdir: Path
+    """LoadGen writes its logs here."""
+
+    calibrate_s: float
+    """Seconds for the calibration; 0 where the plan needs none."""
+
+    @classmethod
+    def of(cls, run: ResolvedRun, *, outdir: Path, calibrate_s: float) -> "Setup":
+        return cls(
+            config=run.config,
+            model=run.model,
+            dataset=run.dataset,
+            instances=run.instances,
+            dispatch=run.scenario.dispatch,
+            samples_per_query=run.scenario.samples_per_query(run.config),
+            outdir=outdir.absolute(),
+            calibrate_s=calibrate_s,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "config": to_plain(self.config),
+            "model": self.model.to_json(),
+            "dataset": self.dataset,
+            "instances": self.instances._asdict(),
+            "dispatch": self.dispatch,
+            "samples_per_query": self.samples_per_query,
+            "outdir": str(self.outdir),
+            "calibrate_s": self.calibrate_s,
+        }
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any]) -> "Setup":
+        """message: `to_json`, as it came over the channel."""
+        return cls(
+            config=from_plain(message["config"]),
+            model=model_from_json(message["model"]),
+            dataset=message["dataset"],
+            instances=Instances.from_json(message["instances"]),
+            dispatch=message["dispatch"],
+            samples_per_query=message["samples_per_query"],
+            outdir=Path(message["outdir"]),
+            calibrate_s=message["calibrate_s"],
+        )

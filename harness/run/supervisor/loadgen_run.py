@@ -1,0 +1,224 @@
+"""Supervises one LoadGen run: spawns the measured process, plans the load, watches, collects."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.core.codes import HOPELESS, Reason
+from harness.core.config.parse import Slo
+from harness.core.console import say
+from harness.core.signals import Stopped, Stopping
+from harness.errors import RunDied, RunHopeless, RunHung
+from harness.loadgen.logs import TRACE
+from harness.loadgen.plan import Calibration, Loaded, LoadPlan
+from harness.machine import host
+from harness.machine.host_log import HostReader
+from harness.results import records
+from harness.results.evidence.evidence import Evidence
+from harness.run.journal import Journal
+from harness.run.setup import Setup
+from harness.run.supervisor import load_plan, preflight
+from harness.run.supervisor.completions import NewRows, read_completions
+from harness.run.supervisor.early_end import LateLimit
+from harness.run.supervisor.keeper import RunKeeper
+from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
+from harness.run.supervisor.metrics.endpoint import Exporter
+from harness.run.supervisor.metrics.live_counts import LiveCounts
+from harness.run.supervisor.progress import Progress, announcement, end_loading, show_loading
+from harness.run.supervisor.watchdog import Now, Watchdog
+
+CALIBRATE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervisor:
+    """What a job's LoadGen runs share."""
+
+    keeper: RunKeeper
+    exporter: Exporter
+    stopping: Stopping
+    host: HostReader
+    quiet: bool
+
+    most_late: Callable[[LoadPlan], int] | None
+    """How many queries of a plan may be late; None where no run is ended early."""
+
+
+class LoadGenRun:
+    """One LoadGen run, performance or accuracy, in a measured process of its own."""
+
+    def __init__(self, supervisor: Supervisor, *, accuracy: bool) -> None:
+        self._accuracy = accuracy
+        self._name = "accuracy" if accuracy else "performance"
+        self._with = supervisor
+        self._keeper = supervisor.keeper
+        self._findings = supervisor.keeper.findings
+        parts = () if accuracy else ("run_1",)
+        self.outdir = self._keeper.folder.subfolder(self._name, *parts)
+
+    def execute(self) -> Evidence:
+        """LoadGen's run to its end. What was measured is saved, however the run ends.
+
+        Raises errors before the first query and Stopped; afterwards RunDied and RunHopeless.
+        """
+        with self._process() as process:
+            loaded = self._load(process)
+            calibration = self._calibrate(process)
+            plan = self._plan(loaded, calibration)
+            run = self._findings.resolved
+            if not self._accuracy and not self._with.quiet:
+                say(announcement(plan, calibration, run.instances))
+            if not self._accuracy or not run.config.runs_performance:
+                self._keeper.write_resolved(plan, loaded)
+            evidence = self._watch(process, plan, calibration)
+        failure = evidence.failure
+        if failure is not None:
+            raise (RunHopeless if failure.code == HOPELESS else RunDied)(failure.text)
+        return evidence
+
+    @contextmanager
+    def _process(self) -> Iterator[MeasuredProcess]:
+        run = self._findings.resolved
+        needed = not self._accuracy and run.scenario.needs_calibration(run.config)
+        setup = Setup.of(run, outdir=self.outdir, calibrate_s=CALIBRATE_S if needed else 0.0)
+        log = self._keeper.folder.path / f"{self._name}.log"
+        with MeasuredProcess(setup.to_json(), log) as process:
+            self._with.host.pid = process.pid
+            yield process
+
+    @property
+    def _start_limit_s(self) -> float:
+        ns = self._findings.config.hang_timeout_ns
+        return START_LIMIT_S if ns is None else ns / 1e9
+
+    def _load(self, process: MeasuredProcess) -> Loaded:
+        findings = self._findings
+        if not findings.environment:
+            findings.environment = host.fingerprint()  # while the model loads
+        message = process.expect("loaded", self._start_limit_s, self._show_loading)
+        message.pop("event")
+        loaded = Loaded.from_json(message)
+        preflight.check_unchanged(findings.loaded, loaded)
+        findings.loaded = loaded
+        config, group = findings.config, findings.resolved.instances
+        held = config.performance_count
+        if held is not None and held > loaded.total_count:
+            say(f"the dataset has {loaded.total_count} samples: all are held")
+        fixed = loaded.fixed_batch
+        if fixed is not None and fixed < group.max_batch:
+            say(f"the model file fixes the batch: --max-batch is {fixed}")
+            group = group._replace(max_batch=fixed)
+            findings.resolved = replace(findings.resolved, instances=group)
+        preflight.check_digests(config, loaded)
+        return loaded
+
+    def _calibrate(self, process: MeasuredProcess) -> Calibration:
+        limit_s = self._start_limit_s + CALIBRATE_S
+        message = process.expect("calibrated", limit_s, self._show_loading)
+        end_loading()
+        message.pop("event")
+        calibration = Calibration(**message)
+        if not self._accuracy:
+            self._findings.calibration = calibration
+        return calibration
+
+    def _show_loading(self, done: int, total: int) -> None:
+        if not self._with.quiet:
+            show_loading(done, total)
+
+    def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
+        """What LoadGen is told. A ConfigError where it does not fit into memory or on the disk."""
+        run = self._findings.resolved
+        plan = load_plan.plan_for(run, loaded, calibration, self.outdir, accuracy=self._accuracy)
+        if run.config.mlperf and plan.percentile is not None and plan.latency_bound_ns is not None:
+            slo = Slo(plan.percentile, plan.latency_bound_ns)
+            self._findings.resolved = replace(run, slo=slo)
+        load_plan.check_memory(
+            plan,
+            run.instances.max_batch,
+            loaded.model_bytes * run.instances.instances,
+            host.available_memory_bytes(),
+            counted=run.config.queries is not None or run.arrivals is not None,
+            searched=self._with.most_late is not None,
+        )
+        if self._accuracy:
+            free_bytes = shutil.disk_usage(self.outdir).free
+            load_plan.check_disk(plan.journal_samples, calibration.answer_bytes, free_bytes)
+        return plan
+
+    def _watch(
+        self, process: MeasuredProcess, plan: LoadPlan, calibration: Calibration
+    ) -> Evidence:
+        journal = process.start(plan, self._findings.resolved.instances.instances)
+        load = host.SystemLoad(process.pid)
+        ended, failure = None, None
+        try:
+            ended = self._follow(process, plan, NewRows(journal, plan), calibration)
+        except RunHopeless as e:
+            process.kill()
+            failure = Reason(HOPELESS, str(e))
+        except RunDied as e:
+            process.kill()
+            failure = Reason("hung" if isinstance(e, RunHung) else "died", str(e))
+        except Stopped as e:
+            process.kill()
+            evidence = self._evidence(process, journal, plan, None, e.reason)
+            self._keeper.keep(evidence, self.outdir)
+            raise
+        with self._with.stopping.allowed(False):
+            if not self._accuracy:
+                self._findings.load = load.since()
+            evidence = self._evidence(process, journal, plan, ended, failure)
+            self._keeper.keep(evidence, self.outdir)
+        return evidence
+
+    def _follow(
+        self, process: MeasuredProcess, plan: LoadPlan, rows: NewRows, calibration: Calibration
+    ) -> dict[str, Any]:
+        """The `ended` message. Raises RunDied, RunHopeless and Stopped."""
+        self._with.exporter.begin(LiveCounts(rows.copy()), self._findings.slo)
+        limit = LateLimit(rows.copy(), self._with.most_late)
+        with Progress(plan, quiet=self._with.quiet) as progress:
+
+            def look(now: Now) -> None:
+                progress.show(now)
+                limit.check()
+
+            return process.watch(
+                Watchdog(rows),
+                plan,
+                load_plan.hang_timeout_s(self._findings.config, calibration.slowest_batch_ns),
+                self._start_limit_s,
+                look,
+                progress.show_loading,
+            )
+
+    def _evidence(
+        self,
+        process: MeasuredProcess,
+        journal: Journal,
+        plan: LoadPlan,
+        ended: dict[str, Any] | None,
+        failure: Reason | None,
+    ) -> Evidence:
+        trace = self.outdir / TRACE
+        if trace.exists() and not trace.stat().st_size:
+            trace.unlink()
+        name = self._findings.scenario.loadgen_name
+        if plan.harness_scheduled:
+            done = read_completions(journal, plan)
+            log = records.log_of(plan, done, failure, name, self.outdir)
+        else:
+            log = records.log_of(plan, None, failure, name, self.outdir)
+            done = read_completions(journal, plan, log.get("result_min_latency_ns"))
+        return Evidence(
+            plan=plan,
+            loadgen_scenario=name,
+            log=log,
+            done=done,
+            ended=ended,
+            failure=failure,
+            clock=process.clock,
+        )
