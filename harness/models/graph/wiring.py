@@ -19,6 +19,8 @@ _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE, _NODE_DOM
     *(1, 2, 3, 4, 5),
     7,
 )
+_NODE_TEXTS = frozenset({_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_DOMAIN})
+"""The other fields of a node are messages (metadata_props, device configurations) or are not read."""
 _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 
@@ -26,13 +28,9 @@ _TENSOR_NAME, _VALUE_NAME, _SPARSE_VALUES = 8, 1, 1
 def read_wiring(path: Path) -> Wiring:
     """A ConfigError where the file is no ONNX model."""
     try:
-        with (
-            path.open("rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-            memoryview(mapped) as view,
-        ):
-            # A list: every slice of the view is let go before the file is closed.
-            found = [_graph(graph) for graph in protobuf.messages(view, _MODEL_GRAPH)]
+        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        found = [_graph(graph) for graph in protobuf.messages(view, _MODEL_GRAPH)]
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror or e}") from None
     except ValueError as e:  # UnicodeDecodeError is one, too; so is an empty file, to mmap
@@ -74,7 +72,7 @@ def _node(message: memoryview) -> WiredNode:
             continue
         if number == _NODE_ATTRIBUTE:
             outer += _taken_from_outside(value)
-        else:
+        elif number in _NODE_TEXTS:
             texts.setdefault(number, []).append(str(value, "utf-8"))
 
     def one(number: int) -> str:
