@@ -4,6 +4,7 @@ A backend tells it in these words (`Profiler`); harness/analysis finds out which
 file each kernel stands for.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -44,6 +45,12 @@ class Wiring:
     def producers(self) -> Mapping[str, int]:
         """tensor -> the index of the node that makes it."""
         return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
+
+    @cached_property
+    def made_by_name(self) -> Mapping[str, str]:
+        """Name of a node -> the first tensor that it makes; of those whose name no other one has."""
+        count = Counter(node.name for node in self.nodes)
+        return {n.name: n.outputs[0] for n in self.nodes if count[n.name] == 1 and n.outputs}
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:

@@ -308,3 +308,17 @@ def embedding(path: Path, words: int = 1000, width: int = 16) -> Path:
     table = net.weight(words, width)
     out = net.add("MatMul", net.add("Gather", table, "ids"), net.weight(width, 4))
     return _net(net, path, [_value("ids", "batch", 8, kind=INT64)], out)
+
+
+def recurrent(path: Path, kind: str = "LSTM", steps: int = 6) -> Path:
+    """As exporters write them: time first inside, batch first outside; then a product."""
+    net = Net()
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+    weights = [net.weight(1, gates * 32, 16), net.weight(1, gates * 32, 32)]
+    first = net.add("Transpose", "x", perm=[1, 0, 2])
+    made = net.add(kind, first, *weights, hidden_size=32)
+    axes = onnx.numpy_helper.from_array(np.asarray([1], np.int64), "axes")
+    net.weights.append(axes)
+    back = net.add("Transpose", net.add("Squeeze", made, "axes"), perm=[1, 0, 2])
+    end = net.add("MatMul", back, net.weight(32, 4))
+    return _net(net, path, [_value("x", "batch", steps, 16)], end)

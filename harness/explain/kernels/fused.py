@@ -7,10 +7,11 @@ the file shares the cut of the kernels that take it. So each kernel stands for a
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from harness.explain.kernels.fused_integers import IntegerKernels, activations, key
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
 # ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
@@ -18,6 +19,9 @@ from harness.profiler import NO_OPS, WiredNode, Wiring
 _BLOCKED = re.compile(r"(.+?)(?:_bn|_mul)?_nchwc(?:_token_\d+|_\d+)?")
 _BLOCKED_WHOLE = re.compile(r"(.+)_nchwc(?:_token_\d+|_\d+)?")
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
+# What its fusions add to the name of the last node that they replace.
+_FUSION = re.compile(r"(.+)/\w+Fusion/")
+_CHANGED = "Transpose"
 
 
 class Origin(NamedTuple):
@@ -44,6 +48,7 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
     same = _equivalents(file, executed)
     cuts = _Cuts(file, frozenset(same.values()), executed.initializers)
     own = [_own_cut(node, same, cuts) for node in executed.nodes]
+    own = _not_before(executed, _common(executed, own, same))
     near = _Neighbours(executed, own)
     origins = []
     for i, node in enumerate(executed.nodes):
@@ -60,27 +65,50 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
 def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
     """Tensor of the executed graph -> the same one of the file, where that can be told."""
     same = {name: name for name in executed.inputs}
+    ends = _before_layout(file, executed)
     computing = (node for node in executed.nodes if node.op_type not in _LAYOUT)
     named = {t for node in computing for t in _by_name(node, file).values()}
     alike: dict[tuple[str, ...], list[WiredNode]] = {}
     for node in file.nodes:
-        alike.setdefault(_key(node.op_type, _data(node, file)), []).append(node)
+        alike.setdefault(key(node.op_type, activations(node, file)), []).append(node)
+    integers = IntegerKernels(file)
     for node in executed.nodes:
-        found = _by_name(node, file)
-        if not found and node.op_type in _LAYOUT and node.inputs[0] in same:
-            found = {0: same[node.inputs[0]]}
-        found = found or _by_structure(node, alike, same, executed)
+        known = {i: ends[t] for i, t in enumerate(node.outputs) if t in ends}
+        known = known or _of_layout(node, same, file) or integers.made_by(node, same, executed)
+        found = known or _by_name(node, file) or _by_structure(node, alike, same, executed)
+        if not found and node.op_type == _CHANGED and node.inputs[0] in same:
+            found = known = {0: same[node.inputs[0]]}  # the file has no such transposition
         for position, theirs in found.items():
             tensor = node.outputs[position]
-            if tensor != theirs and node.op_type not in _LAYOUT:
+            if tensor != theirs and not known:
                 theirs = _beyond(theirs, node, tensor, named, same, file, executed)  # noqa: PLW2901
             same[tensor] = file.originals.get(theirs, theirs)
     return same
 
 
+def _before_layout(file: Wiring, executed: Wiring) -> dict[str, str]:
+    """What a change of layout takes is the tensor of the file that it makes."""
+    found: dict[str, str] = {}
+    for node in reversed(executed.nodes):
+        if node.op_type in _LAYOUT:
+            made = found.get(node.outputs[0], node.outputs[0])
+            if made in file.producers and node.inputs[0] not in file.producers:
+                found[node.inputs[0]] = made
+    return found
+
+
+def _of_layout(node: WiredNode, same: Mapping[str, str], file: Wiring) -> dict[int, str]:
+    if node.op_type not in _LAYOUT or node.outputs[0] in file.producers:
+        return {}
+    return {0: same[node.inputs[0]]} if node.inputs[0] in same else {}
+
+
 def _by_name(node: WiredNode, file: Wiring) -> dict[int, str]:
     """Position among the outputs -> the file's tensor."""
     found = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
+    fusion = _FUSION.fullmatch(node.name)
+    if not found and fusion and (made := file.made_by_name.get(fusion[1])):
+        return {0: made}
     for pattern in (_BLOCKED_WHOLE, _BLOCKED):
         blocked = pattern.fullmatch(node.name)
         if not found and blocked and blocked[1] in file.producers:
@@ -105,7 +133,7 @@ def _beyond(
         if len(takers) != 1:
             return tensor
         taker = file.nodes[takers[0]]
-        others = set(_data(taker, file)) - {file.originals.get(tensor, tensor)}
+        others = set(activations(taker, file)) - {file.originals.get(tensor, tensor)}
         if taker.op_type in later or not others <= came_in or named & set(taker.outputs):
             return tensor
         tensor = taker.outputs[0]
@@ -121,22 +149,13 @@ def _by_structure(
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     if not data or "" in data:
         return {}
-    found = alike.get(_key(node.op_type, data), ())
+    found = alike.get(key(node.op_type, data), ())
     if len(found) > 1:
         found = [other for other in found if node.name and other.name == node.name]
     if len(found) != 1:
         return {}
     pairs = zip(node.outputs, found[0].outputs, strict=False)
     return {i: theirs for i, (ours, theirs) in enumerate(pairs) if ours and theirs}
-
-
-def _key(op_type: str, data: Iterable[str]) -> tuple[str, ...]:
-    return (op_type, *data)
-
-
-def _data(node: WiredNode, file: Wiring) -> Iterator[str]:
-    """The tensors a node takes that are no constants."""
-    return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
 
 
 class _Cuts:
@@ -170,6 +189,34 @@ def _own_cut(node: WiredNode, same: Mapping[str, str], cuts: _Cuts) -> tuple[int
     came_in = {same[t] for t in node.inputs if t in same}
     made = {same[t] for t in node.outputs if t in same} - came_in
     return tuple(sorted({i for tensor in made for i in cuts.behind(tensor)}))
+
+
+def _common(
+    executed: Wiring, cuts: Sequence[tuple[int, ...]], same: Mapping[str, str]
+) -> list[tuple[int, ...]]:
+    """The same cuts; and what several kernels need that take what a nameless one makes, is its cut."""
+    found = list(cuts)
+    for i in reversed(range(len(found))):
+        node = executed.nodes[i]
+        if found[i] or any(t in same for t in node.outputs):
+            continue
+        takers = {j for t in node.outputs for j in executed.consumers.get(t, ())}
+        needed = [{*found[j]} for j in takers if found[j]]
+        if len(needed) > 1:
+            found[i] = tuple(sorted(set.intersection(*needed)))
+    return found
+
+
+def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Each cut without what a kernel that this one depends on computes; whole, if that is all of it."""
+    done: list[set[int]] = []
+    left = []
+    for node, cut in zip(executed.nodes, cuts, strict=True):
+        makers = {executed.producers[t] for t in node.inputs if t in executed.producers}
+        before = set[int]().union(*(done[i] for i in makers if i < len(done)))
+        left.append(tuple(i for i in cut if i not in before) or cut)
+        done.append(before | {*cut})
+    return left
 
 
 def _named(node: WiredNode, file: Wiring) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
+from harness.explain.kernels.shared_work import Share, Shares, shares_of
 from harness.types import Array
 
 TRIMMED = 0.2
@@ -41,8 +42,10 @@ class Layer:
 
     latency_ns: the trimmed mean; spread_ns: the standard deviation over all runs, None where only
     their mean is known.
-    flops: of the file's nodes, without normalisation that was folded into the weights; None where
-    a node has no rule. read, write: bytes of its operands, each once.
+    macs, flops: of the file's nodes, without normalisation that was folded into the weights; None
+    where a node has no rule. The work of a node that several kernels compute together is divided
+    among them by their time; shared_macs is that part. read, write: bytes of its operands, each once.
+    is_integer: it computes products of eight bits, for which the peak of float32 is no roof.
     """
 
     index: int
@@ -60,6 +63,8 @@ class Layer:
     nodes: tuple[int, ...]
     inserted: bool
     implementation: str
+    shared_macs: int = 0
+    is_integer: bool = False
 
     @property
     def intensity(self) -> float | None:
@@ -138,7 +143,9 @@ def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
     """nodes: of the file, by index; None where the graph has no such node (a constant)."""
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
-    return [_layer(i, kernel, nodes, chosen) for i, kernel in enumerate(profile.kernels)]
+    times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
+    shares = shares_of(profile.kernels, times)
+    return [_layer(i, kernel, nodes, chosen, shares) for i, kernel in enumerate(profile.kernels)]
 
 
 def _trimmed(profile: LayerProfile) -> float:
@@ -151,10 +158,17 @@ def _mean(values: Sequence[int], chosen: Array) -> float:
     return float(found[0] if len(found) == 1 else found[chosen].mean())
 
 
-def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen: Array) -> Layer:
-    known = [nodes[i] for i in kernel.nodes if i < len(nodes)]
-    costs = [cost for cost in known if cost is not None]
-    own = [] if kernel.inserted else _computed(costs)
+def _layer(
+    index: int,
+    kernel: Kernel,
+    nodes: Sequence[NodeCost | None],
+    chosen: Array,
+    shares: Shares,
+) -> Layer:
+    known = {i: cost for i in kernel.nodes if i < len(nodes) and (cost := nodes[i]) is not None}
+    costs = list(known.values())
+    shared = {i: shares[i][index] for i in known if index in shares.get(i, ())}
+    own = [] if kernel.inserted else _computed([_part(c, shared.get(i)) for i, c in known.items()])
     durations = kernel.duration_ns
     return Layer(
         index=index,
@@ -174,6 +188,22 @@ def _layer(index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen:
         nodes=kernel.nodes,
         inserted=kernel.inserted,
         implementation=kernel.implementation,
+        shared_macs=sum(_part(known[i], part).macs or 0 for i, part in shared.items()),
+        is_integer=any(cost.macs for cost in own)
+        and bool(kernel.inputs)
+        and kernel.inputs[0].dtype in ("int8", "uint8"),
+    )
+
+
+def _part(cost: NodeCost, share: Share | None) -> NodeCost:
+    """Whole numbers, which add up to the node's over all its kernels."""
+    if share is None:
+        return cost
+
+    return cost._replace(
+        macs=share.part(cost.macs),
+        flops=share.part(cost.flops),
+        weight_bytes=share.part(cost.weight_bytes) or 0,
     )
 
 

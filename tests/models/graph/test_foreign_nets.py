@@ -2,15 +2,30 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.errors import ConfigError
+from harness.explain.kernels import ort
+from harness.explain.kernels.fused import map_kernels
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
+from harness.explain.kernels.layers import NodeCost, Peaks, layers_of
+from harness.explain.profile.measure.layer_level import node_costs
+from harness.explain.profile.tables import work_checks
+from harness.explain.profile.tables.folder import headline
+from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph import onnx_file
 from harness.models.graph.wiring import read_wiring
+from harness.profiler import Tensor
 from tests.builders import foreign_nets as nets
+from tests.explain.kernels.test_ort_profile import graph
 
 ROOT = Path(__file__).parent.parent
 
@@ -83,3 +98,228 @@ def test_a_file_of_torchs_newest_exporter_is_profiled(tmp_path: Path, backend: s
     nodes = len(read_wiring(path).nodes)
     assert f"of {nodes} nodes " in text
     assert "no FLOPs" not in text
+
+
+QUANTISED = graph(
+    ("", "QuantizeLinear", ["x", "s"], ["xq"]),
+    ("", "DequantizeLinear", ["xq", "s"], ["xd"]),
+    ("one", "Conv", ["xd", "w"], ["a"]),
+    ("", "Relu", ["a"], ["b"]),
+    ("", "QuantizeLinear", ["b", "s"], ["bq"]),
+    ("", "DequantizeLinear", ["bq", "s"], ["bd"]),
+    ("two", "Conv", ["bd", "v"], ["c"]),
+    ("three", "Conv", ["bd", "u"], ["d"]),
+    ("", "QuantizeLinear", ["c", "s"], ["cq"]),
+    ("", "QuantizeLinear", ["d", "s"], ["dq"]),
+    ("", "DequantizeLinear", ["cq", "s"], ["cd"]),
+    ("", "DequantizeLinear", ["dq", "s"], ["dd"]),
+    ("sum", "Add", ["cd", "dd"], ["e"]),
+    ("", "QuantizeLinear", ["e", "s"], ["eq"]),
+    ("", "DequantizeLinear", ["eq", "s"], ["y"]),
+    weights=("s", "w", "v", "u"),
+)
+
+
+@pytest.mark.parametrize("weights", [("v", "u"), ("v2", "u2")], ids=["kept", "renamed"])
+def test_a_kernel_of_integers_stands_for_one_operator_and_its_quantisation(
+    weights: tuple[str, str],
+) -> None:
+    """In another layout nothing that it makes has the file's names: each then stood for all nodes."""
+    executed = graph(
+        ("", "QuantizeLinear", ["x", "s"], ["xq"]),
+        ("Transpose", "Transpose", ["xq"], ["t0"]),
+        ("one_token_1", "QLinearConv", ["t0", "s", "w"], ["one"]),
+        ("two_token_3", "QLinearConv", ["one", "s", weights[0]], ["two"]),
+        ("three_token_5", "QLinearConv", ["one", "s", weights[1]], ["three"]),
+        ("sum", "QLinearAdd", ["two", "s", "three", "s"], ["sum"]),
+        ("Transpose_token_9", "Transpose", ["sum"], ["eq"]),
+        ("", "DequantizeLinear", ["eq", "s"], ["y"]),
+        weights=("s", "w", *weights),
+    )
+    found = map_kernels(QUANTISED, executed)
+    own = [origin.nodes for origin in found.origins if not origin.inserted]
+    assert own == [(0,), (1, 2, 3, 4), (5, 6, 8), (5, 7, 9), (10, 11, 12, 13), (14,)]
+    assert [o.inserted for o in found.origins].count(True) == 2
+    assert found.eliminated == {}
+
+
+def test_what_several_kernels_take_of_a_nameless_one_is_its_alone() -> None:
+    file = graph(
+        ("", "Norm", ["x"], ["n"]),
+        ("", "MatMul", ["n", "w"], ["a"]),
+        ("", "Add", ["a", "n"], ["y"]),
+        weights=("w",),
+    )
+    executed = graph(
+        ("k", "MVN", ["x"], ["t"]),
+        ("", "FullyConnected", ["t", "w"], ["a"]),
+        ("", "Eltwise", ["a", "t"], ["y"]),
+        weights=("w",),
+    )
+    assert [o.nodes for o in map_kernels(file, executed).origins] == [(0,), (1,), (2,)]
+
+
+def test_a_kernel_before_a_change_of_layout_is_known_by_what_that_makes() -> None:
+    """x * sigmoid(x): the fused kernel has no name of the file, and took the pooling behind it, too."""
+    file = graph(
+        ("", "Conv", ["x", "w"], ["a"]),
+        ("", "Sigmoid", ["a"], ["b"]),
+        ("", "Mul", ["a", "b"], ["c"]),
+        ("", "Pool", ["c"], ["d"]),
+        ("", "Mul", ["c", "d"], ["y"]),
+        weights=("w",),
+    )
+    executed = graph(
+        ("a_nchwc", "Conv", ["x", "w2"], ["t1"]),
+        ("k", "QuickGelu", ["t1"], ["t2"]),
+        ("d_nchwc", "Pool", ["t2"], ["t3"]),
+        ("r1", "ReorderOutput", ["t3"], ["d"]),
+        ("r2", "ReorderOutput", ["t2"], ["c"]),
+        ("", "Mul", ["c", "d"], ["y"]),
+        weights=("w2",),
+    )
+    found = map_kernels(file, executed).origins
+    assert [o.nodes for o in found if not o.inserted] == [(0,), (1, 2), (3,), (4,)]
+
+
+def kernel(op_type: str, nodes: tuple[int, ...], ns: int, *, inserted: bool = False) -> Kernel:
+    return Kernel(
+        name=op_type,
+        op_type=op_type,
+        provider="",
+        nodes=nodes,
+        inserted=inserted,
+        inputs=(),
+        outputs=(),
+        activation_bytes=0,
+        parameter_bytes=0,
+        output_bytes=0,
+        allocated_bytes=None,
+        start_ns=(),
+        duration_ns=(ns,),
+    )
+
+
+def profile_of(*kernels: Kernel) -> LayerProfile:
+    times = Times(start_ns=(0,), wall_ns=(1000,), cpu_ns=(1000,))
+    session = Session(
+        load_ns=None, initialise_ns=None, run_start_ns=(), run_ns=(900,), execute_ns=()
+    )
+    return LayerProfile(
+        runtime="",
+        setup=None,
+        kernels=kernels,
+        eliminated={},
+        session=session,
+        plain=times,
+        profiled=times,
+        peak_bytes=None,
+    )
+
+
+def node_cost(macs: int, op_type: str = "Conv") -> NodeCost:
+    return NodeCost("n", op_type, "", macs, 2 * macs, 0)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(0, 10**9))
+def test_shared_work_is_counted_once_however_it_is_divided(times: list[int], macs: int) -> None:
+    profile = profile_of(*(kernel("RNNSeq", (0,), ns) for ns in times))
+    found = layers_of(profile, [node_cost(macs)])
+    assert sum(layer.macs or 0 for layer in found) == macs
+    assert sum(layer.flops or 0 for layer in found) == 2 * macs
+    assert all(layer.macs is not None and layer.macs >= 0 for layer in found)
+
+
+def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
+    profile = profile_of(
+        kernel("Reorder", (0,), 500, inserted=True),
+        kernel("RNNSeq", (0,), 100),
+        kernel("Transpose", (0,), 900),
+    )
+    found = layers_of(profile, [node_cost(1000)])
+    assert [layer.macs for layer in found] == [0, 1000, 0]
+    assert [layer.shared_macs for layer in found] == [0, 1000, 0]
+
+
+PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)
+
+
+def test_lost_work_is_doubted() -> None:
+    profile = profile_of(kernel("Conv", (0,), 10**6, inserted=True), kernel("Relu", (1,), 10**6))
+    nodes = [node_cost(1_000_000), node_cost(0, "Relu")]
+    (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, PEAKS)
+    assert doubt == (
+        "work-mismatch: the kernels' work adds up to 0 MACs, that of the nodes they compute to "
+        "1,000,000: do not quote the work and rates of single kernels"
+    )
+
+
+def test_much_shared_work_is_doubted() -> None:
+    profile = profile_of(kernel("A", (0,), 10**6), kernel("B", (0, 1), 10**6))
+    nodes = [node_cost(1000), node_cost(2000)]
+    (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, None)
+    assert doubt.startswith("shared-work: 33% of the MACs are of nodes that several kernels")
+
+
+@pytest.mark.parametrize(
+    ("macs", "ns", "dtype", "is_doubted"),
+    [
+        (5_200_000, 100_000, "float32", False),
+        (5_300_000, 100_000, "float32", True),
+        (5_300_000, 100_000, "uint8", False),
+        (900_000, 15_000, "float32", False),
+    ],
+    ids=["at the peak", "above it", "of integers", "too short to tell"],
+)
+def test_a_kernel_faster_than_the_peak_is_doubted(
+    macs: int, ns: int, dtype: str, is_doubted: bool
+) -> None:
+    profile = profile_of(replace(kernel("Conv", (0,), ns), inputs=(Tensor(dtype, (1,)),)))
+    found = work_checks.doubts(
+        profile, layers_of(profile, [node_cost(macs)]), [node_cost(macs)], PEAKS
+    )
+    assert [doubt.partition(":")[0] for doubt in found] == ["above-peak"] * is_doubted
+
+
+def test_doubts_stand_in_the_table_and_below_the_headline() -> None:
+    profile = profile_of(kernel("Conv", (0,), 10**6, inserted=True))
+    layer = {"profile": profile.to_json(), "nodes": [node_cost(9)._asdict()], "no_costs": None}
+    content = {"batch": 1, "layer": layer, "peaks": PEAKS._asdict()}
+    (line,) = (one for one in headline(content) if "doubt" in one)
+    assert line.startswith("  doubt   work-mismatch: ")
+    (table,) = (table for table in layer_tables(content) if table.key == "kernels")
+    assert any(note.startswith("doubt: work-mismatch: ") for note in table.notes)
+
+
+ROWS = {"x": np.ones((2, 16, 16, 16), np.float32)}
+
+
+def profiled(path: Path, feeds: dict[str, Any]) -> tuple[LayerProfile, list[NodeCost]]:
+    shapes = {name: rows.shape for name, rows in feeds.items()}
+    found = ort.profile(path, feeds, runs=2, warm_up=1)
+    return found, node_costs(read_wiring(path), onnx_file.read(path, shapes=shapes), {})
+
+
+def made(kind: str, folder: Path) -> Path:
+    """The file of that kind, from its float32 original where it has one."""
+    whole, path = nets.classifier(folder / "whole.onnx"), folder / f"{kind}.onnx"
+    if kind in ("QDQ", "QOperator"):
+        return nets.quantised(whole, path, kind)
+    if kind == "silu":
+        return nets.silu(path)
+    if kind == "silu QDQ":
+        return nets.quantised(nets.silu(whole), path, "QDQ")
+    return nets.shuffled(whole, path) if kind == "shuffled" else nets.optimised(whole, path, kind)
+
+
+@pytest.mark.parametrize("kind", ["QDQ", "silu", "silu QDQ"])
+def test_the_kernels_work_is_the_nodes_work(kind: str, tmp_path: Path) -> None:
+    """Of QDQ it was 267 times as much."""
+    pytest.importorskip("onnxruntime")
+    profile, nodes = profiled(made(kind, tmp_path), ROWS)
+    layers = layers_of(profile, nodes)
+    true = {"QDQ": 5_898_560}.get(kind, 2_360_320)
+    assert sum(cost.macs or 0 for cost in nodes) == true
+    assert sum(layer.macs or 0 for layer in layers) == true
+    assert sum(layer.shared_macs for layer in layers) == 0
+    assert work_checks.doubts(profile, layers, nodes, None) == []

@@ -13,6 +13,7 @@ from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
+from harness.explain.profile.tables.layer_tables import layer_doubts
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
@@ -92,6 +93,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
         yield "headline    none: the query level was not asked for"
+    yield from (f"  doubt   {doubt}" for doubt in layer_doubts(content))
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
     yield ""

@@ -6,6 +6,7 @@ from typing import Any
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
+from harness.explain.profile.tables.work_checks import doubts
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
@@ -28,7 +29,8 @@ def layer_tables(content: Content) -> Iterator[Table]:
     found = ly.layers_of(profile, nodes)
     peaks = peaks_of(content)
     yield _layers(found, profile.absent)
-    yield _kernels(found, peaks, (content.get("peaks") or {}).get("missing"))
+    no_peaks = (content.get("peaks") or {}).get("missing")
+    yield _kernels(found, peaks, no_peaks, doubts(profile, found, nodes, peaks))
     yield _types(found)
     yield _kinds(found)
     yield _accounted(ly.overhead(profile), found)
@@ -77,12 +79,23 @@ def _told(
     return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
-def _kernels(found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None) -> Table:
+def layer_doubts(content: Content) -> list[str]:
+    """What speaks against the work and rates of a profile's kernels; empty where nothing does."""
+    layer, profile = content.get("layer"), profile_of(content)
+    if not layer or profile is None:
+        return []
+    nodes = [NodeCost(**cost) for cost in layer["nodes"]]
+    return doubts(profile, ly.layers_of(profile, nodes), nodes, peaks_of(content))
+
+
+def _kernels(
+    found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
+) -> Table:
     rows: list[list[Cell]] = [
         [
             *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
             *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
-            *((peaks.bound(layer.intensity), _efficiency(layer, peaks)) if peaks else (None, None)),
+            *(_roofline(layer, peaks) if peaks else (None, None)),
         ]
         for layer in found
     ]
@@ -102,8 +115,20 @@ def _kernels(found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None) 
         )
     elif no_peaks:
         notes.append(f"no roofline: {no_peaks}")
+    if integer := sum(layer.is_integer for layer in found):
+        notes.append(f"{integer} kernels compute integers: the roof is that of float32, not theirs")
+    if shared := sum(layer.shared_macs > 0 for layer in found):
+        notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
+    notes += [f"doubt: {doubt}" for doubt in doubted]
     about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
     return Table("kernels", "Kernels", about, columns, rows, notes)
+
+
+def _roofline(layer: Layer, peaks: Peaks) -> tuple[str | None, float | None]:
+    """What binds it, and how much of the roof it reaches."""
+    if layer.is_integer:
+        return None, None
+    return peaks.bound(layer.intensity), _efficiency(layer, peaks)
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
@@ -233,7 +258,8 @@ def _whole(
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
-            rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}"])
+            kind = " (of float32's)" if any(layer.is_integer for layer in found) else ""
+            rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}{kind}"])
     notes = [f"no rule for the FLOPs of: {', '.join(unknown)}"] if unknown else []
     if content["layer"]["no_costs"]:
         notes = [f"no FLOPs: {content['layer']['no_costs']}"]

@@ -1,0 +1,56 @@
+"""Divides the work of a node that several kernels compute together, so that it is counted once."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from harness.explain.kernels.kernels import Kernel
+from harness.models.graph import flops
+
+_MOVERS = frozenset(
+    ("Reorder", "ShapeOf", "Concatenation", "Broadcast", "StridedSlice", "Convert", "TensorShape")
+)
+"""Kernels of OpenVINO that compute nothing; ONNX's operators are asked of flops.py."""
+
+
+class Share(NamedTuple):
+    """A kernel's part of a node's work: from `begin` to `end`, in [0, 1]."""
+
+    begin: float
+    end: float
+
+    def part(self, work: int | None) -> int | None:
+        """A whole number; those of all the node's kernels add up to its work."""
+        return None if work is None else round(self.end * work) - round(self.begin * work)
+
+
+Shares = Mapping[int, Mapping[int, Share]]
+"""Node -> kernel -> share; of the nodes that several kernels compute."""
+
+
+def shares_of(kernels: Sequence[Kernel], times_ns: Sequence[float]) -> Shares:
+    """By the kernels' times. A kernel that only moves numbers has none of the work, unless all do."""
+    by_node: dict[int, list[int]] = {}
+    for i, kernel in enumerate(kernels):
+        for node in () if kernel.inserted else kernel.nodes:
+            by_node.setdefault(node, []).append(i)
+    return {
+        node: _divided(together, kernels, times_ns)
+        for node, together in by_node.items()
+        if len(together) > 1
+    }
+
+
+def _divided(
+    together: Sequence[int], kernels: Sequence[Kernel], times_ns: Sequence[float]
+) -> dict[int, Share]:
+    computing = [i for i in together if not _only_moves(kernels[i].op_type)] or together
+    times = [times_ns[i] for i in computing]
+    ends = [0.0, *accumulate(times if any(times) else [1.0] * len(times))]
+    spans = pairwise(end / ends[-1] for end in ends)
+    none = dict.fromkeys(together, Share(0.0, 0.0))
+    return none | {i: Share(*span) for i, span in zip(computing, spans, strict=True)}
+
+
+def _only_moves(op_type: str) -> bool:
+    return op_type in _MOVERS or flops.only_moves(op_type)

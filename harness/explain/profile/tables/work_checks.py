@@ -1,0 +1,70 @@
+"""Checks a profile's work against itself: kernels against nodes, and rates against the measured peak.
+
+Pure. A model's work counted twice, lost, or set against a peak that is none shows in one of the two.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from harness.explain.kernels.kernels import LayerProfile
+from harness.explain.kernels.layers import Layer, NodeCost, Peaks
+
+MOST_OF_PEAK = 1.05
+"""No kernel computes more than the peak; 5 % are the noise of measuring both."""
+
+LEAST_NS = 20_000
+"""A profiler that counts whole microseconds is up to 5 % wrong about a kernel this short."""
+
+_MOST_APART = 0.001
+_MOST_SHARED = 0.25
+
+
+def doubts(
+    profile: LayerProfile,
+    layers: Sequence[Layer],
+    nodes: Sequence[NodeCost],
+    peaks: Peaks | None,
+) -> list[str]:
+    """One line for each check that fails; empty where all hold.
+
+    layers: by `layers.layers_of` from the same profile and nodes.
+    """
+    return [*_against_nodes(profile, layers, nodes), *_against_peak(layers, peaks)]
+
+
+def _against_nodes(
+    profile: LayerProfile, layers: Sequence[Layer], nodes: Sequence[NodeCost]
+) -> Iterator[str]:
+    computed = [cost for i, cost in enumerate(nodes) if i not in profile.eliminated]
+    of_nodes = sum(cost.macs or 0 for cost in computed)
+    of_kernels = sum(layer.macs or 0 for layer in layers if layer.macs is not None)
+    if all(layer.macs is not None for layer in layers) and (
+        abs(of_kernels - of_nodes) > _MOST_APART * of_nodes
+    ):
+        yield (
+            f"work-mismatch: the kernels' work adds up to {of_kernels:,} MACs, that of the nodes "
+            f"they compute to {of_nodes:,}: do not quote the work and rates of single kernels"
+        )
+    shared = sum(layer.shared_macs for layer in layers)
+    if shared > _MOST_SHARED * of_nodes:
+        yield (
+            f"shared-work: {shared / of_nodes:.0%} of the MACs are of nodes that several kernels "
+            "compute together: they are divided by time, so the rates of these kernels are means"
+        )
+
+
+def _against_peak(layers: Sequence[Layer], peaks: Peaks | None) -> Iterator[str]:
+    if peaks is None:
+        return
+    rates = [
+        (rate / peaks.flops_per_s, layer)
+        for layer in layers
+        if layer.latency_ns >= LEAST_NS and not layer.is_integer and (rate := layer.flops_per_s)
+    ]
+    above = [one for one in rates if one[0] > MOST_OF_PEAK]
+    if above:
+        most, layer = max(above, key=lambda one: one[0])
+        yield (
+            f"above-peak: {len(above)} of {len(layers)} kernels compute faster than "
+            f"{MOST_OF_PEAK:.0%} of the measured peak, {layer.name} at {most:.0%}: the machine was "
+            "slower when the peak was measured, or the work is wrong: profile again"
+        )
