@@ -33,7 +33,7 @@ class WiredNode(NamedTuple):
 class Wiring:
     """How the nodes of a graph are wired: names and tensors, no weights, no shapes.
 
-    nodes: in the file's order, which is topological. inputs: without those that are weights.
+    nodes: in topological order, which is the file's wherever that is one. inputs: without those that are weights.
     """
 
     nodes: Sequence[WiredNode]

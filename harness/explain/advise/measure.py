@@ -20,6 +20,7 @@ from harness.explain.kernels import ort as ort_profile
 from harness.explain.kernels.kernels import LayerProfile
 from harness.machine import host
 from harness.machine.cores import available
+from harness.models.graph.calls import nodes_of
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup
 
@@ -110,23 +111,23 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     return found, failed
 
 
-def _file_nodes(job: Job) -> dict[int, int]:
-    """A node's position in the file -> in the graph, which has no Constant nodes."""
-    producer = job.graph.producer
-    pairs = ((i, producer.get(n.outputs[0])) for i, n in enumerate(read_wiring(job.path).nodes))
-    return {i: node.index for i, node in pairs if node is not None}
+def _file_nodes(job: Job) -> list[tuple[int, ...]]:
+    """By a node's position in the file those of its nodes in the graph: none of a Constant, several of
+    a call of a function.
+    """
+    return nodes_of(read_wiring(job.path), job.graph)
 
 
 def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
     known = _file_nodes(job)
     kernels = (kernel for kernel in profile.kernels if not kernel.inserted)
-    return [[known[i] for i in kernel.nodes if i in known] for kernel in kernels]
+    return [[one for i in kernel.nodes for one in known[i]] for kernel in kernels]
 
 
 def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
     """One for each of the graph's, with what it computes and moves."""
     known = _file_nodes(job)
-    eliminated = {known[i]: why for i, why in profile.eliminated.items() if i in known}
+    eliminated = {one: why for i, why in profile.eliminated.items() for one in known[i]}
     makers = job.graph.producer
     return [
         {
@@ -149,7 +150,7 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
             {
                 "name": kernel.name,
                 "op": kernel.op_type,
-                "nodes": [known[i] for i in kernel.nodes if i in known],
+                "nodes": [one for i in kernel.nodes for one in known[i]],
                 "inserted": kernel.inserted,
                 "duration_ns": list(kernel.duration_ns),
             }

@@ -8,6 +8,7 @@ from harness.core.stats import interval_ranks
 from harness.core.units import show_bytes, show_ns, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.predict import CREDIBLE, WITHIN
+from harness.models.graph.flops import missing_text
 
 _LAYERS = 12
 """Rows of the table of layers; the file has all."""
@@ -141,13 +142,10 @@ def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
         f"{'-' if time is None else f'{time:.1%}'} of the kernels' time; layers measured alone "
         f"take {covered['layers_time']:.1%} of it ({covered['layers_alone']} of {covered['layers']})"
     )
-    for kind, missing in (
-        ("work_missing", "no rule for"),
-        ("layers_missing", "not measured alone:"),
-    ):
-        if covered[kind]:
-            names = ", ".join(f"{count} {op}" for op, count in covered[kind].items())
-            yield f"            {missing} {names}"
+    yield from (f"            {line}" for line in missing_text(covered["work_missing"]))
+    if covered["layers_missing"]:
+        names = ", ".join(f"{count} {op}" for op, count in covered["layers_missing"].items())
+        yield f"            not measured alone: {names}"
     yield from (f"            because: {why}" for why in covered["why_missing"])
     yield (
         f"database    {counted['ran']:,} measurements made, {counted['found']:,} taken from earlier "

@@ -19,6 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from harness.models.graph.graph import Graph, Node
+from harness.profiler import CONTROL_FLOW
 
 Attributes = Mapping[str, Any]
 
@@ -130,7 +131,7 @@ def cost(
     if op_type in _RULES:
         try:
             macs, flops = _RULES[op_type](work)
-        except (ValueError, IndexError, ZeroDivisionError):  # of shapes that are not known
+        except (ValueError, LookupError, ZeroDivisionError):  # of shapes that are not known
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 
@@ -138,6 +139,28 @@ def cost(
 def only_moves(op_type: str) -> bool:
     """Whether the operation computes nothing: it copies, reorders, picks, or is another view."""
     return _RULES.get(op_type) is _nothing
+
+
+def has_rule(op_type: str) -> bool:
+    """Whether the work of such a node follows from its shapes; where these are not known, it is not."""
+    return op_type in _RULES
+
+
+def may_multiply(op_type: str, domain: str = "") -> bool:
+    """Whether a node whose MACs are not known may have any: a product, a subgraph, a vendor's operator."""
+    return (
+        op_type in _PRODUCTS or op_type in CONTROL_FLOW or (bool(domain) and not has_rule(op_type))
+    )
+
+
+def missing_text(op_types: Iterable[str]) -> list[str]:
+    """Why the work of nodes of these operators is not known, in one line for each reason."""
+    names = sorted(set(op_types))
+    kinds = (
+        ("no rule for the work of", [name for name in names if not has_rule(name)]),
+        ("shapes are not known before the run of", [name for name in names if has_rule(name)]),
+    )
+    return [f"{why}: {', '.join(those)}" for why, those in kinds if those]
 
 
 def graph_costs(graph: Graph) -> list[Cost]:
@@ -249,6 +272,89 @@ def _fused(work: _Work) -> int:
     return int(bool(work.attributes.get("activation")))
 
 
+def _einsum(work: _Work) -> tuple[int, int]:
+    """Of one or two operands: a product for each combination of all indices, added up over those that
+    the output lacks. Of more it depends on the order.
+    """
+    given, made = _indices(work)
+    sizes: dict[str, int] = {}
+    for position, indices in enumerate(given):
+        for index, size in zip(indices, work.shape(position), strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
+    if len(given) > 2:
+        raise ValueError("the order of the products is not known")
+    products = prod(sizes.values())
+    is_summed = bool(sizes.keys() - set(made))
+    if len(given) == 1 or not is_summed:
+        return 0, products * (len(given) - 1 + is_summed)
+    return products, 2 * products
+
+
+def _indices(work: _Work) -> tuple[list[list[str]], list[str]]:
+    """Of each operand and of the output, one an axis; those of an ellipsis are numbered from the last."""
+    equation = work.attributes.get("equation", "")
+    text = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(work.inputs):
+        raise ValueError(f"{text} is of {len(terms)} operands")
+    given = []
+    for position, term in enumerate(terms):
+        left_out = len(work.shape(position)) - len(term.replace("...", ""))
+        given.append(_expanded(term, left_out))
+    most = max((len(term) for term in given), default=0)
+    if arrow:
+        return given, _expanded(right, most)
+    counts = Counter(index for term in given for index in dict.fromkeys(term))
+    return given, [index for index, count in counts.items() if count == 1 or index.isdigit()]
+
+
+def _expanded(term: str, left_out: int) -> list[str]:
+    before, ellipsis, after = term.partition("...")
+    numbers = [str(i) for i in reversed(range(left_out))] if ellipsis else []
+    return [*before, *numbers, *after]
+
+
+def _attention(work: _Work) -> tuple[int, int]:
+    """ONNX Runtime's, of one input and the weights of query, key and value together; the standard's
+    has them as three inputs, each (batch, length, hidden) or (batch, heads, length, size).
+    """
+    if len(work.shape(1)) != 2:
+        return _products_of_attention(work)
+    batch, length, inputs = work.shape(0)
+    columns = work.shape(1)[1]
+    macs = batch * length * inputs * columns + 2 * batch * length * length * columns // 3
+    return macs, 2 * macs + batch * length * columns
+
+
+def _products_of_attention(work: _Work) -> tuple[int, int]:
+    """Query by key, and the result by value. Softmax and scale are left out, as small."""
+    query, key, value = work.shape(0), work.shape(1), work.shape(2)
+    if len(query) == len(key) == len(value) == 4:
+        lengths = prod(query[:3]) * key[2]
+    elif len(query) == len(key) == len(value) == 3:
+        lengths = query[0] * query[1] * key[1]
+    else:
+        raise ValueError("query, key and value are packed")
+    macs = lengths * (query[-1] + value[-1])
+    return macs, 2 * macs
+
+
+def _of_few_bits(work: _Work) -> tuple[int, int]:
+    """ONNX Runtime's MatMulNBits: K inputs, N outputs; the weights are unpacked on the way."""
+    macs = work.made * int(work.attributes["K"])
+    return macs, 2 * macs
+
+
+def _quantised_lstm(work: _Work) -> tuple[int, int]:
+    """ONNX Runtime's, whose weights are turned: W: (directions, inputs, gates * hidden)."""
+    steps, batch, inputs = work.shape(0)
+    directions, _, rows = work.shape(1)
+    cells = steps * batch * directions * rows
+    macs = cells * (inputs + work.shape(2)[1])
+    return macs, 2 * macs + 3 * cells
+
+
 def _recurrent(work: _Work) -> tuple[int, int]:
     """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
@@ -314,6 +420,7 @@ _MOVES = (
     *("Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),
     *("Constant", "ConstantOfShape", "Range", "Where", "OneHot", "ScatterND", "ScatterElements"),
     *("EyeLike", "Trilu", "CastLike", "ReverseSequence", "Unique", "Compress", "NonZero"),
+    *("QLinearConcat", "QLinearWhere", "BiasDropout"),
     *("ReorderInput", "ReorderOutput", "MemcpyFromHost", "MemcpyToHost"),  # ONNX Runtime's own
 )
 
@@ -329,6 +436,11 @@ _SEVERAL_EACH = {
     "LayerNormalization": 8,
     "SimplifiedLayerNormalization": 5,
     "SkipLayerNormalization": 9,
+    "SkipSimplifiedLayerNormalization": 6,
+    "EmbedLayerNormalization": 10,
+    "RMSNormalization": 5,
+    "MeanVarianceNormalization": 6,
+    "RotaryEmbedding": 3,
     "InstanceNormalization": 8,
     "GroupNormalization": 8,
     "Softmax": 5,  # maximum, difference, exp, sum, quotient
@@ -354,25 +466,18 @@ _SEVERAL_EACH = {
     "QLinearAdd": 6,
     "QLinearMul": 5,
     "QLinearSigmoid": 8,
+    "QLinearSoftmax": 9,
+    "BiasSoftmax": 6,
     "QLinearLeakyRelu": 6,
 }
 
 _FOLDED = (
     *("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "CumSum"),
     *("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool", "ArgMax", "ArgMin"),
+    *("GlobalLpPool", "QLinearReduceMean"),
 )
 
-_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys((*_VIEWS, *_PICKS, *_MOVES), _nothing),
-    **dict.fromkeys(_ONE_EACH, _each(1)),
-    **{name: _each(flops) for name, flops in _SEVERAL_EACH.items()},
-    **dict.fromkeys(_FOLDED, _folded(1)),
-    **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _folded(2)),
-    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _variadic),
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool),
-    "LRN": _lrn,
-    "Resize": _resize,
-    "Upsample": _resize,
+_PRODUCTS: Mapping[str, _Rule] = {
     "Conv": _conv,
     "ConvInteger": lambda work: _conv(work, bias=None),
     "QLinearConv": lambda work: _conv(work, kernel=3, bias=8),
@@ -382,9 +487,37 @@ _RULES: Mapping[str, _Rule] = {
     "FusedGemm": _gemm,
     "QGemm": _qgemm,
     **dict.fromkeys(
-        ("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat"), _matmul
+        (
+            *("MatMul", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "MatMulIntegerToFloat"),
+            "DynamicQuantizeMatMul",
+        ),
+        _matmul,
     ),
+    "MatMulNBits": _of_few_bits,
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "QAttention": _attention,
+    "MultiHeadAttention": _products_of_attention,
+    "DynamicQuantizeLSTM": _quantised_lstm,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+}
+"""Operators that multiply and add up; all others have no MACs."""
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys((*_VIEWS, *_PICKS, *_MOVES), _nothing),
+    **dict.fromkeys(_ONE_EACH, _each(1)),
+    **{name: _each(flops) for name, flops in _SEVERAL_EACH.items()},
+    **dict.fromkeys(_FOLDED, _folded(1)),
+    **dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _folded(2)),
+    **dict.fromkeys(("Sum", "Mean", "Max", "Min"), _variadic),
+    **dict.fromkeys(
+        ("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool
+    ),
+    "DynamicQuantizeLinear": _folded(6),  # least, largest, then as QuantizeLinear
+    "LRN": _lrn,
+    "Resize": _resize,
+    "Upsample": _resize,
+    **_PRODUCTS,
 }
 
 _BITS: Mapping[str, int] = {

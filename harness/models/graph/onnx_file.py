@@ -14,7 +14,14 @@ import numpy as np
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
-from harness.models.graph.onnx_nodes import dtype_of, forget_outputs, inferred, settled, tensors_of
+from harness.models.graph.onnx_nodes import (
+    dtype_of,
+    forget_outputs,
+    inferred,
+    ordered,
+    settled,
+    tensors_of,
+)
 
 
 def read(
@@ -33,6 +40,7 @@ def read(
     model = _parsed(onnx, path)
     constants = dict(_constants(onnx, model.graph))
     _drop_large(model.graph)
+    _sort(model.graph, path)
     used = _set_sizes(model.graph, set(constants), batch, sizes, shapes, path)
     model = inferred(onnx, model, path)
     tensors = dict(tensors_of(onnx, model.graph)) | {n: c.tensor for n, c in constants.items()}
@@ -145,6 +153,15 @@ def _drop_large(graph: Any) -> None:
             for name in ("raw_data", "float_data", "int32_data", "double_data", "uint64_data"):
                 tensor.ClearField(name)
             tensor.data_location = 1  # EXTERNAL
+
+
+def _sort(graph: Any, path: Path) -> None:
+    nodes = list(graph.node)
+    in_order = ordered(nodes, path)
+    if in_order is not nodes:
+        copies = [type(node).FromString(node.SerializeToString()) for node in in_order]
+        del graph.node[:]
+        graph.node.extend(copies)
 
 
 def _set_sizes(

@@ -1,7 +1,7 @@
 """Nodes of an ONNX graph in order, and what of them is known before anything runs."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.errors import ConfigError, one_line
 from harness.models.graph.graph import DEFAULT_DOMAINS, Constant, Node, Tensor
+from harness.models.graph.runtime_operators import stand_ins
 from harness.types import Array
 
 _OF_SHAPE = ("Shape", "Size")
@@ -54,10 +55,16 @@ def forget_outputs(graph: Any) -> None:
 
 
 def inferred(onnx: Any, model: Any, path: Path) -> Any:
+    """The model with the shapes that follow from its inputs'; its nodes are the same."""
     try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        found = onnx.shape_inference.infer_shapes(stand_ins(onnx, model), data_prop=True)
     except Exception as e:  # noqa: BLE001 - of its own kind, from C++
         raise ConfigError(f"{path}: its shapes do not fit together: {one_line(e)}") from None
+    del found.graph.node[:]
+    found.graph.node.extend(model.graph.node)
+    del found.graph.initializer[:]
+    found.graph.initializer.extend(model.graph.initializer)
+    return found
 
 
 def tensors_of(onnx: Any, graph: Any) -> Iterator[tuple[str, Tensor]]:
@@ -126,7 +133,7 @@ def _nodes(
     graph, opsets = model.graph, {o.domain: o.version for o in model.opset_import}
     protos = [n for n in graph.node if n.op_type != "Constant" or n.domain not in DEFAULT_DOMAINS]
     known = set(constants)
-    for index, proto in enumerate(_ordered(protos, path)):
+    for index, proto in enumerate(ordered(protos, path)):
         inner = [name for name in _captured(proto) if name not in proto.input]
         inputs = (*proto.input, *inner)
         is_folded = _is_deterministic(proto) and all(
@@ -174,8 +181,10 @@ def _is_deterministic(proto: Any) -> bool:
     )
 
 
-def _ordered(protos: list[Any], path: Path) -> list[Any]:
-    """ONNX wants files in topological order; those that are stay as they are."""
+def ordered(protos: Sequence[Any], path: Path) -> Sequence[Any]:
+    """ONNX wants files in topological order; those that are stay as they are. Shapes are inferred in
+    the order of the file, and so stop at the first node that comes too early.
+    """
     made = {name: i for i, n in enumerate(protos) for name in n.output if name}
     needs = {
         i: [made[x] for x in (*n.input, *_captured(n)) if x in made] for i, n in enumerate(protos)

@@ -6,6 +6,8 @@ file of half a GB costs no memory.
 
 import mmap
 from collections.abc import Iterator
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from harness.core.formats import protobuf
@@ -37,7 +39,22 @@ def read_wiring(path: Path) -> Wiring:
         raise ConfigError(f"{path} is no ONNX model: {e}") from None
     if not found or not found[-1].nodes:
         raise ConfigError(f"{path} is no ONNX model, or has no node: nothing to profile")
-    return found[-1]
+    return _in_order(found[-1])
+
+
+def _in_order(wiring: Wiring) -> Wiring:
+    """Topological: onnx's converters leave files in another order, and runtimes sort them."""
+    needs = {
+        i: [wiring.producers[t] for t in node.inputs if t in wiring.producers]
+        for i, node in enumerate(wiring.nodes)
+    }
+    if all(before < i for i, all_before in needs.items() for before in all_before):
+        return wiring
+    try:
+        order = list(TopologicalSorter(needs).static_order())
+    except CycleError:  # no runtime takes it, and each says why
+        return wiring
+    return replace(wiring, nodes=[wiring.nodes[i] for i in order])
 
 
 def _graph(message: memoryview) -> Wiring:

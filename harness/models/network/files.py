@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.core.formats.protobuf import fields, messages, packed
 from harness.errors import ConfigError, HarnessError
-from harness.models.graph.flops import graph_costs
+from harness.models.graph.flops import graph_costs, may_multiply
 from harness.models.graph.onnx_file import read
 from harness.models.network.network import Structure, of_shapes
 
@@ -44,8 +44,8 @@ def of_onnx(path: Path) -> Structure:
 
 
 def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Of a batch whose inputs have these shapes; None where an operation with weights is not known, or
-    the module `onnx` is missing.
+    """Of a batch whose inputs have these shapes; None where those of an operation are not known (one
+    with weights, a product of unknown shape, a subgraph), or the module `onnx` is missing.
     """
     try:
         graph = read(path, shapes=shapes)
@@ -56,7 +56,8 @@ def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
         constants = [
             graph.constants[name].tensor for name in node.inputs if name in graph.constants
         ]
-        if cost.macs is None and any(len(tensor.shape) > 1 for tensor in constants):
+        has_weights = any(len(tensor.shape) > 1 for tensor in constants)
+        if cost.macs is None and (has_weights or may_multiply(node.op_type, node.domain)):
             return None
         macs += 0 if node.from_constants else cost.macs or 0
     return macs

@@ -15,18 +15,21 @@ from hypothesis import strategies as st
 from harness.errors import ConfigError
 from harness.explain.kernels import ort
 from harness.explain.kernels.fused import map_kernels
-from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, SessionSetup, Times
 from harness.explain.kernels.layers import NodeCost, Peaks, layers_of
 from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.tables import work_checks
 from harness.explain.profile.tables.folder import headline
 from harness.explain.profile.tables.layer_tables import layer_tables
-from harness.models.graph import onnx_file
+from harness.models.graph import flops, onnx_file
+from harness.models.graph.flops import Cost, Operand, graph_costs
 from harness.models.graph.wiring import read_wiring
 from harness.profiler import Tensor
+from harness.search.grid.same_network.network_files import onnx_macs
 from tests.builders import foreign_nets as nets
 from tests.explain.kernels.test_ort_profile import graph
 
+onnx = nets.onnx
 ROOT = Path(__file__).parent.parent
 
 
@@ -323,3 +326,137 @@ def test_the_kernels_work_is_the_nodes_work(kind: str, tmp_path: Path) -> None:
     assert sum(layer.macs or 0 for layer in layers) == true
     assert sum(layer.shared_macs for layer in layers) == 0
     assert work_checks.doubts(profile, layers, nodes, None) == []
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "BASIC", "EXTENDED", "ALL", "QOperator", "QDQ"])
+def test_no_work_is_lost_whoever_wrote_the_file(kind: str, tmp_path: Path) -> None:
+    """Optimised it lost 89 % of its MACs, of integer operators 97 %, out of order all of them."""
+    pytest.importorskip("onnxruntime")
+    profile, nodes = profiled(made(kind, tmp_path), ROWS)
+    assert [cost.op_type for cost in nodes if cost.flops is None] == []
+    assert sum(cost.macs or 0 for cost in nodes) == 5_898_560
+    assert sum(layer.macs or 0 for layer in layers_of(profile, nodes)) == 5_898_560
+
+
+def test_no_work_of_an_optimised_transformer_is_lost(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    whole = nets.transformer(tmp_path / "whole.onnx")
+    path = nets.optimised(whole, tmp_path / "optimised.onnx", "EXTENDED")
+    own = {node.op_type for node in read_wiring(path).nodes}
+    assert {"BiasGelu", "SkipLayerNormalization", "FusedMatMul"} <= own
+    shapes = {"x": (2, 8, 32)}
+    before, after = (onnx_file.read(p, shapes=shapes) for p in (whole, path))
+    assert sum(cost.macs or 0 for cost in graph_costs(before)) == 204_800
+    costs = graph_costs(after)
+    assert None not in [cost.flops for cost in costs]
+    assert sum(cost.macs or 0 for cost in costs) == 204_800
+    assert [after.tensors[name] for name in after.outputs] == [
+        before.tensors[name] for name in before.outputs
+    ]
+
+
+def test_shapes_of_the_runtimes_own_operators_are_those_that_it_makes(tmp_path: Path) -> None:
+    """Every tensor of the optimised files, against what ONNX Runtime says of the executed kernels."""
+    pytest.importorskip("onnxruntime")
+    for kind in ("ALL", "QOperator"):
+        path = made(kind, tmp_path)
+        graph = onnx_file.read(path, shapes={"x": ROWS["x"].shape})
+        found = ort.profile(path, ROWS, runs=1, setup=SessionSetup(graph="off"))
+        checked = 0
+        for node, executed in zip(graph.nodes, found.kernels, strict=True):
+            tensor = graph.tensors[node.outputs[0]]
+            (made_shape, *_) = executed.outputs
+            assert (node.op_type, tensor.shape) == (executed.op_type, made_shape.shape)
+            checked += 1
+        assert checked > 8
+
+
+def test_the_work_of_a_function_is_that_of_its_body(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = nets.with_functions(tmp_path / "net.onnx")
+    profile, nodes = profiled(path, {"x": np.ones((2, 16), np.float32)})
+    assert [(cost.op_type, cost.macs) for cost in nodes] == [("Layer", 1024), ("Layer", 512)]
+    assert sum(layer.macs or 0 for layer in layers_of(profile, nodes)) == 1536
+
+
+def test_a_function_named_as_an_operator_of_its_body_is_taken_whole(tmp_path: Path) -> None:
+    node = onnx.helper.make_node
+    opset = onnx.helper.make_opsetid("", 17)
+    body = [node("MatMul", ["a", "a"], ["p"]), node("Relu", ["p"], ["c"])]
+    function = onnx.helper.make_function("mine", "Relu", ["a"], ["c"], body, [opset])
+    sides = ([onnx.helper.make_tensor_value_info(n, nets.FLOAT, [4, 4])] for n in "xy")
+    graph = onnx.helper.make_graph([node("Relu", ["x"], ["y"], domain="mine")], "g", *sides)
+    opsets = [opset, onnx.helper.make_opsetid("mine", 1)]
+    made_model = onnx.helper.make_model(
+        graph, opset_imports=opsets, functions=[function], ir_version=10
+    )
+    onnx.save(made_model, tmp_path / "net.onnx")
+    wiring = read_wiring(tmp_path / "net.onnx")
+    (cost,) = node_costs(wiring, onnx_file.read(tmp_path / "net.onnx"), {})
+    assert cost.macs == 64
+
+
+def einsum_cost(equation: str, *shapes: tuple[int, ...], makes: tuple[int, ...]) -> Cost:
+    inputs = [Operand(shape, "float32") for shape in shapes]
+    return flops.cost("Einsum", {"equation": equation}, inputs, [Operand(makes, "float32")])
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "makes", "macs", "ops"),
+    [
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)], (2, 3, 5), 120, 240),
+        (" b i j , b j k -> b i k", [(2, 3, 4), (2, 4, 5)], (2, 3, 5), 120, 240),
+        ("ij,jk", [(3, 4), (4, 5)], (3, 5), 60, 120),
+        ("...ij,jk->...ik", [(7, 2, 3, 4), (4, 5)], (7, 2, 3, 5), 840, 1680),
+        ("i,i->i", [(9,), (9,)], (9,), 0, 9),
+        ("i,j->ij", [(3,), (4,)], (3, 4), 0, 12),
+        ("ij->ji", [(3, 4)], (4, 3), 0, 0),
+        ("ij->i", [(3, 4)], (3,), 0, 12),
+        ("i,i,i->i", [(9,), (9,), (9,)], (9,), None, None),
+        ("ij,jk->ik", [(3, 4)], (3, 5), None, None),
+    ],
+)
+def test_einsum(
+    equation: str,
+    shapes: list[tuple[int, ...]],
+    makes: tuple[int, ...],
+    macs: int | None,
+    ops: int | None,
+) -> None:
+    found = einsum_cost(equation, *shapes, makes=makes)
+    assert (found.macs, found.flops) == (macs, ops)
+
+
+def test_fused_attention_has_the_work_of_its_parts() -> None:
+    batch, length, hidden = 2, 8, 32
+    projections = 3 * batch * length * hidden * hidden
+    products = 2 * batch * length * length * hidden
+    x, weights = Operand((batch, length, hidden), "float32"), Operand((hidden, 96), "float32")
+    assert flops.cost("Attention", {}, [x, weights], [x]).macs == projections + products
+    assert flops.cost("MultiHeadAttention", {}, [x, x, x], [x]).macs == products
+    four = Operand((batch, 4, length, hidden // 4), "float32")
+    assert flops.cost("Attention", {}, [four] * 3, [four]).macs == products
+    assert flops.cost("MultiHeadAttention", {}, [four], [x]).macs is None
+
+
+def test_unknown_work_says_whether_a_rule_or_a_shape_is_missing() -> None:
+    assert flops.missing_text(["QLinearConv", "TopK", "Conv", "TopK"]) == [
+        "no rule for the work of: TopK",
+        "shapes are not known before the run of: Conv, QLinearConv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("write", "shapes", "macs"),
+    [
+        (nets.with_einsum, {"x": (1, 8, 16)}, 5120),
+        (nets.with_functions, {"x": (1, 16)}, 768),
+        (nets.with_branch, {"x": (1, 16)}, None),
+        (nets.with_loop, {"x": (1, 16)}, None),
+    ],
+)
+def test_multiplications_of_a_network_are_all_or_none(
+    write: Any, shapes: dict[str, tuple[int, ...]], macs: int | None, tmp_path: Path
+) -> None:
+    """A part of them, without a word, was called the network's."""
+    assert onnx_macs(write(tmp_path / "net.onnx"), shapes) == macs

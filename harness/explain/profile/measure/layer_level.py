@@ -11,9 +11,11 @@ from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
 from harness.explain.kernels.framework import Found
-from harness.explain.kernels.layers import NodeCost
+from harness.explain.kernels.kernels import SessionSetup
+from harness.explain.kernels.layers import NodeCost, summed
 from harness.explain.profile.measure.measure import Subject, affordable
 from harness.models.graph import onnx_file
+from harness.models.graph.calls import nodes_of
 from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Tensor
 from harness.models.graph.wiring import read_wiring
@@ -125,25 +127,24 @@ def node_costs(
 
     tensors: types by name, for what the graph does not tell.
     """
-    costs = (
-        dict(zip((n.index for n in graph.nodes), graph_costs(graph), strict=True)) if graph else {}
-    )
+    costs = graph_costs(graph) if graph else []
+    position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}
+    inside = nodes_of(wiring, graph) if graph else [()] * len(wiring.nodes)
     found = []
-    for node in wiring.nodes:
+    for node, indices in zip(wiring.nodes, inside, strict=True):
         made = next((t for t in node.outputs if t), "")
-        same = graph.producer.get(made) if graph else None
         tensor = graph.tensors.get(made) if graph else None
         if tensor is None and made in tensors:
             tensor = Tensor(*tensors[made])
-        cost = costs[same.index] if same is not None else None
+        own = [costs[position[i]] for i in indices]
         found.append(
             NodeCost(
                 node.name or made,
                 node.op_type,
                 str(tensor) if tensor else "",
-                cost.macs if cost else None,
-                cost.flops if cost else None,
-                cost.weight_bytes if cost else 0,
+                summed(cost.macs for cost in own) if own else None,
+                summed(cost.flops for cost in own) if own else None,
+                sum(cost.weight_bytes for cost in own),
             )
         )
     return found

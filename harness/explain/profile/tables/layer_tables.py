@@ -7,6 +7,7 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
 from harness.explain.profile.tables.work_checks import doubts
+from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
@@ -35,7 +36,7 @@ def layer_tables(content: Content) -> Iterator[Table]:
     yield _kinds(found)
     yield _accounted(ly.overhead(profile), found)
     yield _thirds(found)
-    yield _whole(found, nodes, ly.overhead(profile), peaks, content)
+    yield _whole(found, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
     yield _sources(found, nodes, profile)
 
 
@@ -233,6 +234,7 @@ def _whole(
     found: Sequence[Layer],
     nodes: Sequence[NodeCost],
     parts: ly.Overhead,
+    eliminated: Mapping[int, str],
     peaks: Peaks | None,
     content: Content,
 ) -> Table:
@@ -242,7 +244,11 @@ def _whole(
     moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
     batch = content["batch"]
     ns = parts.plain_ns
-    unknown = sorted({node.op_type for node in nodes if node.flops is None and node.shape})
+    unknown = [
+        node.op_type
+        for i, node in enumerate(nodes)
+        if node.flops is None and i not in eliminated and node.op_type != "Constant"
+    ]
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(found):,}"],
@@ -260,7 +266,7 @@ def _whole(
             rows.append(["bound by", str(peaks.bound(flops / moved))])
             kind = " (of float32's)" if any(layer.is_integer for layer in found) else ""
             rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}{kind}"])
-    notes = [f"no rule for the FLOPs of: {', '.join(unknown)}"] if unknown else []
+    notes = missing_text(unknown)
     if content["layer"]["no_costs"]:
         notes = [f"no FLOPs: {content['layer']['no_costs']}"]
     columns = (Column("of the model"), Column("value"))

@@ -1,0 +1,27 @@
+"""Finds the nodes of a Graph that each node of the model's file stands for.
+
+They differ where the file calls functions of its own: a Graph has the nodes of the function's body in
+their place, with other names; inputs and outputs of the call keep theirs.
+"""
+
+from harness.models.graph.graph import DEFAULT_DOMAINS, Graph
+from harness.profiler import WiredNode, Wiring
+
+
+def nodes_of(file: Wiring, graph: Graph) -> list[tuple[int, ...]]:
+    """For each node of the file the indices of the graph's, ascending; empty for a constant."""
+    return [_behind(node, graph) for node in file.nodes]
+
+
+def _behind(call: WiredNode, graph: Graph) -> tuple[int, ...]:
+    """From its outputs back to its inputs. A node that is no call makes its outputs itself."""
+    domain = "" if call.domain in DEFAULT_DOMAINS else call.domain
+    found: set[int] = set()
+    waiting, taken = [t for t in call.outputs if t], set(call.inputs)
+    while waiting:
+        node = graph.producer.get(waiting.pop())
+        if node is not None and node.index not in found:
+            found.add(node.index)
+            if (node.op_type, node.domain) != (call.op_type, domain):
+                waiting += [t for t in node.inputs if t and t not in taken]
+    return tuple(sorted(found))

@@ -1,0 +1,274 @@
+"""Shapes of ONNX Runtime's own operators, by standard ones that make tensors of the same shapes and types.
+
+Files that ONNX Runtime optimised or quantised hold operators that `onnx` does not know; behind the first
+of them no shape would be inferred. The stand-ins are inferred in their place and are never run.
+
+Source: docs/ContribOperators.md of ONNX Runtime 1.22, and core/optimizer/nchwc_transformer.cc.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from harness.models.graph.graph import DEFAULT_DOMAINS
+
+_DOMAINS = ("com.microsoft", "com.microsoft.nchwc")
+_FLOAT, _INT64 = 1, 7
+"""TensorProto's element types."""
+
+_AXES_ARE_INPUTS = 18
+"""From this opset on the reductions take their axes as an input."""
+
+
+class _Standing:
+    """The nodes that stand for one node, and the constants that they need.
+
+    constants: name -> shape, of those in the file.
+    """
+
+    def __init__(
+        self, onnx: Any, node: Any, constants: Mapping[str, Sequence[int]], opset: int
+    ) -> None:
+        self.node = node
+        self.opset = opset
+        self.nodes: list[Any] = []
+        self.tensors: list[Any] = []
+        self._onnx = onnx
+        self._constants = constants
+        values = (
+            (a.name, onnx.helper.get_attribute_value(a))
+            for a in node.attribute
+            if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        )
+        self.attributes: dict[str, Any] = dict(values)
+
+    def add(self, op_type: str, *inputs: str, to: str = "", **attributes: Any) -> str:
+        """to: the output's name, a new one where it is left out."""
+        name = to or self._new()
+        self.nodes.append(self._onnx.helper.make_node(op_type, list(inputs), [name], **attributes))
+        return name
+
+    def cast(self, name: str) -> str:
+        """The same tensor in float32."""
+        made = self._new()
+        self.nodes.append(self._onnx.helper.make_node("Cast", [name], [made], to=_FLOAT))
+        return made
+
+    def numbers(self, *values: int) -> str:
+        name = self._new()
+        made = self._onnx.helper.make_tensor(name, _INT64, [len(values)], list(values))
+        self.tensors.append(made)
+        return name
+
+    def of_shape(self, *shape: int) -> str:
+        """A constant without values: its shape alone is looked at."""
+        name = self._new()
+        self.tensors.append(self._onnx.TensorProto(name=name, data_type=_FLOAT, dims=shape))
+        return name
+
+    def given(self, position: int) -> str:
+        """The name of an input, "" where it is left out."""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+    def constant_shape(self, position: int) -> Sequence[int]:
+        """KeyError where the input is no constant."""
+        return self._constants[self.given(position)]
+
+    def without(self, *names: str) -> dict[str, Any]:
+        return {name: value for name, value in self.attributes.items() if name not in names}
+
+    def _new(self) -> str:
+        return f"{self.node.output[0]}/stand-in {len(self.nodes)}.{len(self.tensors)}"
+
+
+_Rule = Callable[[_Standing], str]
+"""Adds nodes; -> the tensor that is like the first output."""
+
+
+def stand_ins(onnx: Any, model: Any) -> Any:
+    """A copy of the model with stand-ins for the operators that need one; the model itself where none does."""
+    versions = {o.domain: o.version for o in model.opset_import}
+    opset = max((versions[d] for d in DEFAULT_DOMAINS if d in versions), default=0)
+    if not opset or not any(_rule(onnx, node, opset) for node in model.graph.node):
+        return model
+    constants = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    del copy.graph.node[:]
+    for node in model.graph.node:
+        standing = _Standing(onnx, node, constants, opset)
+        if _stands(standing, _rule(onnx, node, opset)):
+            copy.graph.node.extend(standing.nodes)
+            copy.graph.initializer.extend(standing.tensors)
+        else:
+            copy.graph.node.append(node)
+    return copy
+
+
+def _rule(onnx: Any, node: Any, opset: int) -> _Rule | None:
+    """Standard names of later opsets are ONNX Runtime's own in earlier ones, e.g. LayerNormalization."""
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain in _DOMAINS:
+        return rule
+    is_own = node.domain in DEFAULT_DOMAINS and not onnx.defs.has(node.op_type, opset, "")
+    return rule if is_own else None
+
+
+def _stands(standing: _Standing, rule: _Rule | None) -> bool:
+    if rule is None or not standing.node.output:
+        return False
+    try:
+        like = rule(standing)
+    except (
+        KeyError,
+        IndexError,
+        ValueError,
+    ):  # an input that the rule needs is left out, or no constant
+        return False
+    standing.add("Identity", like, to=standing.node.output[0])
+    for position in _ALSO_LIKE_FIRST.get(standing.node.op_type, ()):
+        if position < len(standing.node.output) and standing.node.output[position]:
+            standing.add("Identity", like, to=standing.node.output[position])
+    return True
+
+
+_ALSO_LIKE_FIRST: Mapping[str, Sequence[int]] = {
+    "SkipLayerNormalization": (3,),
+    "SkipSimplifiedLayerNormalization": (3,),
+    "EmbedLayerNormalization": (2,),
+}
+"""Which further outputs have the shape of the first."""
+
+
+def _same(standing: _Standing) -> str:
+    return standing.given(0)
+
+
+def _as(op_type: str, *positions: int, drop: Sequence[str] = ()) -> _Rule:
+    """Another operator on some of the inputs, with the same attributes but `drop`."""
+
+    def rule(standing: _Standing) -> str:
+        inputs = [standing.given(i) for i in positions if standing.given(i)]
+        return standing.add(op_type, *inputs, **standing.without(*drop))
+
+    return rule
+
+
+def _float(rule: _Rule) -> _Rule:
+    """The same, of float32."""
+    return lambda standing: standing.cast(rule(standing))
+
+
+_ACTIVATION = ("activation", "activation_params", "activation_alpha", "activation_beta")
+_ACTIVATION_GAMMA = (*_ACTIVATION, "activation_gamma")
+
+
+def _pooled(op_type: str, *, last: bool = False) -> _Rule:
+    """Of images whose channels may come last."""
+
+    def rule(standing: _Standing) -> str:
+        is_last = last or standing.attributes.get("channels_last", 0)
+        first, *others = standing.node.input
+        if is_last:
+            first = standing.add("Transpose", first, perm=[0, 3, 1, 2])
+        inputs = [first, *others] if op_type == "QLinearConv" else [first]
+        found = standing.add(op_type, *inputs, **standing.without("channels_last"))
+        return standing.add("Transpose", found, perm=[0, 2, 3, 1]) if is_last else found
+
+    return rule
+
+
+def _blocked_input(standing: _Standing) -> str:
+    if standing.attributes.get("channels_last", 0):
+        return standing.add("Transpose", standing.given(0), perm=[0, 3, 1, 2])
+    return standing.given(0)
+
+
+def _blocked_output(standing: _Standing) -> str:
+    """Blocks are filled up with channels of zeros, which go here."""
+    ends = (standing.numbers(n) for n in (0, int(standing.attributes["channels"]), 1))
+    found = standing.add("Slice", standing.given(0), *ends)
+    if standing.attributes.get("channels_last", 0):
+        return standing.add("Transpose", found, perm=[0, 2, 3, 1])
+    return found
+
+
+def _fused_matmul(standing: _Standing) -> str:
+    """alpha x A' x B', each of the two transposed or not."""
+    left = "...ki" if standing.attributes.get("transA", 0) else "...ik"
+    right = "...jk" if standing.attributes.get("transB", 0) else "...kj"
+    inputs = standing.given(0), standing.given(1)
+    return standing.add("Einsum", *inputs, equation=f"{left},{right}->...ij")
+
+
+def _qgemm(standing: _Standing) -> str:
+    found = _as("Gemm", 0, 3)(standing)
+    return found if standing.given(8) else standing.cast(found)
+
+
+def _concat(standing: _Standing) -> str:
+    return standing.add("Concat", *standing.node.input[2::3], axis=standing.attributes["axis"])
+
+
+def _reduced(standing: _Standing) -> str:
+    axes = standing.attributes.get("axes", ())
+    kept = {"keepdims": standing.attributes.get("keepdims", 1)}
+    if standing.opset >= _AXES_ARE_INPUTS:
+        return standing.add("ReduceMean", standing.given(0), standing.numbers(*axes), **kept)
+    return standing.add("ReduceMean", standing.given(0), axes=axes, **kept)
+
+
+def _attention(standing: _Standing) -> str:
+    """Input (batch, length, n) and weights (n, 3 x hidden): (batch, length, hidden)."""
+    sizes = standing.attributes.get("qkv_hidden_sizes")
+    hidden = sizes[2] if sizes else standing.constant_shape(1)[1] // 3
+    return standing.add(
+        "MatMul", standing.given(0), standing.of_shape(standing.constant_shape(1)[0], hidden)
+    )
+
+
+def _of_few_bits(standing: _Standing) -> str:
+    weights = standing.of_shape(standing.attributes["K"], standing.attributes["N"])
+    return standing.add("MatMul", standing.given(0), weights)
+
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(
+        (
+            *("Gelu", "FastGelu", "QuickGelu", "BiasGelu", "BiasSoftmax", "BiasDropout"),
+            *("LayerNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"),
+            *("SkipSimplifiedLayerNormalization", "RotaryEmbedding", "GroupNorm", "Swish"),
+            *("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "MultiHeadAttention"),
+            "GroupQueryAttention",
+        ),
+        _same,
+    ),
+    "FusedConv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),
+    "Conv": _as("Conv", 0, 1, 2, drop=_ACTIVATION),  # of blocks of channels
+    "FusedGemm": _as("Gemm", 0, 1, 2, drop=_ACTIVATION_GAMMA),
+    "FusedMatMul": _fused_matmul,
+    "ReorderInput": _blocked_input,
+    "ReorderOutput": _blocked_output,
+    **{
+        name: _as(name, 0)
+        for name in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+    },
+    "NhwcMaxPool": _pooled("MaxPool", last=True),
+    "QLinearConv": _pooled("QLinearConv"),
+    "QLinearAveragePool": _pooled("AveragePool"),
+    "QLinearGlobalAveragePool": _pooled("GlobalAveragePool"),
+    "QLinearAdd": _as("Add", 0, 3),
+    "QLinearMul": _as("Mul", 0, 3),
+    "QLinearWhere": _as("Where", 0, 1, 4),
+    "QLinearConcat": _concat,
+    "QLinearReduceMean": _reduced,
+    "QGemm": _qgemm,
+    "MatMulIntegerToFloat": _float(_as("MatMul", 0, 1)),
+    "DynamicQuantizeMatMul": _as("MatMul", 0, 1),
+    "DynamicQuantizeLSTM": _as("LSTM", 0, 1, 2),
+    "MatMulNBits": _of_few_bits,
+    "EmbedLayerNormalization": lambda standing: standing.add(
+        "Gather", standing.given(2), standing.given(0)
+    ),
+    "Attention": _attention,
+    "QAttention": _float(_attention),
+}
