@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
 from harness.explain.kernels.shared_work import Share, Shares, shares_of
+from harness.models.graph import flops
 from harness.types import Array
 
 TRIMMED = 0.2
@@ -181,9 +182,7 @@ def _layer(
         allocated_bytes=kernel.allocated_bytes,
         macs=summed(cost.macs for cost in own),
         flops=summed(cost.flops for cost in own),
-        # ONNX Runtime forgets the weights that it has put into another layout.
-        read_bytes=kernel.activation_bytes
-        + max(kernel.parameter_bytes, sum(cost.weight_bytes for cost in own)),
+        read_bytes=_read_bytes(kernel, own),
         write_bytes=kernel.output_bytes,
         nodes=kernel.nodes,
         inserted=kernel.inserted,
@@ -193,6 +192,21 @@ def _layer(
         and bool(kernel.inputs)
         and kernel.inputs[0].dtype in ("int8", "uint8"),
     )
+
+
+def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
+    """ONNX Runtime forgets the weights that it has put into another layout: the nodes know them. Of an
+    embedding's table it tells the whole size, however few rows a call picks.
+    """
+    sizes = [flops.Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
+    unread = sum(
+        size - flops.read_bytes(kernel.op_type, i, size, kernel.output_bytes)
+        for i, size in enumerate(sizes)
+    )
+    if unread:
+        return max(0, kernel.activation_bytes + kernel.parameter_bytes - unread)
+    weight_bytes = max(kernel.parameter_bytes, sum(cost.weight_bytes for cost in own))
+    return kernel.activation_bytes + weight_bytes
 
 
 def _part(cost: NodeCost, share: Share | None) -> NodeCost:

@@ -211,14 +211,22 @@ def _bytes(op_type: str, work: _Work) -> tuple[int, int, int]:
     if op_type in _VIEWS:
         return 0, 0, 0
     output = sum(o.bytes for o in work.outputs if o is not None)
-    given = [o for o in work.inputs if o is not None]
-    weight = sum(o.bytes for o in given if o.is_weight)
-    other = sum(o.bytes for o in given if not o.is_weight)
-    if op_type in _PICKS and given:
-        picked = min(given[0].bytes, output)
-        rest = sum(o.bytes for o in given[1:])
-        return (picked, rest, output) if given[0].is_weight else (0, picked + rest, output)
+    weight = other = 0
+    for position, operand in enumerate(work.inputs):
+        if operand is None:
+            continue
+        read = read_bytes(op_type, position, operand.bytes, output)
+        weight, other = (weight + read, other) if operand.is_weight else (weight, other + read)
     return weight, other, output
+
+
+def read_bytes(op_type: str, position: int, input_bytes: int, output_bytes: int) -> int:
+    """Of an input: all of it, but of a table no more than the rows that are picked from it.
+
+    op_type: as a file or a framework calls it.
+    """
+    picked_from = _PICKED_FROM.get(op_type.removeprefix("aten::"), ())
+    return min(input_bytes, output_bytes) if position in picked_from else input_bytes
 
 
 def _elements(operands: Sequence[Operand | None], position: int) -> int:
@@ -415,6 +423,16 @@ _VIEWS = frozenset(
 """ONNX Runtime gives the same memory another shape."""
 
 _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
+
+_PICKED_FROM: Mapping[str, Sequence[int]] = {
+    **dict.fromkeys(_PICKS, (0,)),
+    "EmbedLayerNormalization": (2, 3, 4),
+    **dict.fromkeys(("embedding", "index_select", "gather", "index"), (0,)),  # PyTorch's
+    **dict.fromkeys(
+        ("GatherV2", "ResourceGather", "StridedSlice"), (0,)
+    ),  # TensorFlow's, OpenVINO's
+}
+"""Operator -> the inputs of which it reads some rows only."""
 
 _MOVES = (
     *("Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),

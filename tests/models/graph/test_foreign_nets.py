@@ -460,3 +460,43 @@ def test_multiplications_of_a_network_are_all_or_none(
 ) -> None:
     """A part of them, without a word, was called the network's."""
     assert onnx_macs(write(tmp_path / "net.onnx"), shapes) == macs
+
+
+def test_an_embedding_is_charged_with_the_rows_that_it_picks(tmp_path: Path) -> None:
+    """It was charged with its whole table: 46.9 MB for 0.2 MB."""
+    pytest.importorskip("onnxruntime")
+    path = nets.embedding(tmp_path / "net.onnx", words=1000, width=16)
+    profile, nodes = profiled(path, {"ids": np.ones((2, 8), np.int64)})
+    gather, product = layers_of(profile, nodes)
+    rows, indices = 2 * 8 * 16 * 4, 2 * 8 * 8
+    assert (gather.op_type, gather.read_bytes, gather.write_bytes) == (
+        "Gather",
+        rows + indices,
+        rows,
+    )
+    assert product.read_bytes == rows + 16 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("op_type", "read"),
+    [("Gather", 64 + 16), ("aten::embedding", 64 + 16), ("GatherV2", 64 + 16), ("Add", 4000 + 16)],
+)
+def test_what_a_kernel_picks_is_known_by_its_operator(op_type: str, read: int) -> None:
+    inputs = (Tensor("float", (250, 4)), Tensor("int64", (2,)))
+    one = replace(
+        kernel(op_type, (0,), 10),
+        inputs=inputs,
+        parameter_bytes=4000,
+        activation_bytes=16,
+        output_bytes=64,
+    )
+    (layer,) = layers_of(profile_of(one), [node_cost(0, op_type)])
+    assert layer.read_bytes == read
+
+
+def test_fused_embeddings_are_charged_with_the_rows_that_they_pick() -> None:
+    ids, out = Operand((2, 8), "int32"), Operand((2, 8, 16), "float32")
+    tables = [Operand((n, 16), "float32", is_weight=True) for n in (1000, 512, 2)]
+    found = flops.cost("EmbedLayerNormalization", {}, [ids, ids, *tables], [out])
+    assert found.weight_bytes == out.bytes + out.bytes + tables[2].bytes
+    assert found.input_bytes == 2 * ids.bytes
