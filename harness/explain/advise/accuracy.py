@@ -17,6 +17,12 @@ from harness.models.precision import made as precision_files
 from harness.models.precision import onnx
 from harness.results.agreement import distance
 
+LEAST_AGREEMENT = 0.5
+"""Share of equal answers below which a file of another precision is doubted."""
+
+MOST_APART = 0.1
+"""Relative distance of its answers up to which it is not: numbers differ, and little."""
+
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     """Makes the int8 file as `sweep` makes it. Returns what it costs, as `compared`, and the file; or
@@ -58,11 +64,14 @@ def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]
     score, own_score: in `unit`, with `metric`; None, with why (`no_score`), where there are no right
     answers. drop: how much is lost, below 0 where it is better. agreement: share of the samples with
     the same answer, in [0, 1]. relative_l2: of float answers, mean distance over mean length.
+    broken: why the answers are no longer the model's, "" where they may be.
     """
     rows = _answers(subject, baseline, path)
+    agreement = baseline.agreement(rows)
     score = baseline.scored(rows)
     own = baseline.score if score is not None else None
     apart = distance(zip(map(np.asarray, baseline.rows), map(np.asarray, rows), strict=True))
+    relative = apart.relative if apart else None
     drop = own - score if own is not None and score is not None else None
     return {
         "samples": len(rows),
@@ -73,9 +82,20 @@ def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]
         "drop": -drop if drop is not None and baseline.lower_is_better else drop,
         "no_score": baseline.no_score
         or ("" if score is not None else "the metric takes no such answers"),
-        "agreement": baseline.agreement(rows),
-        "relative_l2": apart.relative if apart else None,
+        "agreement": agreement,
+        "relative_l2": relative,
+        "broken": ""
+        if subject.model.has_random_weights
+        else broken(agreement, relative, len(rows)),
     }
+
+
+def broken(agreement: float, apart: float | None, samples: int) -> str:
+    """Where there are no right answers, these two tell a lossy file from another function."""
+    if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_APART):
+        return ""
+    at = "" if apart is None else f", at a relative distance of {apart:.2g}"
+    return f"{agreement:.1%} of {samples:,} answers are the same{at}"
 
 
 def _answers(subject: Subject, baseline: Baseline, path: Path) -> Rows:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from harness.explain.advise.layers.bound_reason import why_no_bound
 from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
-from harness.explain.advise.predict import advice, predicted_ns, top
+from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
 from harness.models.graph import flops
@@ -82,7 +83,14 @@ def _lower_bound(record: Record) -> dict[str, Any]:
             "path": list(path.units),
         }
     first = next(iter(by_clock))
-    return {"clock": first, **by_clock[first], "by_clock": by_clock, "units": len(record.units)}
+    is_bound = by_clock[first]["ratio"] <= CREDIBLE
+    return {
+        "clock": first,
+        **by_clock[first],
+        "by_clock": by_clock,
+        "units": len(record.units),
+        "why_none": "" if is_bound else why_no_bound(record, record.best_ns(cpu=first == "cpu")[0]),
+    }
 
 
 def _work(record: Record) -> dict[str, Any]:

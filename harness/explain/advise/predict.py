@@ -166,6 +166,8 @@ def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:
         return ""
     if accuracy is None or accuracy.get("failed"):
         return "what it costs in accuracy: it could not be measured"
+    if accuracy.get("broken"):
+        return f"nothing: leave it, {accuracy['broken']}"
     drop = accuracy.get("drop")
     if drop is None:
         return f"what it costs in accuracy: {accuracy['no_score']}"

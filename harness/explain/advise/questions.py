@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core.units import show_ns
 from harness.explain.advise.layers.settings import INT8
-from harness.explain.advise.predict import CREDIBLE, WORTH, Advice
+from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
 """A layer's other setting is named from this gain on, as a share of its time."""
@@ -25,8 +25,8 @@ def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
         f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
         f"{show_ns(found['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
     )
-    if bound["ratio"] > CREDIBLE:
-        return f"{text}, no lower bound: the kernels are too short for the profiler to tell."
+    if bound["why_none"]:
+        return f"{text}, no lower bound: {bound['why_none']}."
     gain = 1 / bound["ratio"] if bound["ratio"] else 1.0
     if gain <= 1:
         return f"{text}: nothing is left to gain with these kernels, threads and precision."
@@ -83,11 +83,14 @@ def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     accuracy = found["accuracy"]
     if accuracy is None:
         return "no data: --vary has no precision"
+    if accuracy.get("quantised"):
+        return f"The file {accuracy['failed']}: int8 is not made again."
     if accuracy.get("failed"):
         return f"no data: {accuracy['failed']}"
     one = next((a for a in ranked if a.setting.precision == INT8), None)
     text = _told("Q6", ranked) if one else "no data: no layer was measured so."
-    return f"{text} {accuracy_text(accuracy)}"
+    broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
+    return f"{text} {accuracy_text(accuracy)}{broken}"
 
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:

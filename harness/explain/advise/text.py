@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.stats import interval_ranks
 from harness.core.units import show_bytes, show_ns, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
-from harness.explain.advise.predict import CREDIBLE, WITHIN
+from harness.explain.advise.predict import WITHIN
 from harness.models.graph.flops import missing_text
 
 _LAYERS = 12
@@ -49,11 +49,13 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
             "time, others had the cores, too; CPU time is what is compared"
         )
-    if found["lower_bound"]["ratio"] > CREDIBLE:
+    if found["lower_bound"]["why_none"]:
         yield (
-            "  doubt       the layers alone take longer than the model: kernels of a few microseconds "
-            "are mostly the profiler's own time, or the machine was busier then; rank, do not quote"
+            "  doubt       the layers alone take longer than the model: "
+            f"{found['lower_bound']['why_none']}; rank, do not quote"
         )
+    if broken := (found["accuracy"] or {}).get("broken"):
+        yield f"  doubt       int8 breaks this model: {broken}; its speed says nothing"
     if found["model"]["has_random_weights"]:
         yield "  note        random weights: speed says something, answers say nothing"
     elsewhere = found["counted"]["elsewhere"]

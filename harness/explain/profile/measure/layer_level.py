@@ -11,7 +11,6 @@ from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
 from harness.explain.kernels.framework import Found
-from harness.explain.kernels.kernels import SessionSetup
 from harness.explain.kernels.layers import NodeCost, summed
 from harness.explain.profile.measure.measure import Subject, affordable
 from harness.models.graph import onnx_file

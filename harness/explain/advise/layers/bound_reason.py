@@ -1,0 +1,69 @@
+"""Says why the layers alone take longer than the whole model, where they do: then they are no lower bound."""
+
+from collections import Counter
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from harness.explain.advise.record import Record
+from harness.profiler import CONTROL_FLOW
+
+SHORT_NS = 10_000
+"""A kernel's mean time up to which a profiler that counts whole microseconds decides the sum."""
+
+_LARGE = 0.1
+"""Share of the layers' time from which on a cause is named."""
+
+_BORDERS = frozenset(
+    ("ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "Transpose", "Cast")
+)
+
+
+def why_no_bound(record: Record, times_ns: list[float]) -> str:
+    """The most telling cause, in words. times_ns: (units,) the least of each alone."""
+    total = sum(times_ns) or 1.0
+    inside = [set(_ops(record, unit)) & CONTROL_FLOW for unit in record.units]
+    flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
+    if flow_ns > _LARGE * total:
+        names = ", ".join(sorted(set[str]().union(*inside)))
+        return (
+            f"{flow_ns / total:.0%} of it is {names}, and the profiler adds its own time to each "
+            "kernel of their bodies, which it counts whole"
+        )
+    changed, changed_ns = _changed(record, times_ns)
+    if changed_ns > _LARGE * total:
+        most = ", ".join(name for name, _ in changed.most_common(2))
+        return (
+            f"{changed_ns / total:.0%} of it is of layers that run other kernels alone than inside "
+            f"the model ({most}): a cut takes quantisation and fusion apart"
+        )
+    if _mean_kernel_ns(record) < SHORT_NS:
+        return "kernels of a few microseconds are mostly the profiler's own time"
+    return "the machine was busier when the layers ran than when the model did"
+
+
+def _ops(record: Record, unit: Mapping[str, Any]) -> list[str]:
+    return [record.nodes[i]["op"] for i in unit["nodes"]]
+
+
+def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
+    """Which kernels stand in for which, with how many layers; and the time of those layers."""
+    executed: dict[int, set[str]] = {}
+    for kernel in record.kernels(record.now.graph):
+        for node in kernel["nodes"]:
+            executed.setdefault(node, set()).add(kernel["op"])
+    found: Counter[str] = Counter()
+    total = 0.0
+    for unit, ns in zip(record.units, times_ns, strict=True):
+        alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
+        there = {op for node in unit["nodes"] for op in executed.get(node, ())} - _BORDERS
+        here = set(alone.kernels) - _BORDERS if alone is not None else set()
+        if here and there and not here & there:
+            found[f"{'+'.join(sorted(here))} instead of {'+'.join(sorted(there))}"] += 1
+            total += ns
+    return found, total
+
+
+def _mean_kernel_ns(record: Record) -> float:
+    kernels = record.kernels(record.now.graph)
+    return sum(median(k["duration_ns"]) for k in kernels) / max(len(kernels), 1)

@@ -1,0 +1,173 @@
+"""`advise` on files that are quantised already, have subgraphs, or lose their answers in eight bits."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.explain.advise import accuracy as advise_accuracy
+from harness.explain.advise.answers import answers
+from harness.explain.advise.job import advise
+from harness.explain.advise.text import lines
+from harness.models.precision import onnx
+from harness.models.precision.onnx import already_quantised
+from tests.builders import foreign_nets as nets
+from tests.builders.advise_record import MS, NOW, accuracy, record, timing
+
+SKIPPED = [
+    word for part in ("weights", "storage", "operators", "checks") for word in ("--skip", part)
+]
+
+
+def text(content: dict[str, Any]) -> str:
+    return "\n".join(lines({**answers(content), "parts": {}}))
+
+
+def slow_layers(**changes: Any) -> dict[str, Any]:
+    """A record whose layers take longer alone (13 ms) than the model (10 ms)."""
+    return record(now_runs=timing(10 * MS, 10 * MS), pairs={}, **changes)
+
+
+def test_a_busy_machine_is_why_long_kernels_are_no_lower_bound() -> None:
+    why = "the machine was busier when the layers ran than when the model did"
+    content = slow_layers()
+    assert answers(content)["lower_bound"]["why_none"] == why
+    assert f"  doubt       the layers alone take longer than the model: {why}; rank" in text(
+        content
+    )
+    assert f"ratio 1.30, no lower bound: {why}." in text(content)
+
+
+def test_short_kernels_are_why_only_where_they_are_short() -> None:
+    content = slow_layers()
+    for profile in content["profiles"].values():
+        for kernel in profile["kernels"]:
+            kernel["duration_ns"] = [3_000] * 3
+    assert answers(content)["lower_bound"]["why_none"] == (
+        "kernels of a few microseconds are mostly the profiler's own time"
+    )
+
+
+def test_a_loop_is_why_where_it_takes_the_time() -> None:
+    content = slow_layers()
+    content["nodes"][0]["op"] = "Loop"
+    why = answers(content)["lower_bound"]["why_none"]
+    assert why.startswith("31% of it is Loop, and the profiler adds its own time to each kernel")
+
+
+def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_apart() -> None:
+    content = slow_layers()
+    for kernel in content["profiles"][NOW.graph]["kernels"]:
+        if kernel["op"] == "Conv":
+            kernel["op"] = "QLinearConv"
+    for timed in content["layers"]["join"].values():
+        timed["kernels"] = ["Concat"]
+    why = answers(content)["lower_bound"]["why_none"]
+    assert why.startswith(
+        "92% of it is of layers that run other kernels alone than inside the model"
+    )
+    assert "(Conv instead of QLinearConv)" in why
+
+
+def test_a_lower_bound_needs_no_reason() -> None:
+    assert answers(record())["lower_bound"]["why_none"] == ""
+
+
+@pytest.mark.parametrize(
+    ("agreement", "apart", "is_broken"),
+    [
+        (0.0, None, True),
+        (0.0, 0.9, True),
+        (0.49, float("nan"), True),
+        (0.0, 0.05, False),
+        (0.6, 3.0, False),
+    ],
+)
+def test_answers_of_another_function_are_told_from_lossy_ones(
+    agreement: float, apart: float | None, is_broken: bool
+) -> None:
+    assert bool(advise_accuracy.broken(agreement, apart, 200)) == is_broken
+
+
+def test_int8_that_breaks_the_model_is_doubted_and_never_the_advice() -> None:
+    """0 % of the answers were the same, and nothing warned."""
+    broken = advise_accuracy.broken(0.0, 0.83, 200)
+    assert broken == "0.0% of 200 answers are the same, at a relative distance of 0.83"
+    costs = {**accuracy(None, "no labels"), "agreement": 0.0, "broken": broken}
+    content = record(accuracy=costs)
+    found = answers(content)
+    (one,) = (a for a in found["advice"] if a["change"] == "precision=int8")
+    assert one["needs"] == f"nothing: leave it, {broken}"
+    assert found["top"] is not None
+    assert found["top"]["change"] != "precision=int8"
+    assert f"  doubt       int8 breaks this model: {broken}; its speed says nothing" in text(
+        content
+    )
+    assert f"Do not use it: {broken}." in found["questions"][5]["answer"]
+
+
+@pytest.fixture
+def qdq(tmp_path: Path) -> Path:
+    pytest.importorskip("onnxruntime")
+    return nets.quantised(nets.classifier(tmp_path / "whole.onnx"), tmp_path / "q.onnx", "QDQ")
+
+
+def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> None:
+    """It was, and could then not be loaded: two nodes had one name."""
+    kinds = "17 DequantizeLinear, 11 QuantizeLinear"
+    assert already_quantised(qdq) == kinds
+    assert already_quantised(tmp_path / "whole.onnx") == ""
+    job: Any = SimpleNamespace(path=qdq)
+    found = advise_accuracy.int8(job, tmp_path / "made.onnx")
+    assert found == {"failed": f"is quantised already ({kinds})", "quantised": True}
+    answer = answers(record(accuracy=found))["questions"][5]["answer"]
+    assert answer == f"The file is quantised already ({kinds}): int8 is not made again."
+    with pytest.raises(ConfigError) as caught:
+        onnx.check("int8", qdq)
+    assert str(caught.value) == (
+        f"{qdq} is quantised already ({kinds}): int8 is not made again: name its float32 original, "
+        "or drop int8 from --precision"
+    )
+    onnx.check("fp16", qdq)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["QDQ", "metadata", "branch", "loop", "functions", "transformer"])
+def test_foreign_files_are_advised_on(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "net.onnx"
+    if kind == "QDQ":
+        nets.quantised(nets.classifier(tmp_path / "whole.onnx"), path, kind)
+    else:
+        write: Any = {
+            "metadata": nets.with_metadata,
+            "branch": nets.with_branch,
+            "loop": nets.with_loop,
+            "functions": nets.with_functions,
+            "transformer": nets.transformer,
+        }[kind]
+        write(path)
+    out = tmp_path / "out"
+    words = [
+        "--model",
+        str(path),
+        "--threads",
+        "1",
+        "--passes",
+        "1",
+        "--pairs",
+        "1",
+        "--samples",
+        "8",
+    ]
+    database = ["--database", str(tmp_path / "l.sqlite"), "--vary", "precision"]
+    assert advise([*words, *database, *SKIPPED, "--out", str(out)]) == 0
+    found = json.loads((out / "advise.json").read_text())
+    assert found["accuracy"].get("quantised", False) == (kind == "QDQ")
+    expected = {"QDQ": 2_949_280, "metadata": 1_179_648, "branch": 160, "functions": 768}
+    assert found["work"]["macs"] == expected.get(
+        kind, {"transformer": 102_400, "loop": 0}.get(kind)
+    )
