@@ -140,7 +140,10 @@ def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> Sh
     try:
         np.dtype(spec.dtype)
     except TypeError:
-        problems.append(f"input {spec.name!r} is {spec.dtype}: no synthetic data of that type")
+        problems.append(
+            f"input {spec.name!r} is {spec.dtype}: no synthetic data of that type: give it by a dataset "
+            "of your own, texts as an array of objects: --dataset FILE.py:CLASS"
+        )
     given = setup.shapes.get(spec.name)
     if given is None:
         known = tuple(d for d in spec.shape[1:] if isinstance(d, int) or d in setup.lengths)

@@ -28,7 +28,7 @@ from harness.models.opened.loading import (
     open_backends,
     open_dataset,
 )
-from harness.models.steps.postprocess import check, postprocessor
+from harness.models.steps.postprocess import check, postprocessor, wrong_count
 from harness.results.verdict.score import label_of
 from harness.types import Answer, Array, Backend, Batch, Dataset, Score, Step, TensorSpec
 
@@ -92,7 +92,7 @@ class Runner:
                 answers = self._postprocess.answers(outputs, batch.indices)
                 rows += answers.rows if isinstance(answers, Ragged) else list(answers)
         if len(rows) != len(indices):
-            raise ConfigError(f"{len(rows)} answers for {len(indices)} samples")
+            raise ConfigError(wrong_count(len(rows), len(indices)))
         return rows
 
 
@@ -169,6 +169,10 @@ class Baseline:
         """The input that changes are made to: the first image, else the first one."""
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
+        if not self.shapes:
+            raise ConfigError(
+                "no input of the model is of numbers: there is nothing to change in it"
+            )
         return next(iter([*images, *self.shapes]))
 
     @property
@@ -200,6 +204,8 @@ class Baseline:
 
     def _look_at(self, inputs: Mapping[str, Array]) -> None:
         for name, rows in inputs.items():
+            if rows.dtype.kind not in "biuf":  # texts have no range, and are not changed
+                continue
             low, high = self.spans.get(name, (np.inf, -np.inf))
             self.spans[name] = min(low, float(rows.min())), max(high, float(rows.max()))
             self.shapes[name] = rows.shape

@@ -25,6 +25,16 @@ _SMALL = 8192
 """Elements; above it BLAS may use threads for a dot product, which would disturb the run."""
 
 
+def wrong_count(answers: int, samples: int) -> str:
+    """Why a batch cannot be answered whose answers are not one a sample, and what to do."""
+    return (
+        f"{answers:,} outputs for {samples:,} samples: each sample needs one answer. Where a model gives "
+        "several rows a sample (detection heads, non-maximum suppression inside the model), a manifest "
+        "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
+        "docs/manifest.md"
+    )
+
+
 class Postprocess(NamedTuple):
     """answers: (outputs, indices) -> (n, ...). has_nan: whether those outputs, with their answers, hold NaN."""
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.errors import ConfigError
 from harness.loadgen.answers import AnswerRow, Answers, common_row, largest_bytes, row_of
 from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
-from harness.models.steps.postprocess import Postprocess
+from harness.models.steps.postprocess import Postprocess, wrong_count
 from harness.types import Backend, Dataset
 
 LOOK_LIMIT_S = 5.0
@@ -50,7 +51,7 @@ class Answerer(NamedTuple):
         if self.postprocess.has_nan(outputs, answers):
             raise ValueError("the model's outputs hold NaN")
         if len(answers) != len(indices):
-            raise ValueError(f"{len(answers)} outputs for {len(indices)} samples")
+            raise ConfigError(wrong_count(len(answers), len(indices)))
         return answers
 
     def time_ns(self, indices: Sequence[int]) -> int:

@@ -231,6 +231,12 @@ SYMBOLIC = TensorSpec("ids", "int64", ("batch", "sequence"))
 MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
 
 
+NO_TEXTS = (
+    "input 's' is tensor(string): no synthetic data of that type: give it by a dataset of your own, "
+    "texts as an array of objects: --dataset FILE.py:CLASS"
+)
+
+
 @pytest.mark.parametrize(
     ("inputs", "shapes", "lines"),
     [
@@ -258,7 +264,7 @@ MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
         (
             (TensorSpec("s", "tensor(string)", (None, 1)),),
             {},
-            ["input 's' is tensor(string): no synthetic data of that type"],
+            [NO_TEXTS],
         ),
     ],
 )  # fmt: skip

@@ -129,6 +129,9 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
     """The same calls on the dataset's samples and on seeded noise of the same shapes, in turn."""
     given = subject.batch(batch)
+    texts = [name for name, rows in given.inputs.items() if rows.dtype.kind not in "biuf"]
+    if texts:
+        return {"missing": f"input {texts[0]!r} is not of numbers: there is no noise like it"}
     random = np.random.default_rng(subject.config.seed or 0)
     noise = {name: _noise(random, rows) for name, rows in given.inputs.items()}
     calls = [

@@ -1,0 +1,79 @@
+"""Models that need more than their file: texts as inputs, several rows a sample, outputs by name."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.explain.advise.job import advise
+from tests.builders import foreign_nets as nets
+from tests.models.graph.test_foreign_nets import layers_profiled, run
+
+WORDS = """
+import numpy as np
+from harness.types import Batch
+
+class Words:
+    def __init__(self, setup): pass
+    def __len__(self): return 40
+    def load(self, indices): pass
+    def unload(self, indices): pass
+    def batch(self, indices):
+        words = [["good" if i % 2 else "bad"] for i in indices]
+        return Batch(indices, {"words": np.array(words, dtype=object)})
+    def label(self, index): return None
+    def describe(self): return {"name": "words"}
+"""
+NEEDS_HOOK = (
+    "each sample needs one answer. Where a model gives several rows a sample (detection heads, "
+    "non-maximum suppression inside the model), a manifest with the postprocessing step `hook` makes "
+    "one answer of them: --model FILE.yaml, docs/manifest.md"
+)
+
+
+@pytest.fixture(autouse=True)
+def _ort() -> None:
+    pytest.importorskip("onnxruntime")
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    assert main([*map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def test_texts_are_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = nets.with_strings(tmp_path / "net.onnx")
+    shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
+    error = refusal(capsys, *shared, "--model", path)
+    assert error.splitlines()[-1] == (
+        "harness: input 'words' is tensor(string): no synthetic data of that type: give it by a dataset "
+        "of your own, texts as an array of objects: --dataset FILE.py:CLASS"
+    )
+
+
+def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
+    path = nets.with_strings(tmp_path / "net.onnx")
+    (tmp_path / "words.py").write_text(WORDS)
+    dataset = ("--dataset", f"{tmp_path}/words.py:Words", "--no-report")
+    levels = ("--levels", "model,layer", "--runs", "3", "--threads", "1")
+    text = run("profile", "--model", path, *dataset, *levels, "--out", tmp_path / "p")
+    assert "of 1 nodes 1 are mapped" in text
+
+
+def test_several_rows_a_sample_are_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = nets.detector(tmp_path / "net.onnx", rows=20)
+    shared = ("--scenario", "single-stream", "--duration", "1s", "--out", tmp_path / "out")
+    error = refusal(capsys, *shared, "--model", path)
+    assert f"harness: 20 outputs for 1 samples: {NEEDS_HOOK}" in error
+    skipped = [w for part in ("weights", "storage", "checks") for w in ("--skip", part)]
+    with pytest.raises(Exception, match=r"^640 outputs for 32 samples: each sample needs one"):
+        advise(["--model", str(path), "--out", str(tmp_path / "a"), *skipped])
+
+
+def test_the_layers_of_a_detector_are_profiled_without_a_manifest(tmp_path: Path) -> None:
+    path = nets.detector(tmp_path / "net.onnx")
+    assert "nodes 5 are mapped" in layers_profiled(path, tmp_path / "p")
