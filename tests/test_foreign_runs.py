@@ -77,3 +77,33 @@ def test_several_rows_a_sample_are_refused_with_what_to_do(
 def test_the_layers_of_a_detector_are_profiled_without_a_manifest(tmp_path: Path) -> None:
     path = nets.detector(tmp_path / "net.onnx")
     assert "nodes 5 are mapped" in layers_profiled(path, tmp_path / "p")
+
+
+MANIFEST = """
+name: detector
+version: "1"
+description: candidates
+licence: none
+task: none
+files: {onnx: {path: net.onnx, sha256: null}}
+inputs: [{name: x, dtype: float32, shape: [batch, 16, 16, 16]}]
+outputs: [{name: Reshape6, postprocess: [{hook: {file: hook.py, function: by_sample}}]}]
+dataset: synthetic
+"""
+HOOK = """
+def by_sample(outputs, indices):
+    (rows,) = outputs.values()
+    return rows.reshape(len(indices), -1)
+"""
+
+
+def test_what_the_refusal_of_rows_advises_works(tmp_path: Path) -> None:
+    """And a hook gets the outputs by name, as the documents say, of a model with one output, too."""
+    path = nets.detector(tmp_path / "net.onnx")
+    (output,) = nets.onnx.load(path).graph.output
+    (tmp_path / "model.yaml").write_text(MANIFEST.replace("Reshape6", output.name))
+    (tmp_path / "hook.py").write_text(HOOK)
+    words = ("--scenario", "offline", "--model", tmp_path / "model.yaml", "--duration", "1s")
+    hook = ("--hook", tmp_path / "hook.py", "--no-report")
+    text = run(*words, *hook, "--out", tmp_path / "out")
+    assert "samples/s" in text

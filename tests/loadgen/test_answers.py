@@ -112,7 +112,7 @@ def test_a_hooks_answers_of_different_lengths_reach_the_log(tmp_path: Path) -> N
     """Sample i is answered with its best 1 + i % 10 labels."""
     (tmp_path / "best.py").write_text(
         "def best(outputs, indices):\n"
-        "    order = (-outputs).argsort(axis=1)\n"
+        "    order = (-outputs['y']).argsort(axis=1)\n"
         "    return [row[: 1 + i % 10] for row, i in zip(order, indices)]\n"
     )
     steps = "hook: {file: best.py, function: best}"

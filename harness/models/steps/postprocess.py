@@ -19,7 +19,9 @@ Apply = Callable[[Any, Sequence[int]], Any]
 """One step. (rows, indices of the samples) -> rows; a first step may see the mapping of outputs."""
 
 Hook = Callable[[Outputs, Sequence[int]], Any]
-"""The user's: (outputs, indices of the samples) -> an array of n rows, or n arrays."""
+"""The user's: (outputs, indices of the samples) -> an array of n rows, or n arrays. As the first step
+it gets the outputs by name, whatever backend gives them; later what the step before gave.
+"""
 
 _SMALL = 8192
 """Elements; above it BLAS may use threads for a dot product, which would disturb the run."""
@@ -84,12 +86,9 @@ def postprocessor(
     hook: what the step of that name runs.
     """
     chain = [_made(step, hook) for step in steps]
-    picks = bool(steps) and steps[0].name in ("stack", "hook")
 
     def answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
-        rows: Any = outputs
-        if not picks:
-            rows = _rows(_chosen(outputs, output) if isinstance(outputs, Mapping) else outputs)
+        rows = _given_first(steps, output, outputs)
         for apply in chain:
             rows = apply(rows, indices)
         return rows if isinstance(rows, np.ndarray) else _gathered(rows)
@@ -103,6 +102,19 @@ def postprocessor(
         return quick(outputs) if isinstance(outputs, np.ndarray) else answers(outputs, indices)
 
     return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan)
+
+
+def _given_first(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
+    """What the first step gets: `stack` and `hook` all outputs by name, the others one output's rows.
+
+    A backend may give the only output without its name.
+    """
+    first = steps[0].name if steps else ""
+    if first == "hook" and output is not None and not isinstance(outputs, Mapping):
+        return {output: outputs}
+    if first in ("stack", "hook"):
+        return outputs
+    return _rows(_chosen(outputs, output) if isinstance(outputs, Mapping) else outputs)
 
 
 def flat(post: Postprocess) -> Postprocess:
@@ -121,11 +133,9 @@ def check(
     A ConfigError names the manifest's step that cannot take what it gets; a hook that raises is a
     PluginUnavailable, as any code of the user's.
     """
-    rows: Any = outputs
+    rows = _given_first(steps, output, outputs)
     for number, step in enumerate(steps):
         field = f"outputs.0.postprocess.{number}"
-        if number == 0 and step.name not in ("stack", "hook"):
-            rows = _rows(_chosen(outputs, output) if isinstance(outputs, Mapping) else outputs)
         if fault := _fault(step, rows, batch.inputs):
             raise ConfigError(f"the manifest's field {field!r}: {fault}")
         try:

@@ -181,6 +181,32 @@ def test_a_hook_sees_all_outputs_and_the_indices() -> None:
         made(step)
 
 
+def test_a_hook_sees_the_only_output_by_its_name_too() -> None:
+    """It got a bare array from backends that do not name a single output."""
+
+    def hook(found: Outputs, indices: Sequence[int]) -> Any:
+        assert isinstance(found, Mapping)
+        assert [*found] == ["b"]
+        return found["b"] + 1
+
+    step = {"hook": {"file": "hook.py", "function": "hook"}}
+    rows = np.array([[1, 2], [3, 4]])
+    assert listed(made(step, "b", hook).answers(rows, [0, 1])) == [[2, 3], [4, 5]]
+    declared = Output.model_validate({"name": "b", "postprocess": step})
+    check(declared.postprocess, "b", hook, rows, Batch([0, 1], {}))
+
+
+def test_a_hook_behind_another_step_gets_what_that_gave() -> None:
+    def hook(found: Any, indices: Sequence[int]) -> Any:
+        return found * 10
+
+    steps = ["argmax", {"hook": {"file": "hook.py", "function": "hook"}}]
+    assert listed(made(steps, "b", hook).answers({"b": np.array([[1, 2], [4, 3]])}, [0, 1])) == [
+        10,
+        0,
+    ]
+
+
 def head(*boxes: tuple[int, int, int, int, int, float], classes: int = 3) -> Any:
     """(1, 4 + classes, anchors); each box: centre x, y, width, height, class, score."""
     rows = np.zeros((len(boxes), 4 + classes), np.float32)
@@ -329,7 +355,7 @@ def test_a_hook_that_raises_is_told_as_the_users_code() -> None:
     step = {"hook": {"file": "hook.py", "function": "hook"}}
     declared = Output.model_validate({"name": "y", "postprocess": step})
     with pytest.raises(
-        PluginUnavailable, match=r"^hook.py: hook raised KeyError for float32 of sh"
+        PluginUnavailable, match=r"^hook.py: hook raised KeyError for y float32 of sh"
     ):
         check(declared.postprocess, "y", hook, HEAD, Batch([0], {}))
 
