@@ -69,7 +69,7 @@ def _measured(record: Record) -> dict[str, Any]:
 
 def _lower_bound(record: Record) -> dict[str, Any]:
     """By both clocks where there is one thread. ratio: lower bound over measured (Benanza's)."""
-    by_clock = {}
+    by_clock: dict[str, dict[str, Any]] = {}
     for clock in ("cpu", "wall") if record.uses_cpu() else ("wall",):
         cpu = clock == "cpu"
         times, _ = record.best_ns(cpu=cpu)

@@ -41,7 +41,7 @@ class IntegerKernels:
         data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
         if op is None or not data or "" in data:
             return {}
-        found = self._nodes.get(key(op[1], data), ())
+        found: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
         if len(found) > 1:
             found = self._told_apart(node, found)
         return {0: self._after(found[0].outputs[0])} if len(found) == 1 else {}

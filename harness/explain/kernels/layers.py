@@ -145,7 +145,8 @@ def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[L
     """nodes: of the file, by index; None where the graph has no such node (a constant)."""
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
-    shares = shares_of(profile.kernels, times)
+    products = {i for i, cost in enumerate(nodes) if cost is not None and cost.macs}
+    shares = shares_of(profile.kernels, times, products)
     return [_layer(i, kernel, nodes, chosen, shares) for i, kernel in enumerate(profile.kernels)]
 
 

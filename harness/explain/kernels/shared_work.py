@@ -1,6 +1,6 @@
 """Divides the work of a node that several kernels compute together, so that it is counted once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -11,6 +11,11 @@ _MOVERS = frozenset(
     ("Reorder", "ShapeOf", "Concatenation", "Broadcast", "StridedSlice", "Convert", "TensorShape")
 )
 """Kernels of OpenVINO that compute nothing; ONNX's operators are asked of flops.py."""
+
+_NO_PRODUCTS = frozenset(
+    ("Pooling", "Eltwise", "MVN", "Reduce", "Interpolate", "NormalizeL2", "Multiply")
+)
+"""Its kernels that compute, but no matrix product or convolution."""
 
 
 class Share(NamedTuple):
@@ -28,23 +33,35 @@ Shares = Mapping[int, Mapping[int, Share]]
 """Node -> kernel -> share; of the nodes that several kernels compute."""
 
 
-def shares_of(kernels: Sequence[Kernel], times_ns: Sequence[float]) -> Shares:
-    """By the kernels' times. A kernel that only moves numbers has none of the work, unless all do."""
+def shares_of(
+    kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
+) -> Shares:
+    """By the kernels' times. A kernel that only moves numbers has none of the work, unless all do; of a
+    product only those have any that can multiply matrices, unless none can.
+
+    multiplying: nodes that are such products.
+    """
     by_node: dict[int, list[int]] = {}
     for i, kernel in enumerate(kernels):
         for node in () if kernel.inserted else kernel.nodes:
             by_node.setdefault(node, []).append(i)
     return {
-        node: _divided(together, kernels, times_ns)
+        node: _divided(together, kernels, times_ns, is_product=node in multiplying)
         for node, together in by_node.items()
         if len(together) > 1
     }
 
 
 def _divided(
-    together: Sequence[int], kernels: Sequence[Kernel], times_ns: Sequence[float]
+    together: Sequence[int],
+    kernels: Sequence[Kernel],
+    times_ns: Sequence[float],
+    *,
+    is_product: bool,
 ) -> dict[int, Share]:
     computing = [i for i in together if not _only_moves(kernels[i].op_type)] or together
+    if is_product:
+        computing = [i for i in computing if _may_multiply(kernels[i].op_type)] or computing
     times = [times_ns[i] for i in computing]
     ends = [0.0, *accumulate(times if any(times) else [1.0] * len(times))]
     spans = pairwise(end / ends[-1] for end in ends)
@@ -54,3 +71,9 @@ def _divided(
 
 def _only_moves(op_type: str) -> bool:
     return op_type in _MOVERS or flops.only_moves(op_type)
+
+
+def _may_multiply(op_type: str) -> bool:
+    """What neither OpenVINO nor ONNX calls so is a framework's own: it may."""
+    known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
+    return not known or flops.may_multiply(op_type)

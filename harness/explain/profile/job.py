@@ -272,6 +272,7 @@ class _ProfileJob:
 
         self._say("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
+        before = self._peaks(subject)
         try:
             layer, graph = pl.layer_level(subject, batch, self._options.runs, events)
         except pl.Unprofiled as e:
@@ -290,9 +291,14 @@ class _ProfileJob:
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
         if "missing" in memory:
             self._content["missing"]["memory"] = layer["no_costs"] or memory["missing"]
+        self._content["peaks"] = pm.highest(before, self._peaks(subject))
+
+    def _peaks(self, subject: Any) -> dict[str, Any]:
+        from harness.explain.profile.measure import measure as pm
+
         try:
-            self._content["peaks"] = pm.peaks(subject.spec.threads)
+            return pm.peaks(subject.spec.threads)
         except HarnessError:
             raise
         except Exception as e:  # noqa: BLE001 - of a framework: the roofline is missing, no more
-            self._content["peaks"] = {"missing": one_line(e)}
+            return {"missing": one_line(e)}

@@ -18,6 +18,7 @@ from harness.explain.kernels.fused import map_kernels
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, SessionSetup, Times
 from harness.explain.kernels.layers import NodeCost, Peaks, layers_of
 from harness.explain.profile.measure.layer_level import node_costs
+from harness.explain.profile.measure.measure import highest
 from harness.explain.profile.tables import work_checks
 from harness.explain.profile.tables.folder import headline
 from harness.explain.profile.tables.layer_tables import layer_tables
@@ -242,6 +243,23 @@ def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
     found = layers_of(profile, [node_cost(1000)])
     assert [layer.macs for layer in found] == [0, 1000, 0]
     assert [layer.shared_macs for layer in found] == [0, 1000, 0]
+
+
+def test_a_product_is_not_shared_by_what_cannot_multiply() -> None:
+    """OpenVINO strides the convolution before, and pools its other input: pooling is no convolution."""
+    profile = profile_of(kernel("Pooling", (0,), 300), kernel("Convolution", (0,), 100))
+    assert [layer.macs for layer in layers_of(profile, [node_cost(1000)])] == [0, 1000]
+    norm = NodeCost("n", "Softmax", "", 0, 900, 0)
+    layers = layers_of(profile_of(kernel("A", (0,), 1), kernel("Softmax", (0,), 2)), [norm])
+    assert [layer.flops for layer in layers] == [300, 600]
+
+
+def test_the_higher_of_two_peaks_is_the_peak() -> None:
+    slow, fast = {"flops_per_s": 6.0, "bytes_per_s": 3.0}, {"flops_per_s": 9.0, "bytes_per_s": 2.0}
+    assert highest(slow, fast) == {"flops_per_s": 9.0, "bytes_per_s": 3.0}
+    assert highest({"missing": "no module"}, fast) == fast
+    assert highest(fast, {"missing": "no module"}) == fast
+    assert highest({"missing": "a"}, {"missing": "b"}) == {"missing": "b"}
 
 
 PEAKS = Peaks(flops_per_s=1e11, bytes_per_s=1e10)

@@ -66,4 +66,5 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
 
 def _mean_kernel_ns(record: Record) -> float:
     kernels = record.kernels(record.now.graph)
-    return sum(median(k["duration_ns"]) for k in kernels) / max(len(kernels), 1)
+    total = float(sum(median(k["duration_ns"]) for k in kernels))
+    return total / max(len(kernels), 1)

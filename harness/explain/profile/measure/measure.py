@@ -1,7 +1,7 @@
 """Measures what `profile` tells of a model below the harness: bare calls, peaks, counters."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -96,6 +96,13 @@ def peaks(threads: int) -> dict[str, Any]:
         return machine_peaks.measure(threads)._asdict()
     except ImportError as e:
         return {"missing": f"the measured peaks need the module {e.name!r}"}
+
+
+def highest(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Of both rates the higher one: noise only slows. What is missing in one is that of the other."""
+    if "missing" in before or "missing" in after:
+        return dict(after if "missing" in before else before)
+    return {name: max(rate, after[name]) for name, rate in before.items()}
 
 
 def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:

@@ -66,5 +66,6 @@ def _against_peak(layers: Sequence[Layer], peaks: Peaks | None) -> Iterator[str]
         yield (
             f"above-peak: {len(above)} of {len(layers)} kernels compute faster than "
             f"{MOST_OF_PEAK:.0%} of the measured peak, {layer.name} at {most:.0%}: the machine was "
-            "slower when the peak was measured, or the work is wrong: profile again"
+            "slower when the peak was measured, or the framework leaves out some of the file's work: "
+            "profile again, and do not quote these rates"
         )
