@@ -188,7 +188,7 @@ def _layer(
         nodes=kernel.nodes,
         inserted=kernel.inserted,
         implementation=kernel.implementation,
-        shared_macs=sum(_part(known[i], part).macs or 0 for i, part in shared.items()),
+        shared_macs=sum(_part(known[i], p).macs or 0 for i, p in shared.items() if p.is_divided),
         is_integer=any(cost.macs for cost in own)
         and bool(kernel.inputs)
         and kernel.inputs[0].dtype in ("int8", "uint8"),

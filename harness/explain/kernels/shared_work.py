@@ -24,6 +24,11 @@ class Share(NamedTuple):
     begin: float
     end: float
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether others have a part, too."""
+        return 0.0 < self.end - self.begin < 1.0
+
     def part(self, work: int | None) -> int | None:
         """A whole number; those of all the node's kernels add up to its work."""
         return None if work is None else round(self.end * work) - round(self.begin * work)
