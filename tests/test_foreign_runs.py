@@ -62,6 +62,15 @@ def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
     assert "of 1 nodes 1 are mapped" in text
 
 
+def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = nets.with_strings(tmp_path / "net.onnx")
+    (tmp_path / "words.py").write_text(WORDS)
+    error = refusal(capsys, "pitfalls", "--model", path, "--dataset", f"{tmp_path}/words.py:Words")
+    assert error.splitlines()[-1] == (
+        "harness: no input of the model is of numbers: there is nothing to change in it"
+    )
+
+
 def test_several_rows_a_sample_are_refused_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

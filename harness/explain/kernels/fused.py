@@ -209,13 +209,16 @@ def _common(
 
 def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Each cut without what a kernel that this one depends on computes; whole, if that is all of it."""
-    done: list[set[int]] = []
+    done: list[int] = []  # by executed node, a bit for each of the file's: there may be thousands
     left = []
     for node, cut in zip(executed.nodes, cuts, strict=True):
-        makers = {executed.producers[t] for t in node.inputs if t in executed.producers}
-        before = set[int]().union(*(done[i] for i in makers if i < len(done)))
-        left.append(tuple(i for i in cut if i not in before) or cut)
-        done.append(before | {*cut})
+        before = 0
+        for i in {executed.producers[t] for t in node.inputs if t in executed.producers}:
+            before |= done[i] if i < len(done) else 0
+        left.append(tuple(i for i in cut if not before >> i & 1) or cut)
+        for i in cut:
+            before |= 1 << i
+        done.append(before)
     return left
 
 

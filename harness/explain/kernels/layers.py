@@ -97,6 +97,11 @@ class Peaks(NamedTuple):
         return "memory" if intensity < self.ridge else "compute"
 
 
+def bound_of(layer: Layer, peaks: Peaks) -> str | None:
+    """What binds a kernel; None of integers, for which these are no peaks."""
+    return None if layer.is_integer else peaks.bound(layer.intensity)
+
+
 class Overhead(NamedTuple):
     """One profiled call, in parts that add up to it; ns. plain: the same call unprofiled.
 

@@ -302,6 +302,23 @@ def test_a_kernel_faster_than_the_peak_is_doubted(
     assert [doubt.partition(":")[0] for doubt in found] == ["above-peak"] * is_doubted
 
 
+def test_a_kernel_of_integers_has_no_place_under_the_roof_of_float32() -> None:
+    one = replace(
+        kernel("QLinearConv", (0,), 10**6), inputs=(Tensor("uint8", (9,)),), output_bytes=9
+    )
+    layer = {
+        "profile": profile_of(one).to_json(),
+        "nodes": [node_cost(9)._asdict()],
+        "no_costs": None,
+    }
+    made_tables = layer_tables({"batch": 1, "layer": layer, "peaks": PEAKS._asdict()})
+    (table,) = (table for table in made_tables if table.key == "kernels")
+    (row,) = table.to_json()["rows"]
+    assert (row["bound"], row["of_roofline_share"]) == (None, None)
+    assert row["rate_FLOP_per_s"] == pytest.approx(18e3)
+    assert "1 kernels compute integers: the roof is that of float32, not theirs" in table.notes
+
+
 def test_doubts_stand_in_the_table_and_below_the_headline() -> None:
     profile = profile_of(kernel("Conv", (0,), 10**6, inserted=True))
     layer = {"profile": profile.to_json(), "nodes": [node_cost(9)._asdict()], "no_costs": None}

@@ -201,7 +201,7 @@ def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data: list[dict[str, Any]] = []
     for bound, colour in _BOUNDS.items():
-        those = [layer for layer in shown if peaks.bound(layer.intensity) == bound]
+        those = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         data.append(
             {
                 "x": [layer.intensity for layer in those],

@@ -70,7 +70,7 @@ def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]
     rows: list[list[Cell]] = []
     for one in found:
         rate = one.flops_per_s
-        bounds = [peaks.bound(layer.intensity) for layer in one.layers] if peaks else []
+        bounds = [ly.bound_of(layer, peaks) for layer in one.layers] if peaks else []
         rows.append(
             [
                 *(one.batch, one.call_ns, one.flops, one.moved_bytes, one.intensity, rate),
@@ -103,7 +103,7 @@ def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
     rows: list[list[Cell]] = []
     for layer in sorted(largest.layers, key=lambda la: -la.latency_ns):
         same = [named[one.batch].get(layer.name) for one in found]
-        bounds = [peaks.bound(la.intensity) if peaks and la else None for la in same]
+        bounds = [ly.bound_of(la, peaks) if peaks and la else None for la in same]
         first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
         rows.append(
             [

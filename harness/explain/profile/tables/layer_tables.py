@@ -96,7 +96,7 @@ def _kernels(
         [
             *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
             *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
-            *(_roofline(layer, peaks) if peaks else (None, None)),
+            *((ly.bound_of(layer, peaks), _efficiency(layer, peaks)) if peaks else (None, None)),
         ]
         for layer in found
     ]
@@ -125,17 +125,10 @@ def _kernels(
     return Table("kernels", "Kernels", about, columns, rows, notes)
 
 
-def _roofline(layer: Layer, peaks: Peaks) -> tuple[str | None, float | None]:
-    """What binds it, and how much of the roof it reaches."""
-    if layer.is_integer:
-        return None, None
-    return peaks.bound(layer.intensity), _efficiency(layer, peaks)
-
-
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
     """Its rate over the highest that the roofline allows at its intensity."""
     rate, intensity = layer.flops_per_s, layer.intensity
-    if not rate or not intensity:
+    if not rate or not intensity or layer.is_integer:
         return None
     return rate / min(peaks.flops_per_s, intensity * peaks.bytes_per_s)
 
