@@ -102,6 +102,14 @@ class _Ended(Exception):
         self.status = status
 
 
+class _OutOfReach(Exception):
+    """No load can pass. fastest_ns: of all answers so far, longer than the SLO's bound."""
+
+    def __init__(self, fastest_ns: int) -> None:
+        super().__init__(fastest_ns)
+        self.fastest_ns = fastest_ns
+
+
 class PeakJob:
     """One search. folder: where it lies by now."""
 
@@ -128,6 +136,7 @@ class PeakJob:
         self._probes: list[Probe] = []
         self._found: Found | None = None
         self._ended_early: str | None = None
+        self._fastest_ns: int | None = None
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
@@ -144,12 +153,15 @@ class PeakJob:
 
     def _search(self) -> None:
         start, left = self._config.target_qps or self._config.concurrency, RUNS
-        if start is None:
-            start, left = self._calibrated(), RUNS - 1
         axis = self._axis
-        limits = Limits(axis.least, axis.most, left, axis.whole)
         try:
+            if start is None:
+                start, left = self._calibrated(), RUNS - 1
+            limits = Limits(axis.least, axis.most, left, axis.whole)
             self._found = search(self._ask, start, limits)
+        except _OutOfReach as e:
+            self._fastest_ns = e.fastest_ns
+            self._found = Found(None, None)
         except ConfigError as e:
             if self._best is None:
                 raise
@@ -168,11 +180,27 @@ class PeakJob:
     def _calibrated(self) -> float:
         """Half of what a run of few queries makes likely."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
+        self._check_fastest(finished)
         if self._scenario.scheduled:
             return float(finished.result["calibration"]["rate_per_s"]) / 2
         samples = int(finished.result["queries"]["samples_per_query"])
         mean_ns = float(finished.result["latency_ns"]["mean"])
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
+
+    def _check_fastest(self, finished: Finished) -> None:
+        """Raises _OutOfReach where no answer of the search's first run was in time, and none is at the
+        least load either. One run alone may have been late throughout because of a stall.
+        """
+        first_ns = self._judge.fastest_ns(finished)
+        if first_ns is None or first_ns <= self._slo.bound_ns:
+            return
+        axis = self._axis
+        least: dict[str, Any] = {axis.field: int(axis.least) if axis.whole else None}
+        config = replace(self._config, queries=CALIBRATION_QUERIES, **least)
+        again_ns = self._judge.fastest_ns(self._run("calibration", config))
+        fastest_ns = min(first_ns, again_ns or first_ns)
+        if fastest_ns > self._slo.bound_ns:
+            raise _OutOfReach(fastest_ns)
 
     def _ask(self, load: float, full: bool) -> bool:
         changed: dict[str, Any] = {self._axis.field: int(load) if self._axis.whole else load}
@@ -182,13 +210,17 @@ class PeakJob:
         queries = max(queries, TURNS * (config.concurrency or 0))  # a probe closes the loop, too
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
+        is_first = not self._probes
         try:
-            self._run(kind, replace(config, queries=queries), allowed)
+            finished = self._run(kind, replace(config, queries=queries), allowed)
         except ConfigError as e:  # e.g. so many queries do not fit into memory
             if not self._probes:
                 raise
             raise ConfigError(f"at {show_rate(load)} {self._axis.unit}: {e}") from None
-        return bool(self._probes[-1].passed)
+        passed = bool(self._probes[-1].passed)
+        if is_first and not passed:
+            self._check_fastest(finished)
+        return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
         """One run, recorded. allowed: late queries with which it passes, None where it is no test."""
@@ -305,7 +337,8 @@ class PeakJob:
 
     def content(self) -> dict[str, Any]:
         """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
-        the search could not go on from there, None where it came to its end.
+        the search could not go on from there, None where it came to its end. fastest_ns: the fastest
+        answer, where even that took longer than the SLO allows, else None.
         """
         above = self._found.above if self._found else None
         content: dict[str, Any] = {
@@ -321,6 +354,7 @@ class PeakJob:
             "failed_above": above,
             "failed_above_kind": None if above is None else self._kind_of_failure(above),
             "ended_early": self._ended_early,
+            "fastest_ns": self._fastest_ns,
             "probes": [probe.to_json() for probe in self._probes],
         }
         return {**content, "warnings": list(table.warnings(content))}

@@ -15,6 +15,7 @@ from harness.loadgen.scenario import Axis, Scenario, scenario_named
 from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
+from harness.types import Array
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """The load was too high, or a short probe too short."""
@@ -119,11 +120,26 @@ class Judge:
         counted = (finished.result["queries"] or {}).get("late")
         if counted is not None:
             return int(counted)
-        run = records.read(finished.folder / "performance" / "run_1", "")
-        if run is None or run.done is None:
-            return None
-        latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
-        return int((latency_ns > self._slo.bound_ns).sum())
+        latency_ns = _journal_latency_ns(finished)
+        return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
+
+    def fastest_ns(self, finished: Finished) -> int | None:
+        """The least latency of a query, by LoadGen, or by the journal of a run that was ended early;
+        None where no query was answered.
+        """
+        least = (finished.result["latency_ns"] or {}).get("min")
+        if least is not None:
+            return int(least)
+        latency_ns = _journal_latency_ns(finished)
+        return None if latency_ns is None or not len(latency_ns) else int(latency_ns.min())
+
+
+def _journal_latency_ns(finished: Finished) -> Array | None:
+    """(queries,) of the performance run; None where it left no rows."""
+    run = records.read(finished.folder / "performance" / "run_1", "")
+    if run is None or run.done is None:
+        return None
+    return query_latency_ns(run.done, run.plan.samples_per_query)
 
 
 def answered(queries: Mapping[str, Any]) -> int:

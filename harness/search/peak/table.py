@@ -91,7 +91,7 @@ def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
     load = "-" if probe["load"] is None else show_rate(probe["load"])
     doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
     return (
-        f"{number:>4}  {probe['kind']:<12}{load:>14}{probe['queries']:>10,}"
+        f"{number:>4}  {probe['kind']:<12}{load:>14} {probe['queries']:>9,}"
         f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {said:<6}{doubts}"
     )
 
@@ -99,6 +99,14 @@ def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
 def _found(content: Mapping[str, Any]) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
+        fastest_ns = content.get("fastest_ns")
+        if fastest_ns is not None:
+            bound_ns = parse_slo(content["slo"]).bound_ns
+            yield (
+                f"no load meets {content['slo']}: the fastest answer took {show_ns(fastest_ns)}, the "
+                f"bound is {show_ns(bound_ns)}: raise --slo"
+            )
+            return
         least = min((p["load"] for p in content["probes"] if p["passed"] is False), default=None)
         if content["finished"] and least is not None:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"

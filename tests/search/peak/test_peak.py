@@ -184,6 +184,53 @@ def test_without_a_rate_that_passes_the_folder_stays_partial(
 
 
 @pytest.mark.parametrize(
+    ("given", "least"),
+    [
+        ((), {"target_qps": None}),
+        (("--target-qps", "5000"), {"target_qps": None}),
+        (("--concurrency", "20"), {"concurrency": 1}),
+    ],
+)
+def test_what_no_answer_meets_is_not_searched_for(
+    searched: Searched,
+    given: tuple[str, ...],
+    least: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Bug: twenty runs, two minutes, for a bound below the model's fastest answer."""
+    system = System(0.0, fastest_ns={1: 90_000_000, 2: 29_000_000})
+    status, _ = searched(system, *SERVER, *given)
+    assert status == 4
+    _first, second = system.configs
+    assert {name: getattr(second, name) for name in least} == least
+    assert second.queries == 100
+    content = peak_json("found.partial")
+    assert (content["finished"], content["peak"], content["fastest_ns"]) == (True, None, 29_000_000)
+    out = capsys.readouterr().out
+    assert out.startswith("NO PEAK")
+    told = (
+        "no load meets p99=10ms: the fastest answer took 29.0 ms, the bound is 10.0 ms: raise --slo"
+    )
+    assert f"\n{told}\n" in out
+
+
+def test_multi_stream_is_out_of_reach_only_where_one_sample_takes_too_long(
+    searched: Searched,
+) -> None:
+    too_slow = System(3, fastest_ns={1: 11_000_000, 2: 9_000_000})
+    status, _ = searched(too_slow, *MULTI_STREAM, "--slo", "p99=10ms")
+    assert status == 0
+    assert too_slow.configs[1].samples_per_query == 1
+    assert peak_json()["peak"] == 3
+
+
+def test_a_first_run_that_a_stall_made_late_does_not_end_the_search(searched: Searched) -> None:
+    status, _ = searched(System(1300.0, fastest_ns={1: 90_000_000}), *SERVER)
+    assert status == 0
+    assert peak_json()["fastest_ns"] is None
+
+
+@pytest.mark.parametrize(
     ("code", "status"), [("batch-failed", 4), ("died", 5), ("accuracy-below-target", 4)]
 )
 def test_a_run_that_fails_for_another_reason_ends_the_search(
