@@ -35,6 +35,7 @@ from harness.search.peak.probe import (
     Probe,
     answered,
     axis_of,
+    busy_share,
     other_reason,
 )
 from harness.search.peak.search import Found, Limits, search
@@ -269,6 +270,7 @@ class PeakJob:
             scheduled_per_s=throughput.get("scheduled"),
             completed_per_s=throughput.get("completed"),
             mean_batch=queries.get("mean_batch"),
+            busy_share=busy_share(result),
             verdict=result["verdict"],
             reasons=tuple(reason["code"] for reason in result["reasons"]),
             doubts=tuple(doubt["code"] for doubt in result["doubts"]),

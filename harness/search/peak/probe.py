@@ -24,6 +24,9 @@ PROBE_LATE = 2
 """With fewer queries a probe at a low rate says too little: it sees no burst."""
 
 
+_OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
+"""Stages in which a batch occupies its instance."""
+
 IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
 
 
@@ -36,7 +39,8 @@ def axis_of(config: RunConfig) -> Axis | None:
 class Probe:
     """kind: calibration, probe or full. load: None of a calibration that did not come to one. passed:
     None where the run says nothing about its load: a calibration, or one that ended the search.
-    ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
+    busy_share: of the time in which an instance computed, by the median times of a batch; None
+    where the run has none. ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
     answered. scheduled_per_s: what the seed made of a rate, in queries/s, None where no rate is offered.
     folder: below the search's.
     """
@@ -51,6 +55,7 @@ class Probe:
     scheduled_per_s: float | None
     completed_per_s: float | None
     mean_batch: float | None
+    busy_share: float | None
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
@@ -140,6 +145,19 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
     if run is None or run.done is None:
         return None
     return query_latency_ns(run.done, run.plan.samples_per_query)
+
+
+def busy_share(result: Mapping[str, Any]) -> float | None:
+    """How much of the time an instance computed: batches a second and instance, times the median time
+    that a batch occupies one. result: of result.json.
+    """
+    stages, queries = result.get("stages_ns"), result["queries"] or {}
+    rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
+    instances = (result.get("plan") or {}).get("instances")
+    if not (stages and rate and batch and instances):
+        return None
+    batch_ns = sum(stages[name]["p50"] for name in _OF_AN_INSTANCE)
+    return float(rate / batch / instances * batch_ns / NS_PER_S)
 
 
 def answered(queries: Mapping[str, Any]) -> int:

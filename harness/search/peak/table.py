@@ -8,7 +8,8 @@ from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
-from harness.search.peak.probe import Probe
+from harness.search.peak.cause import confirming_run, machine_warnings, set_by_machine
+from harness.search.peak.probe import INTERRUPTED, Probe
 
 SHORTFALL = 0.02
 """Of the offered queries/s: where those completed fall further behind, a queue was left at the end.
@@ -17,15 +18,20 @@ The search itself comes no nearer than that.
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Why a rate that was found is above what is sustained. content: of peak.json.
+    """Why the rate must not be quoted as it stands. content: of peak.json."""
+    yield from machine_warnings(content)
+    yield from _unsustained(content)
+
+
+def _unsustained(content: Mapping[str, Any]) -> Iterator[str]:
+    """Why a rate that was found is above what is sustained.
 
     A queue that grows is VALID while it stays within the bound: a run of D seconds passes at up to
     1 + bound / D times the capacity, and completes what it is behind by after its last arrival.
     """
     if content["peak"] is None:
         return
-    runs = (p for p in content["probes"] if p["kind"] == "full" and p["passed"])
-    run = next(p for p in runs if p["load"] == content["peak"])
+    run = confirming_run(content)
     offered, completed = run["scheduled_per_s"], run["completed_per_s"]
     if not offered or completed is None or completed >= (1 - SHORTFALL) * offered:
         return
@@ -112,6 +118,10 @@ def _found(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"no full-length run passed, down to {show_rate(least)} {unit}: raise --slo"
         return
     peak = f"{show_rate(content['peak'])} {unit}"
+    if set_by_machine(content):
+        peak += ", set by delays of the machine and not by the model"
+    elif any(machine_warnings(content)):
+        peak += ", on a machine that was not at rest"
     short = " (a short probe)" if content["failed_above_kind"] == "probe" else ""
     if above is None:
         yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
