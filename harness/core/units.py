@@ -64,6 +64,16 @@ def show_rate(per_s: float) -> str:
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
 
 
+def show_percent(share: float, digits: int = 0, *, signed: bool = False) -> str:
+    """A share with a space before the sign, as SI writes it: 0.123 -> '12 %'."""
+    return f"{share * 100:{'+' if signed else ''},.{digits}f} %"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: '1 run', '2,000 runs'. plural: where it does not end in s alone."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def show_bytes(count: float) -> str:
     """Decimal units, three significant digits: 317e6 -> '317 MB'."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

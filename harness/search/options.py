@@ -105,7 +105,7 @@ class SweepOptions:
         group="the sweep",
     )
     peak: float | None = option(
-        "queries/s that are 100 % (default: searched for, as `peak` does)",
+        "queries/s that are 100 % (default, with percentages: searched for, as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
         group="the sweep",

@@ -3,16 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.core.codes import About, Kind, codes
 from harness.core.config.parse import parse_slo
 from harness.core.units import show_ns, show_rate
 
-MACHINE_DOUBTS = frozenset(
-    (
-        *("noisy-machine", "steal", "throttled", "busy-machine", "drift"),
-        *("frequency-dropped", "thermal-throttled", "settings-changed"),
-    )
-)
-"""Codes of doubts about the machine; `compare` widens its noise by the same ones."""
+MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
 IDLE_SHARE = 0.25
 """Instances that compute for less of the time than this could answer four times the rate. At a peak that
@@ -80,5 +75,5 @@ def _doubted(probes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]
 
 def _codes(probe: Mapping[str, Any]) -> set[str]:
     """The doubts about the machine. A load that is too high lets every run drift."""
-    codes = MACHINE_DOUBTS & set(probe["doubts"])
-    return codes if probe["passed"] is not False else codes - {"drift"}
+    doubts = MACHINE_DOUBTS & set(probe["doubts"])
+    return doubts if probe["passed"] is not False else doubts - {"drift"}

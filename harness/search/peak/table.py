@@ -9,7 +9,7 @@ from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
 from harness.search.peak.cause import confirming_run, machine_warnings, set_by_machine
-from harness.search.peak.probe import INTERRUPTED, Probe
+from harness.search.peak.probe import Probe
 
 SHORTFALL = 0.02
 """Of the offered queries/s: where those completed fall further behind, a queue was left at the end.

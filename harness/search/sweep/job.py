@@ -43,7 +43,7 @@ SWEEP = "sweep.json"
 _POINTS = "points"
 
 
-def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
+def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
     """All that stands against a sweep with these options."""
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
@@ -55,8 +55,6 @@ def problems(config: RunConfig, options: SweepOptions) -> Iterator[str]:
         yield "sweep needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield "--metrics-linger waits after one run, sweep makes many: drop it"
-    if options.peak is not None and not options.rate.are_shares:
-        yield "--peak is what percentages are of: --rate gives queries/s, drop one"
 
 
 def sweep(
@@ -96,6 +94,7 @@ class _SweepJob:
         self._config = replace(config, out=None)
         self._rates = options.rate
         self._peak = options.peak
+        self._peak_is_measured = False
         self._measure = measure
         self._quiet = quiet
         model = load_model(config.model)
@@ -118,6 +117,7 @@ class _SweepJob:
                 )
             if self._peak is None:
                 self._peak = said.get("peak")
+                self._peak_is_measured = said.get("peak_is_measured", False)
             return out
         made = run_folder.new_folder(out, "sweep-server", self._config.backend, model)
         return made.finish(newest=False)  # never whole: rates can be added
@@ -160,6 +160,7 @@ class _SweepJob:
             for text in job.content()["warnings"]:
                 say(f"{folder}: {text}")
         self._peak = float(files.read_json(folder / run_folder.PEAK)["peak"])
+        self._peak_is_measured = True
         return 0
 
     def _offered(self) -> list[float]:
@@ -228,8 +229,9 @@ class _SweepJob:
             raise ConfigError(f"{path} is not what a run writes: `check` says more") from None
 
     def content(self) -> dict[str, Any]:
-        """Of sweep.json. peak: queries/s, given or found, None where neither. highest_valid: of the
-        points, None where none was.
+        """Of sweep.json. peak: the queries/s that shares are of, given with --peak or found by a search,
+        None where neither. peak_is_measured: a search found it VALID. highest_valid: of the points,
+        None where none was.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]
@@ -238,6 +240,7 @@ class _SweepJob:
             "config": self._plain,
             "slo": str(self._slo) if self._slo else None,
             "peak": self._peak,
+            "peak_is_measured": self._peak_is_measured,
             "highest_valid": max(valid, default=None),
             "knee": knee(points),
             "points": [p._asdict() for p in points],

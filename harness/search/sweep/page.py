@@ -10,13 +10,12 @@ from harness.core.units import NS_PER_MS, show_ns, show_rate
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure, table
+from harness.search.sweep.report import scale
 
 PAGE = "sweep.html"
 
-_MARKS = {"knee": "#9a6700", "peak": "#1a7f37"}
-"""name in sweep.json -> colour of its line. Without a peak the highest VALID rate stands for it, under
-its own name.
-"""
+_MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VALID": "#1a7f37"}
+"""name of an upright line -> its colour."""
 
 _CROSSED = "circle-x-open"
 
@@ -110,18 +109,23 @@ def _told(valid: Sequence[bool]) -> str:
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Upright lines at the knee and at the peak, else at the highest VALID rate; their names above."""
+    """Upright lines at the knee, and at the measured peak, else at the highest VALID rate and at a
+    scale that was given; their names above.
+    """
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
-    for name, colour in _MARKS.items():
-        at, called = content[name], name
-        if at is None and name == "peak":
-            at, called = content["highest_valid"], "highest VALID"
+    at_rate = {"knee": content["knee"]}
+    if content["peak"] is not None:
+        at_rate[scale(content)[0]] = content["peak"]
+    if not content["peak_is_measured"]:
+        at_rate["highest VALID"] = content["highest_valid"]
+    for name, at in at_rate.items():
         if at is None:
             continue
+        colour = _MARKS[name]
         upright = {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper"}
         lines.append({**upright, "line": {"color": colour, "width": 1}})
-        text = {"text": called, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
+        text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
         names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
     return lines, names
 
@@ -135,7 +139,7 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [config["scenario"], config["backend"], config["model"], content["slo"] or ""]
     yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
     for name, about in (
-        ("peak", "what 100 % is"),
+        ("peak", ": ".join(scale(content))),
         ("highest_valid", "the highest offered rate that was VALID"),
         ("knee", "the knee: most throughput for its mean latency, of the VALID ones"),
     ):

@@ -99,6 +99,32 @@ def test_percentages_are_of_the_peak_that_is_given(swept: Swept) -> None:
     assert [p["share"] for p in sweep_json()["points"]] == [0.5, 1.0]
 
 
+def test_a_given_peak_is_a_scale_beside_rates_too(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: --rate 100,200 --peak 400 was refused, and a rate that was given was called the peak."""
+    status, system = swept(System(900.0), *SERVER, "--rate", "100,200", "--peak", "400")
+    assert (status, [c.target_qps for c in system.configs]) == (0, [100, 200])
+    assert [p["share"] for p in sweep_json()["points"]] == [0.25, 0.5]
+    out = capsys.readouterr().out
+    assert re.search(r"^ +100 +25 % +100 ", out, re.MULTILINE)
+    assert "\n100 %       400 queries/s: the rate given with --peak\n" in out
+    assert "peak  " not in out
+
+
+def test_a_peak_that_was_measured_is_called_so_again_and_again(
+    swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = re.compile(
+        r"^peak +1,\d+ queries/s: the highest rate that the search found VALID", re.MULTILINE
+    )
+    for _ in range(2):
+        swept(System(1300.0), *SERVER, "--rate", "50%,100%")
+        assert told.search(capsys.readouterr().out)
+    main(["sweep", "--from", "swept"])
+    assert told.search(capsys.readouterr().out)
+
+
 def test_the_peak_is_searched_for_once_where_none_is_given(swept: Swept) -> None:
     _, system = swept(System(1300.0), *SERVER, "--rate", "50%,100%")
     peak = json.loads(Path("swept/peak/peak.json").read_text())["peak"]
@@ -209,7 +235,6 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
         ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
-        ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
     ],
 )  # fmt: skip
@@ -246,15 +271,25 @@ def test_the_knee_is_of_valid_points_only() -> None:
 def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() -> None:
     points = [p._asdict() for p in (point(100, 1), point(200, 2), point(300, 9))]
     points[1]["p99_ns"] = None
-    content = {"points": points, "slo": "p99=10ms", "peak": None, "highest_valid": 200, "knee": 100}
+    content = {
+        "points": points,
+        "slo": "p99=10ms",
+        "peak": None,
+        "peak_is_measured": False,
+        "highest_valid": 200,
+        "knee": 100,
+    }
     latency, achieved = figures(content)
     assert [trace["name"] for trace in latency.data] == ["p50", "p90", "p99"]
     assert latency.data[2]["y"] == [1.0, None, 9.0]
     assert [s["x0"] for s in latency.layout["shapes"]] == [100, 200, 0]
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "highest VALID"]
-    (latency, _) = figures({**content, "peak": 250})
+    (latency, _) = figures({**content, "peak": 250, "peak_is_measured": True})
     assert [n["text"] for n in latency.layout["annotations"]] == ["knee", "peak"]
-    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 0]
+    (latency, _) = figures({**content, "peak": 250})  # bug: a mere scale was called peak
+    told = [(n["text"], n["x"]) for n in latency.layout["annotations"]]
+    assert told == [("knee", 100), ("100 %", 250), ("highest VALID", 200)]
+    assert [s["x0"] for s in latency.layout["shapes"]] == [100, 250, 200, 0]
     assert [trace["name"] for trace in achieved.data] == ["offered", "achieved", "batch"]
     assert {symbol for trace in latency.data for symbol in trace["marker"]["symbol"]} == {"circle"}
     json.dumps([latency, achieved], allow_nan=False)
@@ -264,7 +299,14 @@ def test_the_plots_mark_the_knee_and_what_is_known_of_the_peak_and_leave_gaps() 
 def test_what_is_invalid_is_drawn_hollow_and_named_in_the_legend() -> None:
     valid, missed = point(100, 1), point(200, 9)._replace(verdict="INVALID")
     points = [p._asdict() for p in (valid, missed)]
-    content = {"points": points, "slo": None, "peak": None, "highest_valid": 100, "knee": None}
+    content = {
+        "points": points,
+        "slo": None,
+        "peak": None,
+        "peak_is_measured": False,
+        "highest_valid": 100,
+        "knee": None,
+    }
     for figure in figures(content):
         drawn = [t for t in figure.data if "markers" in t["mode"] and t["x"] != [None]]
         assert [t["marker"]["symbol"] for t in drawn] == [["circle", "circle-x-open"]] * len(drawn)
