@@ -1,5 +1,7 @@
 """How far each percentile of one run could have come out otherwise, told in three ways.
 
+estimate          the percentile itself, of the journal's latencies, as the intervals are: LoadGen, whose
+                  percentiles are quoted, stamps with a clock reading of its own some us away
 order_statistic   between which samples the true percentile lies, whatever the distribution; right
                   where samples are independent, too narrow where neighbours are alike
 block_bootstrap   from blocks of neighbouring samples drawn again: it sees stalls and bursts, but
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.stats import early_stopping_ns, interval_ranks
+from harness.core.stats import early_stopping_ns, interval_ranks, percentile_ns
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import (
     PERCENTILES,
@@ -36,6 +38,7 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str,
     ordered_ns = np.sort(latency_ns)
     found: dict[str, Any] = {
         name: {
+            "estimate": percentile_ns(ordered_ns, fraction),
             "order_statistic": _order_statistic(ordered_ns, fraction),
             "block_bootstrap": [round(end) for end in bootstrap.interval(drawn[name])],
             "early_stopping": early_stopping_ns(ordered_ns, fraction),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_ns, show_rate, show_si
+from harness.core.units import show_ns, show_percent, show_rate, show_si
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence import reference
 from harness.results.power import NO_METER
@@ -51,12 +51,13 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         names = ("p50", "p90", "p95", "p97", "p99", "p99.9")
         per = "query" if scenario_named(result["scenario"]).by_query else "sample"
         text = "  ".join(f"{n} {show_ns(latency[n])}" for n in names)
-        yield f"{'latency':<12}{text}  (a {per}; mean {show_ns(latency['mean'])})"
+        mean = show_ns(latency["mean"])
+        yield f"{'latency':<12}{text}  ({_source(latency['source'])}, per {per}; mean {mean})"
     accuracy = result["accuracy"]
     if accuracy:
         yield f"{'accuracy':<12}{_accuracy(accuracy)}"
     yield from _power(result["power"], result["power_reason"])
-    yield from _intervals(result.get("latency_intervals_ns"))
+    yield from _intervals(result.get("latency_intervals_ns"), latency)
     if result.get("reference"):
         rate = throughput["completed"] if throughput else None
         yield f"{'reference':<12}{reference.line(result['reference'], rate)}"
@@ -65,27 +66,39 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{'stage':<14}{'p50':>10}{'p99':>12}{'share':>9}"
         for name, stage in stages.items():
-            share = f"{stage['share']:.1%}"
+            share = show_percent(stage["share"], 1)
             yield f"{name:<14}{show_ns(stage['p50']):>10}{show_ns(stage['p99']):>12}{share:>9}"
         yield ""
 
 
-def _intervals(found: Mapping[str, Any] | None) -> Iterator[str]:
-    """A line a percentile, by the journal, whose stamps may lie some us beside LoadGen's; `-` where
-    the run is too short to tell that end.
+def _source(text: str) -> str:
+    """LoadGen, harness (its own scheduler) or journal."""
+    return "journal" if "from the journal" in text else text.split(maxsplit=1)[0]
+
+
+def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None) -> Iterator[str]:
+    """A line a percentile; `-` where the run is too short to tell that end. The journal's stamps may
+    lie some us beside LoadGen's, so its intervals stand beside its own percentiles.
     """
     if not found:
         return
-    level = f"{found['level']:.0%}"
+    level = show_percent(found["level"])
     heads = (f"{level} order statistic", f"{level} block bootstrap")
     yield ""
-    yield f"{'(journal)':<12}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
+    if quoted and _source(quoted["source"]) != "journal":
+        yield (
+            f"Intervals of the percentiles by the journal, which has its own clock readings; quote those "
+            f"above, by {_source(quoted['source'])}:"
+        )
+    yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in found.items():
         if isinstance(one, Mapping):
+            estimate = one.get("estimate")  # absent in results of earlier versions
             order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
             early = one["early_stopping"]
             told = show_ns(early) if early is not None else "-"
-            yield f"{name:<12}{order:>24}{drawn:>24}{told:>18}"
+            at = show_ns(estimate) if estimate is not None else "-"
+            yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{told:>18}"
 
 
 def _span(ends: Sequence[float | None]) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.stats import early_stopping_ns, interval_ranks
+from harness.core.units import show_ns
 from harness.results.evidence import bootstrap
 from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.stages import PERCENTILES, query_latency_ns
@@ -86,6 +87,7 @@ def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
         low, high = found[name]["order_statistic"]
         assert low is None or low <= value
         assert high is None or value <= high
+        assert found[name]["estimate"] == value
         first, last = found[name]["block_bootstrap"]
         assert first <= value <= last
     assert found["p99.9"]["order_statistic"][1] is None  # 700 queries: nobody knows
@@ -115,6 +117,7 @@ def test_neighbours_that_are_alike_widen_the_bootstrap_and_not_the_order_statist
 def test_the_table_shows_them_and_a_dash_where_nothing_is_known() -> None:
     intervals = {
         "p99": {
+            "estimate": 1_100_000,
             "order_statistic": [1_000_000, None],
             "block_bootstrap": [900_000, 2_000_000],
             "early_stopping": None,
@@ -129,7 +132,34 @@ def test_the_table_shows_them_and_a_dash_where_nothing_is_known() -> None:
     result |= {"verdict": "VALID", "scenario": "server", "backend": "null", "model": "digits"}
     result |= {"stages_ns": None, "latency_intervals_ns": intervals}
     text = "\n".join(run_table.lines(result, Path("results/run")))
-    assert re.search(r"p99 +1\.00 ms to - +900 us to 2\.00 ms +-$", text, re.MULTILINE)
+    assert re.search(r"p99 +1\.10 ms +1\.00 ms to - +900 us to 2\.00 ms +-$", text, re.MULTILINE)
+    assert "quote those above" not in text
+
+
+@pytest.mark.parametrize("source", ["LoadGen mlperf_log_detail.txt", "harness log.json"])
+def test_an_interval_stands_beside_the_percentile_it_is_of(source: str) -> None:
+    """Bug: LoadGen's p50, 36.4 us, above the journal's interval of it, 35.1 us to 35.3 us."""
+    run = evidence("server")
+    assert run.done is not None
+    intervals = latency_intervals(run.done, 1)
+    names = ("mean", *PERCENTILES)
+    result: dict[str, Any] = dict.fromkeys(
+        ("headline", "throughput_per_s", "accuracy", "power", "power_reason", "stages_ns"), None
+    )
+    result |= {"reasons": [], "doubts": [], "not_for_submission": []}
+    result |= {"verdict": "VALID", "scenario": "server", "backend": "null", "model": "digits"}
+    result |= {"latency_ns": {**dict.fromkeys(names, 10**10), "source": source}}
+    result |= {"latency_intervals_ns": intervals}
+    lines = list(run_table.lines(result, Path("results/run")))
+    (quoted,) = [line for line in lines if line.startswith("latency ")]
+    whose = source.split(maxsplit=1)[0]
+    assert quoted.endswith(f"({whose}, per sample; mean 10.0 s)")
+    assert any(line.endswith(f"quote those above, by {whose}:") for line in lines)
+    assert intervals is not None
+    for name in PERCENTILES:
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        estimate = show_ns(intervals[name]["estimate"])
+        assert re.match(rf"{name} +{re.escape(estimate)} +[\d.-]", line)
 
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=12))
