@@ -96,10 +96,10 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument("folder", metavar="RUN", help="a run's folder, e.g. results/latest")
     folder = Path(parser.parse_args(arguments).folder)
     from harness.errors import RunInvalid
-    from harness.results.recheck import check
+    from harness.results.recheck import agreed, check
 
     differences = check(folder)
-    show("\n".join(differences) or f"{folder}: result.json agrees with the files")
+    show("\n".join(differences) or agreed(folder))
     return RunInvalid.exit_status if differences else 0
 
 

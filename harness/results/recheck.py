@@ -52,6 +52,16 @@ def check(folder: Path) -> list[str]:
     return [*_differences(said, derived), *changed]
 
 
+def agreed(folder: Path) -> str:
+    """One line for a folder in which `check` found no difference. That says nothing about the verdict,
+    so the line names it.
+    """
+    said = files.read_json(folder / run_folder.RESULT)
+    codes = ", ".join(reason["code"] for reason in said["reasons"])
+    verdict = f"{said['verdict']} ({codes})" if codes else said["verdict"]
+    return f"{folder}: result.json agrees with the files; the run is {verdict}"
+
+
 def configuration(folder: Path) -> RunConfig:
     """config.yaml of a run's folder."""
     path = folder / run_folder.CONFIG

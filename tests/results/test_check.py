@@ -48,7 +48,31 @@ def test_a_finished_run_agrees_with_its_files(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", str(run)]) == 0
-    assert capsys.readouterr().out == f"{run}: result.json agrees with the files\n"
+    assert capsys.readouterr().out == (
+        f"{run}: result.json agrees with the files; the run is VALID\n"
+    )
+
+
+def test_agreement_names_the_verdict_of_an_invalid_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `check` of an INVALID run said that its files agree, and nothing more."""
+    run = tmp_path / "missed"
+    words = [
+        "--scenario",
+        "single-stream",
+        "--backend",
+        "null",
+        "--slo",
+        "p90=1ns",
+        "--mode",
+        "performance",
+    ]
+    assert main([*words, "--queries", "200", "--quiet", "--out", str(run)]) == 4
+    capsys.readouterr()
+    assert main(["check", str(run)]) == 0
+    told = f"{run}: result.json agrees with the files; the run is INVALID (slo-missed)\n"
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize(
