@@ -2,17 +2,23 @@
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.config.options import Parser, add_options, option_key, user_path, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
+from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid
 from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
+
+if TYPE_CHECKING:
+    from harness.submit.rules.findings import Finding
+    from harness.submit.rules.validate import Checked
 
 ABOUT = """\
 usage: python -m harness submit VERB ...
@@ -227,30 +233,43 @@ def _check(
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
     outcomes = theirs.run_checkers(official, tree, rules.name, only) if official else []
-    counted = checked.counted(shortened=rehearsal)
+    counting = checked.counted(shortened=rehearsal)
+    refused = not rehearsal and not all(o.passed for o in outcomes)
     if as_json:
         content = {
-            "findings": [f.to_json() for f in checked.findings],
+            "passed": not counting and not refused,
+            "findings": [f.to_json() for f in counting],
+            "left_out": [f.to_json() for f in checked.findings if f not in counting],
             "results": checked.results,
             "official": [o._asdict() for o in outcomes],
         }
         show(json.dumps(content, indent=2))
     else:
-        lines = [line for f in checked.findings for line in f.lines()]
-        lines.append(_told(len(checked.results), len(checked.findings), len(counted)))
+        lines = [line for f in counting for line in f.lines()]
+        lines.append(_summary(checked, counting))
         lines += [line for o in outcomes for line in theirs.lines(checked, o)]
         show("\n".join(lines))
-    refused = not rehearsal and not all(o.passed for o in outcomes)
-    return RunInvalid.exit_status if counted or refused else 0
+    return RunInvalid.exit_status if counting or refused else 0
 
 
 def _folder(text: str) -> Path:
     return user_path(text)
 
 
-def _told(results: int, findings: int, counted: int) -> str:
-    tail = f", {findings - counted} of them because it is a rehearsal" if counted < findings else ""
-    return f"{results} results, {findings} findings{tail}"
+def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
+    """The last line of the rules' findings: whether the tree passes them, and what a rehearsal need
+    not keep.
+    """
+    verdict = "not passed" if counting else "passed"
+    found = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
+    left_out = Counter(f.rule for f in checked.findings if f not in counting)
+    if not left_out:
+        return f"{verdict}: {found}"
+    rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
+    return (
+        f"{verdict}, as a rehearsal: {found}; left out because a rehearsal may be short, on other data and "
+        f"marked: {rules}"
+    )
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {

@@ -260,7 +260,7 @@ def test_the_command_packs_and_checks(
     words = ["submit", "pack", "--work", str(work), "--describe", str(tmp_path / "describe.yaml")]
     assert main([*words, "--to", str(tmp_path / "tree")]) == 0
     out = capsys.readouterr().out
-    assert out.endswith(f"4 results, 0 findings\n{tmp_path / 'tree'}\n")
+    assert out.endswith(f"passed: 4 results, 0 findings\n{tmp_path / 'tree'}\n")
     assert main([*words, "--to", str(tmp_path / "tree")]) == 2
     assert "exists: pass another --to" in capsys.readouterr().err
     for to in (".", "..", "/"):
