@@ -47,7 +47,8 @@ def problems(config: RunConfig, repeats: int) -> Iterator[str]:
 
 def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, quiet: bool) -> int:
     """Prints the table (or repeats.json). 0 where every run was VALID, else the worst's status."""
-    names = (f"repeats-{config.scenario}", config.backend, load_model(config.model).name)
+    model = load_model(config.model).name
+    names = (f"repeats-{config.scenario}", config.backend, model)
     reserved = run_folder.new_folder(config.out, *names)
     first_seed = seeds_of(config).schedule
     made: list[Finished] = []
@@ -56,7 +57,7 @@ def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, 
             seed = (first_seed + number - 1) & MAX_SEED
             out = reserved.path / f"run-{number}"
             made.append(measure(replace(config, out=out, schedule_seed=seed), quiet=True))
-            _save(reserved.path, config, first_seed, made)
+            _save(reserved.path, config, model, first_seed, made)
             if not quiet:
                 say(f"run {number} of {repeats}: {_told(made[-1].result)}")
             if made[-1].status not in _ENDED:
@@ -79,14 +80,17 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
     return replace(config, **{name: size for name, size in sizes.items() if size is not None})
 
 
-def _save(folder: Path, config: RunConfig, first_seed: int, made: Sequence[Finished]) -> None:
+def _save(
+    folder: Path, config: RunConfig, model: str, first_seed: int, made: Sequence[Finished]
+) -> None:
+    """model: its name."""
     files.write_json(
         folder / run_folder.REPEATS,
         {
             "schema_version": SCHEMA_VERSION,
             "scenario": config.scenario,
             "backend": config.backend,
-            "model": config.model,
+            "model": model,
             "schedule_seeds": [(first_seed + i) & MAX_SEED for i in range(len(made))],
             "verdicts": [finished.result["verdict"] for finished in made],
             "reasons": [[r["code"] for r in finished.result["reasons"]] for finished in made],

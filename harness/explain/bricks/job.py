@@ -1,7 +1,7 @@
 """The verb `bricks`: models as sequences of layers, each of which is run once for all of them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from harness.explain.bricks.time import database as brick_database
 from harness.explain.bricks.time import runs
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.manifest import is_path, load_model
 from harness.results import run_folder
 
 FILE, PAGE = "bricks.json", "bricks.html"
@@ -140,7 +140,8 @@ def _subjects(request: Request) -> list[Subject]:
                 subjects += published.published(Path(name))
             else:
                 graph = _graph(name, request)
-                subjects.append(record.cut(name, graph, request.most_layers))
+                taken = {one.name for one in subjects}
+                subjects.append(record.cut(_title(name, taken), graph, request.most_layers))
         except ConfigError as e:
             problems.append(str(e))
     if problems:
@@ -149,6 +150,12 @@ def _subjects(request: Request) -> list[Subject]:
     if unused := sorted(_unused(graphs, request)):
         raise ConfigError("\n".join(unused))
     return subjects
+
+
+def _title(model: str, taken: Collection[str]) -> str:
+    """The model's name, as a run says it; the path where another model in `taken` has that name."""
+    name = load_model(model).name if is_path(model) else model
+    return model if name in taken else name
 
 
 def _graph(name: str, request: Request) -> Graph:

@@ -130,6 +130,7 @@ class PeakJob:
         assert slo is not None
         self._slo = slo
         self._judge = Judge(scenario, slo)
+        self._model_name = model.name
         words = (f"peak-{config.scenario}", config.backend, model.name)
         self._results = run_folder.new_folder(config.out, *words)
         self.folder = self._results.path
@@ -348,7 +349,7 @@ class PeakJob:
             "started": self._started,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._config.model,
+            "model": self._model_name,
             "slo": str(self._slo),
             "unit": self._axis.unit,
             "finished": self._found is not None,

@@ -98,6 +98,7 @@ class _SweepJob:
         self._measure = measure
         self._quiet = quiet
         model = load_model(config.model)
+        self._model_name = model.name
         scenario = scenario_named(config.scenario)
         self._slo = slo_of(scenario, config, model)
         self._percentile = self._slo.percentile if self._slo else scenario.percentile
@@ -238,6 +239,7 @@ class _SweepJob:
         return {
             "schema_version": SCHEMA_VERSION,
             "config": self._plain,
+            "model": self._model_name,
             "slo": str(self._slo) if self._slo else None,
             "peak": self._peak,
             "peak_is_measured": self._peak_is_measured,

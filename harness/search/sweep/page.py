@@ -136,7 +136,7 @@ def _ms(ns: float | None) -> float | None:
 
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     config = content["config"]
-    words = [config["scenario"], config["backend"], config["model"], content["slo"] or ""]
+    words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
     for name, about in (
         ("peak", ": ".join(scale(content))),

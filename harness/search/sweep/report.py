@@ -11,7 +11,7 @@ from harness.search.sweep.points import LEAST_FOR_KNEE
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     """content: of sweep.json."""
     config = content["config"]
-    words = [config["scenario"], config["backend"], config["model"], content["slo"] or ""]
+    words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"SWEEP  {'  '.join(map(str, words))}"
     yield ""
     of = "of peak" if content["peak_is_measured"] else "share"

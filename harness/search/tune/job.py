@@ -194,7 +194,7 @@ class TuneJob:
             "started": self._started,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._config.model,
+            "model": self._model.name,
             "slo": str(self._slo) if self._slo else None,
             "predicted": self._forecast.aim._asdict(),
             "judged": aim._asdict(),

@@ -351,7 +351,7 @@ def test_a_run_keeps_everything_and_repeats_from_its_files(
     told = capsys.readouterr().out
     content = json.loads((tmp_path / "out/bricks.json").read_text())
     assert all(brick["fresh"] for brick in content["bricks"].values())
-    assert set(brick_tables.ratios(content, "cpu_ns")) == {str(one), str(two)}
+    assert set(brick_tables.ratios(content, "cpu_ns")) == {"one", "two"}
     assert "construction" in told
     assert "Jaccard" in told
     page = (tmp_path / "out/bricks.html").read_bytes()
@@ -405,9 +405,9 @@ def test_json_is_all_that_is_printed_and_the_same_from_files(
     assert main(["bricks", "--from", str(out), "--json"]) == 0
     assert capsys.readouterr().out == first.out
     assert main(["bricks", str(path), "--structure", "--json"]) == 0
-    model = json.loads(capsys.readouterr().out)["models"][str(path)]
+    model = json.loads(capsys.readouterr().out)["models"]["net"]
     assert model["cpu"] is None
-    assert model["bricks"] == json.loads(first.out)["models"][str(path)]["bricks"]
+    assert model["bricks"] == json.loads(first.out)["models"]["net"]["bricks"]
 
 
 def test_what_was_not_run_is_not_said_to_be_there(
@@ -509,7 +509,7 @@ def test_what_was_measured_is_kept_where_the_database_fails_later(
     assert main(words) == 2
     assert main(["bricks", "--from", f"{out}.partial"]) == 0
     content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
-    assert set(brick_tables.ratios(content, "cpu_ns")) == {str(path)}
+    assert set(brick_tables.ratios(content, "cpu_ns")) == {"net"}
 
 
 @pytest.mark.parametrize("runs", [0, 1, 7, 30])
@@ -563,3 +563,16 @@ def test_a_graph_with_a_circle_is_no_model(tmp_path: Path) -> None:
     path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
     with pytest.raises(ConfigError, match=r"circle|do not fit"):
         read(path)
+
+
+def test_a_model_is_called_by_its_name_and_by_its_path_where_two_share_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: tables and pages had the whole path of every file."""
+    files = [tmp_path / folder / "net.onnx" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        residual(file)
+    words = ["bricks", "--structure", "--json", "--out", str(tmp_path / "cut"), *map(str, files)]
+    assert main(words) == 0
+    assert list(json.loads(capsys.readouterr().out)["models"]) == ["net", str(files[1])]

@@ -13,6 +13,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
+from harness.models.manifest.manifest import MODELS_DIR
 from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.search.options import Rates, parse_rates
@@ -72,6 +73,32 @@ def test_a_sweep_without_a_valid_point_says_so(swept: Swept) -> None:
     status, _ = swept(System(50.0), *SERVER, "--rate", "100..300/3")
     assert [p["verdict"] for p in sweep_json()["points"]] == ["INVALID"] * 3
     assert status == 4
+
+
+@pytest.mark.parametrize(
+    ("verb", "head"),
+    [
+        (("sweep", "--rate", "100"), "SWEEP  server  null  mine  p99=10ms\n"),
+        (("peak",), "PEAK  server  null  mine  p99=10ms\n"),
+        (("--target-qps", "100", "--repeats", "2"), "2 of 2 VALID  server  null  mine\n"),
+    ],
+    ids=["sweep", "peak", "repeats"],
+)
+def test_titles_have_the_models_name_as_a_run_has_it(
+    verb: tuple[str, ...], head: str, swept: Swept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: they had the path that --model was given."""
+    digits = (MODELS_DIR / "digits.yaml").read_text()
+    Path("sub").mkdir()
+    Path("sub/m.yaml").write_text(digits.replace("name: digits", "name: mine"))
+    options = ("--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")
+    assert swept(System(900.0), *verb, *options, "--model", "sub/m.yaml")[0] == 0
+    assert capsys.readouterr().out.startswith(head)
+    if verb[0] == "sweep":
+        assert (
+            "<h1>Sweep · server · null · mine · p99=10ms</h1>"
+            in Path("swept/sweep.html").read_text()
+        )
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:

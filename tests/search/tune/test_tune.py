@@ -21,7 +21,7 @@ from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.manifest import MODELS_DIR, load_model
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
 from harness.search.tune.bare_loops import Bare, time_layout
@@ -145,6 +145,12 @@ def test_the_winner_is_a_file_that_config_takes(
     machine = Machine(by_batch)
     tuned_again = main([*OFFLINE, "--config", "t/tuned.yaml", "--out", "again"])
     assert tuned_again == 0
+
+
+def test_the_title_has_the_models_name_and_not_its_path(tuned: Tuned) -> None:
+    path = MODELS_DIR / "digits.yaml"
+    _, content = tuned(Machine(by_batch), *OFFLINE, "--model", str(path))
+    assert content["model"] == "digits"
 
 
 def test_each_layout_is_timed_in_both_directions_and_options_on_the_best(tuned: Tuned) -> None:
