@@ -19,7 +19,14 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """A class for each pixel is no list of labels, though all of them may differ."""
+        """A class for each pixel is no list of labels, though all of them may differ; a score for each
+        class is none either.
+        """
+        if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
+            raise ValueError(
+                f"{self._name} needs labels, these are {shape[0]:,} scores an answer, {self._dtype}: "
+                "postprocess with argmax or topk"
+            )
         if len(shape) > 1:
             told = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(

@@ -18,6 +18,10 @@ class Setup:
     config: RunConfig
     model: Model
     dataset: str
+
+    metric: str | None
+    """The metric that will score the answers; its refusal of their shape ends the run before it begins."""
+
     instances: Instances
 
     dispatch: str
@@ -37,6 +41,7 @@ class Setup:
             config=run.config,
             model=run.model,
             dataset=run.dataset,
+            metric=run.metric,
             instances=run.instances,
             dispatch=run.scenario.dispatch,
             samples_per_query=run.scenario.samples_per_query(run.config),
@@ -49,6 +54,7 @@ class Setup:
             "config": to_plain(self.config),
             "model": self.model.to_json(),
             "dataset": self.dataset,
+            "metric": self.metric,
             "instances": self.instances._asdict(),
             "dispatch": self.dispatch,
             "samples_per_query": self.samples_per_query,
@@ -63,6 +69,7 @@ class Setup:
             config=from_plain(message["config"]),
             model=model_from_json(message["model"]),
             dataset=message["dataset"],
+            metric=message["metric"],
             instances=Instances.from_json(message["instances"]),
             dispatch=message["dispatch"],
             samples_per_query=message["samples_per_query"],

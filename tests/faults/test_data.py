@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.models.manifest.manifest import MODELS_DIR
 from tests.builders.pictures import write
 from tests.faults.command import (
     DATA,
@@ -121,17 +122,44 @@ def test_data_that_change_meanwhile_are_no_score(mode: str, why: str, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "why"),
-    [
-        (f"{DATA}:RaisesInScore", "raised ZeroDivisionError: no samples of class 3"),
-        ("squad_f1", "raised ValueError: squad_f1 needs logits, the answers are int64"),
-    ],
-    ids=["a fault of its own", "answers of another kind"],
+    [(f"{DATA}:RaisesInScore", "raised ZeroDivisionError: no samples of class 3")],
+    ids=["a fault of its own"],
 )
 def test_a_metric_that_raises_is_no_score(metric: str, why: str, tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", metric))
     assert done.status == 4
     assert codes(tmp_path / "r") == ["accuracy-failed"]
     assert result(tmp_path / "r")["accuracy"]["reason"] == f"scoring with {metric!r} {why}"
+
+
+@pytest.mark.slow
+def test_a_metric_for_other_answers_is_refused_before_the_run(tmp_path: Path) -> None:
+    done = run(*dataset("Good", tmp_path / "r", "--metric", "squad_f1"))
+    assert done.status == 2
+    assert done.said.splitlines()[-1] == (
+        "harness: metric 'squad_f1' cannot score what the model answers: squad_f1 needs logits, the "
+        "answers are int64"
+    )
+    assert not list(tmp_path.glob("r*/performance/run_1/mlperf_log_detail.txt"))
+
+
+@pytest.mark.slow
+def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> None:
+    """Bug: its scores were found to be no labels after the performance and the accuracy run."""
+    digits = yaml.safe_load((MODELS_DIR / "digits.yaml").read_text())
+    digits["files"] = {"onnx": {**digits["files"]["onnx"], "path": "digits.onnx"}}
+    digits["outputs"] = [{"name": "logits"}]
+    shutil.copyfile(MODELS_DIR / "digits.onnx", tmp_path / "digits.onnx")
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump(digits))
+    words = ["--scenario", "offline", "--model", str(tmp_path / "m.yaml"), "--duration", "1s"]
+    done = run(*words, "--out", str(tmp_path / "r"))
+    assert done.status == 2
+    assert done.said.splitlines()[-1] == (
+        "harness: metric 'top1' cannot score what the model answers: top1 needs labels, these are 10 "
+        "scores an answer, float32: postprocess with argmax or topk"
+    )
+    alone = run(*words, "--mode", "performance", "--out", str(tmp_path / "alone"))
+    assert alone.status == 0, alone.said + alone.printed
 
 
 @pytest.mark.slow

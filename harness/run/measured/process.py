@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from harness.core import registry
 from harness.core.child import Channel, serve
-from harness.errors import HarnessError, PluginUnavailable, one_line
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
 from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
 from harness.loadgen.plan import LoadPlan
@@ -49,7 +49,7 @@ from harness.run.measured.own_scheduler import Scheduler, scheduler_for
 from harness.run.measured.preparation import Preparation
 from harness.run.measured.warm_up import Answerer
 from harness.run.setup import Setup
-from harness.types import Backend, Dataset, TensorSpec
+from harness.types import Backend, Dataset, HasAnswerShape, TensorSpec
 
 
 def main() -> None:
@@ -136,6 +136,7 @@ class _Measurement:
             tell_alive=self._tell_alive,
         )
         found = preparation.run(self._setup.calibrate_s)
+        self._check_metric(preparation.row, answerers[0].dataset)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
         self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
         message = self._channel.receive()
@@ -230,6 +231,23 @@ class _Measurement:
         if output is not None and output.postprocess:
             batch = dataset.batch(first)
             check(output.postprocess, output.name, self._hook, backend.infer(batch), batch)
+
+    def _check_metric(self, row: AnswerRow, dataset: Dataset) -> None:
+        """Whether the metric can score answers like these, asked before the run and not after it."""
+        setup = self._setup
+        pointless = setup.model.has_random_weights or getattr(dataset, "synthetic", False)
+        if setup.metric is None or pointless or not setup.config.runs_accuracy:
+            return
+        try:
+            scorer = registry.load("metric", setup.metric)(str(row.dtype))
+            if isinstance(scorer, HasAnswerShape):
+                scorer.check_shape(row.shape)
+        except ValueError as e:
+            raise ConfigError(
+                f"metric {setup.metric!r} cannot score what the model answers: {e}"
+            ) from e
+        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's: scoring says it, with all measured
+            return
 
     def _start_test(
         self,
