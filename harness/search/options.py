@@ -13,7 +13,7 @@ from harness.core.config.parse import (
     parse_rate,
     positive,
 )
-from harness.core.units import NS_PER_S
+from harness.core.units import NS_PER_S, show_percent
 
 DEFAULT_POINTS = 11
 MOST_SHARE = 10.0
@@ -87,7 +87,7 @@ def _parse_one(text: str) -> tuple[float, bool]:
     except ValueError:
         raise ValueError(f"{text!r} is no percentage: write e.g. 10%..110%") from None
     if not 0 < share <= MOST_SHARE:
-        raise ValueError(f"{text} must be more than 0 % and at most {MOST_SHARE:.0%}")
+        raise ValueError(f"{text} must be more than 0 % and at most {show_percent(MOST_SHARE)}")
     return share, True
 
 

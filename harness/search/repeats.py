@@ -15,7 +15,7 @@ from harness.core import files
 from harness.core.config.run_config import MAX_SEED, SCHEMA_VERSION, RunConfig
 from harness.core.console import say, show
 from harness.core.signals import stoppable
-from harness.core.units import show_ns, show_rate
+from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
@@ -155,7 +155,7 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
         yield f"  doubt   {code} in {count} of {len(verdicts)} runs"
     yield from _left_out(content["left_out"])
     yield ""
-    level = f"{content['level']:.0%} interval over runs"
+    level = f"{show_percent(content['level'])} interval over runs"
     yield f"{'':<12}{'mean':>12}{level:>30}{'least':>12}{'most':>12}"
     for name, number in content["numbers"].items():
         if number["mean"] is not None:

@@ -1,6 +1,7 @@
 """Numbers with units, between text and integers."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from harness.core.units import (
     LONGEST_NS,
+    counted,
     parse_duration_ns,
     show_bytes,
     show_ns,
+    show_percent,
     show_rate,
     show_si,
     show_wait,
@@ -143,3 +146,48 @@ def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
 )
 def test_a_wait_is_told_as_people_do(seconds: float, told: str) -> None:
     assert show_wait(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "signed", "text"),
+    [
+        (0.96, 0, False, "96 %"),
+        (0.1234, 1, True, "+12.3 %"),
+        (-0.05, 0, True, "-5 %"),
+        (12.5, 0, False, "1,250 %"),
+    ],
+)
+def test_a_percentage_has_a_space_before_its_sign(
+    share: float, digits: int, signed: bool, text: str
+) -> None:
+    assert show_percent(share, digits, signed=signed) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [
+        (1, ("run",), "1 run"),
+        (0, ("run",), "0 runs"),
+        (2000, ("query", "queries"), "2,000 queries"),
+    ],
+)
+def test_a_noun_agrees_with_its_number(count: int, words: tuple[str, ...], text: str) -> None:
+    assert counted(count, *words) == text
+
+
+PERCENT_FORMAT = re.compile(r"\{[^{}\n]*:[^{}\n]*%\}")
+"""`{share:.1%}`, which writes no space."""
+
+FORMATS_OF_OTHERS = ("profile_page.py", "compare_report.py")
+"""Plotly's template; the top-1 agreement, which has a line of its own."""
+
+
+def test_no_text_writes_a_percentage_in_another_way() -> None:
+    folder = Path(__file__).parent.parent / "harness"
+    wrong = [
+        f"{path.relative_to(folder)}: {found}"
+        for path in sorted(folder.rglob("*.py"))
+        for found in PERCENT_FORMAT.findall(path.read_text(encoding="utf-8"))
+        if path.name not in FORMATS_OF_OTHERS
+    ]
+    assert wrong == []

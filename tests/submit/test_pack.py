@@ -135,7 +135,7 @@ SLEPT: Mapping[str, Any] = {
 def test_a_backend_that_sleeps_is_refused(tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path, **SLEPT)
     with pytest.raises(
-        ConfigError, match=r"(?m)^Server-performance: its backend waited .* 10\.0% of"
+        ConfigError, match=r"(?m)^Server-performance: its backend waited .* 10\.0 % of"
     ):
         packed(CLOSED, tmp_path, tmp_path / "tree")
     packed(CLOSED, tmp_path, tmp_path / "tree", {**ANSWERS, "accelerators_per_node": "2"})

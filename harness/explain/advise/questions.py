@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.core.units import show_ns
+from harness.core.units import show_ns, show_percent
 from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
@@ -48,8 +48,8 @@ def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"{len(slow)} of {len(found['layers'])} different layers are {FASTER:.0%} faster or more "
-        "under another graph level"
+        f"{len(slow)} of {len(found['layers'])} different layers are {show_percent(FASTER)} faster "
+        "or more under another graph level"
     )
     return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_told('Q3', ranked)}"
 
@@ -95,7 +95,7 @@ def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
 
 def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     """E.g. `top1 99.20 % -> 98.80 % (500 samples), 99.4 % of the answers the same`."""
-    same = f"{accuracy['agreement']:.1%} of {accuracy['samples']:,} answers the same"
+    same = f"{show_percent(accuracy['agreement'], 1)} of {accuracy['samples']:,} answers the same"
     if accuracy["score"] is None:
         return f"Accuracy: not known ({accuracy['no_score']}); {same}."
     unit, metric = accuracy["unit"], accuracy["metric"]
@@ -109,10 +109,15 @@ def _told(question: str, ranked: Sequence[Advice]) -> str:
     if not mine:
         return "No data: no other setting was asked for, or could be measured."
     best = max(mine, key=lambda a: a.gain)
+    gain = show_percent(best.gain, 1, signed=True)
     if best.gain < WORTH:
-        return f"No setting is predicted to gain {WORTH:.0%} ({best.change}: {best.gain:+.1%})."
-    realised = f", realised {best.realised.gain:+.1%}" if best.realised else ", not measured"
-    return f"{best.change}: predicted {best.gain:+.1%}{realised} ({best.clock} time)."
+        return f"No setting is predicted to gain {show_percent(WORTH)} ({best.change}: {gain})."
+    realised = (
+        f", realised {show_percent(best.realised.gain, 1, signed=True)}"
+        if best.realised
+        else ", not measured"
+    )
+    return f"{best.change}: predicted {gain}{realised} ({best.clock} time)."
 
 
 _Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from harness.core.stats import interval_ranks
-from harness.core.units import show_bytes, show_ns, show_si
+from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
 from harness.explain.advise.predict import WITHIN
 from harness.models.graph.flops import missing_text
@@ -74,13 +74,13 @@ def _advice(found: Mapping[str, Any]) -> Iterator[str]:
         realised = one["realised"]
         yield (
             f"{mark}{one['change']:<{wide}}{one['question']:<10}{show_ns(one['now_ns']):>10}"
-            f"{show_ns(one['predicted_ns']):>11}{one['gain']:>+8.1%}"
+            f"{show_ns(one['predicted_ns']):>11}{show_percent(one['gain'], 1, signed=True):>8}"
             f"{_share(realised):>10}{_span(realised):>17}  "
             f"{one['verdict'] or '-':<11}{_within(one)}"
         )
         if one["needs"]:
             yield f"      decide first: {one['needs']}"
-    yield f"as predicted: the realised gain is within {WITHIN:.0%} of the predicted one"
+    yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
     if found["top"]:
         yield f"* {_OUTCOMES[found['top']['verdict']]}"
     else:
@@ -98,14 +98,14 @@ _NOTHING = "no setting is predicted to gain 2 %: leave it as it is"
 
 
 def _share(realised: Mapping[str, Any] | None) -> str:
-    return "-" if realised is None else f"{realised['gain']:+.1%}"
+    return "-" if realised is None else show_percent(realised["gain"], 1, signed=True)
 
 
 def _span(realised: Mapping[str, Any] | None) -> str:
     """Of the gain, from that of the ratio."""
     if realised is None or realised["low"] is None or realised["high"] is None:
         return "-"
-    return f"{1 - 1 / realised['low']:+.1%} {1 - 1 / realised['high']:+.1%}"
+    return " ".join(show_percent(1 - 1 / realised[e], 1, signed=True) for e in ("low", "high"))
 
 
 def _within(one: Mapping[str, Any]) -> str:
@@ -140,9 +140,10 @@ def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
     )
     time = covered["work_time"]
     yield (
-        f"coverage    work known of {covered['work_nodes']:.1%} of the nodes and "
-        f"{'-' if time is None else f'{time:.1%}'} of the kernels' time; layers measured alone "
-        f"take {covered['layers_time']:.1%} of it ({covered['layers_alone']} of {covered['layers']})"
+        f"coverage    work known of {show_percent(covered['work_nodes'], 1)} of the nodes and "
+        f"{'-' if time is None else show_percent(time, 1)} of the kernels' time; layers measured alone "
+        f"take {show_percent(covered['layers_time'], 1)} of it "
+        f"({covered['layers_alone']} of {covered['layers']})"
     )
     yield from (f"            {line}" for line in missing_text(covered["work_missing"]))
     if covered["layers_missing"]:
@@ -175,8 +176,8 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for k in ("per_tensor", "per_channel")
         )
         yield (
-            f"{row['name'][:35]:<36}{row['elements']:>12,}{row['zero_share']:>8.1%}"
-            f"{row['near_zero_share']:>8.1%}{ranges:>26}{snr:>26}"
+            f"{row['name'][:35]:<36}{row['elements']:>12,}{show_percent(row['zero_share'], 1):>8}"
+            f"{show_percent(row['near_zero_share'], 1):>8}{ranges:>26}{snr:>26}"
         )
 
 
@@ -234,7 +235,8 @@ def _overhead(found: Mapping[str, Any]) -> str:
     low, high = ("-" if ns is None else show_ns(ns) for ns in ends)
     return (
         f"{'overhead':<12}of the harness's backend over a bare session: {show_ns(median(added))} of "
-        f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), {median(added) / bare:.1%} of it"
+        f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), "
+        f"{show_percent(median(added) / bare, 1)} of it"
     )
 
 

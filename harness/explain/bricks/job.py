@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.console import say, show
+from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.bricks.cut import record
 from harness.explain.bricks.cut import synthetic as brick_synthetic
@@ -189,7 +190,7 @@ def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
 
 def _publish(subjects: Sequence[Subject], request: Request, folder: Path) -> None:
     count, size = brick_publish.publish(subjects, folder, with_order=request.publish_order)
-    _tell(request, f"{'published':<12}{count} bricks, {size / 1e6:,.1f} MB, in {folder}")
+    _tell(request, f"{'published':<12}{counted(count, 'brick')}, {size / 1e6:,.1f} MB, in {folder}")
 
 
 def _run(

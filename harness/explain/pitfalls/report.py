@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from harness import __version__
 from harness.core.console import frameworks_output, keep_output, say, show
 from harness.core.files import write_json
+from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.pitfalls import page
 from harness.explain.pitfalls.job import Report, Row, measure
@@ -85,7 +86,7 @@ def title(report: Report) -> str:
     why = f" ({report.no_score})" if report.no_score else ""
     low, high = report.span
     return (
-        f"{subject.model.name}{on}, {_dataset(report)}: {report.samples:,} samples, "
+        f"{subject.model.name}{on}, {_dataset(report)}: {counted(report.samples, 'sample')}, "
         f"input {low:.4g} to {high:.4g}, {score}{why}"
     )
 

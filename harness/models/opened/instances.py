@@ -1,6 +1,7 @@
 """How the work is laid out: instances x threads x batch on the cores really available."""
 
 from harness.core.config.run_config import MAX_BATCH, RunConfig
+from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
@@ -26,7 +27,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
     threads = config.threads or max(1, budget // count)
     if count * threads > cores.threads and not config.oversubscribe:
         raise ConfigError(
-            f"{count} instances x {threads} threads are {count * threads} threads, "
+            f"{counted(count, 'instance')} x {counted(threads, 'thread')} are {count * threads} threads, "
             f"{cores.threads} can compute at the same time ({cores}): lower --instances or "
             "--threads, or add --oversubscribe"
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.core.service_times import QUANTILES, VERSION, ServiceTimes, together
 from harness.core.stats import percentile_ns
-from harness.core.units import show_ns, show_rate
+from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.plan import Instances, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
@@ -317,9 +317,8 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
     worse = ratio if found["unit"] == "ns" else 1 / ratio
     if abs(found["drift"]) > DRIFT:
         more = "longer" if found["drift"] > 0 else "less"
-        judged = (
-            f"not decidable: the model itself took {abs(found['drift']):.0%} {more} after the run"
-        )
+        drift = show_percent(abs(found["drift"]))
+        judged = f"not decidable: the model itself took {drift} {more} after the run"
     elif worse < 1 / TIGHT:
         judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.units import NS_PER_MS
+from harness.core.units import NS_PER_MS, counted
 from harness.loadgen.scenario import scenario_named
 from harness.results.pages.page import Article, Figure, link, table
 
@@ -72,7 +72,7 @@ def _head(key: Sequence[str], members: Sequence[Row]) -> Iterator[str]:
     yield f"<h1>{escape(' · '.join(words))}</h1>"
     invalid = sum(row["verdict"] != "VALID" for row in members)
     removed = sum(row["removed"] for row in members)
-    told = f"{len(members)} runs on {host} with the dataset {dataset}"
+    told = f"{counted(len(members), 'run')} on {host} with the dataset {dataset}"
     told += f", {invalid} of them INVALID" if invalid else ""
     told += f", {removed} whose folders are gone" if removed else ""
     yield f'<p class="quiet">{escape(told)}. Settings may differ from run to run: compare says'

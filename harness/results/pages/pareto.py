@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from harness.core.units import counted
 from harness.results.pages.history import MOST, Row, Told, hover, numbers, shown
 from harness.results.pages.page import Article, Figure, link, table
 
@@ -63,7 +64,7 @@ def _article(
     }
     front = sum(not by for by in beaten.values())
     about = (
-        f"{len(members)} VALID runs on {host}, {front} of them on the front: no other run is at "
+        f"{counted(len(members), 'VALID run')} on {host}, {front} of them on the front: no other run is at "
         "least as good in every number that they measured, and better in one. Points are single "
         "runs: whether two of them differ by more than noise is what compare says."
     )

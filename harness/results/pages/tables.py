@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.core.units import show_bytes, show_ns, show_rate, show_si
+from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
 
 Cell = str | int | float | None
 
@@ -49,7 +49,7 @@ class Table(NamedTuple):
 _SHOWN: Mapping[str, Callable[[float], str]] = {
     "ns": show_ns,
     "bytes": show_bytes,
-    "share": "{:.1%}".format,
+    "share": lambda share: show_percent(share, 1),
     "count": "{:,.0f}".format,
     "samples/s": show_rate,
     "FLOP/byte": "{:.2f}".format,

@@ -7,7 +7,7 @@ import numpy as np
 from harness.core.clock import SLEW_PPM
 from harness.core.codes import Reason
 from harness.core.stats import percentile_ns, queries_needed
-from harness.core.units import NS_PER_S, NS_PER_US, show_ns
+from harness.core.units import NS_PER_S, NS_PER_US, show_ns, show_percent
 from harness.loadgen.scenario import percentile_key, scenario_named
 from harness.models.manifest.schema import Accuracy
 from harness.results.evidence.evidence import Evidence
@@ -105,7 +105,9 @@ def machine_doubts(
         )
     steal, others = load.get("steal"), load.get("others")
     if steal is not None and steal > STEAL_SHARE:
-        yield Reason("steal", f"{steal:.1%} of the CPU time went to other guests of this host")
+        yield Reason(
+            "steal", f"{show_percent(steal, 1)} of the CPU time went to other guests of this host"
+        )
     throttled_s = load.get("throttled_s")
     if throttled_s:
         yield Reason(
@@ -114,7 +116,9 @@ def machine_doubts(
             "or use fewer --instances and --threads",
         )
     if others is not None and others > OTHERS_SHARE:
-        yield Reason("busy-machine", f"other processes used {others:.0%} of the cores in the run")
+        yield Reason(
+            "busy-machine", f"other processes used {show_percent(others)} of the cores in the run"
+        )
 
 
 def pin_doubts(
@@ -184,7 +188,7 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
         yield Reason(
             "padded",
             f"the model file fixes the batch at {fixed_batch}, batches held {mean_batch:.1f} samples "
-            f"on average: {1 - mean_batch / fixed_batch:.0%} of the work was padding; export the "
+            f"on average: {show_percent(1 - mean_batch / fixed_batch)} of the work was padding; export the "
             "model with a symbolic batch dimension",
         )
 

@@ -10,7 +10,7 @@ from harness.core.clock import JUMP_NS, MAX_SLEW_PPM
 from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.stats import queries_needed, queries_to_settle
-from harness.core.units import show_ns, show_rate
+from harness.core.units import counted, show_ns, show_rate
 from harness.loadgen.logs import DetailLog
 from harness.loadgen.plan import MIN_DURATION_MS, LoadPlan
 from harness.loadgen.scenario import Scenario, scenario_named
@@ -35,7 +35,7 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
             f"{_last_line(run.ended['first_failure'])}",
         )
     elif run.done is not None and run.done.failed:
-        yield Reason("batch-failed", f"{name} run: {run.done.failed:,} samples failed")
+        yield Reason("batch-failed", f"{name} run: {counted(run.done.failed, 'sample')} failed")
     if run.failure is None:
         yield from _log_reasons(run, name)
         yield from _sample_reasons(run, name)

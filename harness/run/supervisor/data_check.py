@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.core.config.run_config import RunConfig, make_config
 from harness.core.registry import plugin
-from harness.core.units import show_rate
+from harness.core.units import counted, show_rate
 from harness.errors import ConfigError
 from harness.models.manifest.manifest import Model, load_model
 from harness.models.opened.loading import missing_data, open_dataset, samples_held, unknown_names
@@ -70,7 +70,7 @@ def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
     if 0 < bare < len(labels):
         first = next(i for i, label in enumerate(labels) if label is None)
         faults.append(
-            f"{bare:,} samples have no label, and others have one: sample {first} is first"
+            f"{counted(bare, 'sample')} without a label, and others have one: sample {first} is first"
         )
     return labels, faults
 
@@ -133,13 +133,13 @@ def _histogram(labels: Sequence[object]) -> Iterator[str]:
         kind = type(labels[0]).__name__ if labels and labels[0] is not None else "none"
         yield kind if kind == "none" else f"of type {kind}"
         return
-    counted = Counter(classes)
+    by_class = Counter(classes)
     what = "objects" if objects else "samples"
-    yield f"{len(classes):,} {what} in {len(counted):,} classes"
-    if len(counted) <= SHOWN_CLASSES:
-        yield ", ".join(f"{k}: {counted[k]:,}" for k in sorted(counted, key=_in_order))
+    yield f"{len(classes):,} {what} in {len(by_class):,} classes"
+    if len(by_class) <= SHOWN_CLASSES:
+        yield ", ".join(f"{k}: {by_class[k]:,}" for k in sorted(by_class, key=_in_order))
         return
-    ranked = counted.most_common()
+    ranked = by_class.most_common()
     yield f"most: {', '.join(f'{k}: {n:,}' for k, n in ranked[:5])}"
     yield f"fewest: {', '.join(f'{k}: {n:,}' for k, n in ranked[-5:])}"
 

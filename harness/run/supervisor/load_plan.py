@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
-from harness.core.units import show_bytes
+from harness.core.units import show_bytes, show_percent
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.loadgen.official import official_load
@@ -205,7 +205,7 @@ def check_memory(
     per_query = (wanted - model_bytes) / count
     fits = max(0, int((limit - model_bytes) / per_query))
     seconds = int((plan.expected_s or 0.0) * fits / count)
-    share = f"{MEMORY_SHARE:.0%} of the {show_bytes(available_bytes)} available"
+    share = f"{show_percent(MEMORY_SHARE)} of the {show_bytes(available_bytes)} available"
     if plan.model_key is not None:
         advice = _official_advice(plan, fits)
     elif not fits:

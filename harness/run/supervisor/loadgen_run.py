@@ -10,6 +10,7 @@ from harness.core.codes import HOPELESS, Reason
 from harness.core.config.parse import Slo
 from harness.core.console import say
 from harness.core.signals import Stopped, Stopping
+from harness.core.units import counted
 from harness.errors import RunDied, RunHopeless, RunHung
 from harness.loadgen.logs import TRACE
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan
@@ -105,7 +106,7 @@ class LoadGenRun:
         config, group = findings.config, findings.resolved.instances
         held = config.performance_count
         if held is not None and held > loaded.total_count:
-            say(f"the dataset has {loaded.total_count} samples: all are held")
+            say(f"the dataset has {counted(loaded.total_count, 'sample')}: all are held")
         fixed = loaded.fixed_batch
         if fixed is not None and fixed < group.max_batch:
             say(f"the model file fixes the batch: --max-batch is {fixed}")

@@ -9,6 +9,7 @@ from typing import Any
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
 from harness.core.strict_yaml import load_yaml
+from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.loadgen.plan import Loaded
@@ -115,13 +116,13 @@ class Made:
             and busy < LEAST_BUSY
         ):
             yield (
-                f"{name}: its backend waited and did not compute: {busy:.1%} of its time was CPU time "
-                "(where an accelerator computes, describe it: accelerators_per_node; a server must be "
+                f"{name}: its backend waited and did not compute: {show_percent(busy, 1)} of its time "
+                "was CPU time (where an accelerator computes, describe it: accelerators_per_node; a server must be "
                 "started by the backend; a machine that others keep busy must be quiet)"
             )
         wanted = benchmark.samples_in(self.scenario)
         if self.loaded.total_count != wanted:
-            yield f"{name}: {self.loaded.total_count:,} samples instead of the round's {wanted:,}"
+            yield f"{name}: {counted(self.loaded.total_count, 'sample')} instead of the round's {wanted:,}"
         if self.kind == "accuracy" and not self.score_text:
             yield f"{name}: there is no score: {self._no_score()}"
 

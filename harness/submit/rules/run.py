@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from harness.core.stats import late_allowed, queries_needed
-from harness.core.units import show_ns
+from harness.core.units import counted, show_ns
 from harness.loadgen.logs import SUMMARY
 from harness.submit.rules.findings import Finding
 from harness.submit.rules.tree.rounds import Benchmark
@@ -40,7 +40,7 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
         )
         yield Finding("log-incomplete", file, found or "its end is missing", "a whole log")
     if log.repeated != 1:
-        yield Finding("log-mixed", file, f"{log.repeated} runs", "one run")
+        yield Finding("log-mixed", file, counted(log.repeated, "run"), "one run")
     if log.get("effective_test_mode") != mode:
         yield Finding("wrong-mode", file, run.text("effective_test_mode"), mode)
     if result.scenario and log.get("effective_scenario") != result.measured_scenario:

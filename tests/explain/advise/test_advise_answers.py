@@ -68,7 +68,7 @@ def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> N
     rows = {row["key"]: row for row in found["layers"]}
     assert (rows["wide"]["best"], rows["wide"]["gain_ns"]) == ("all", 4 * MS)
     assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
-    assert "1 of 3 different layers are 5% faster" in found["questions"][2]["answer"]
+    assert "1 of 3 different layers are 5 % faster" in found["questions"][2]["answer"]
 
 
 def test_realised_gain_is_held_against_its_prediction() -> None:

@@ -100,7 +100,7 @@ def test_several_models_are_told_apart_and_stand_beside_others(tmp_path: Path) -
     models = residual(tmp_path / "one.onnx"), inception(tmp_path / "two.onnx")
     public = _published(tmp_path, *models)
     content = _run(str(public), str(models[0]), "-G", "4", out=tmp_path / "out")
-    names = [f"{public}#1", f"{public}#2", str(models[0])]
+    names = [f"{public}#1", f"{public}#2", "one"]
     assert list(content["models"]) == names
     assert content["models"][names[2]]["whole"]["cpu_ns"]
     first, last = content["models"][names[0]], content["models"][names[2]]

@@ -135,8 +135,8 @@ def test_a_table_says_the_same_in_text_json_and_csv() -> None:
     columns = (Column("name"), Column("mean time", "ns"), Column("share", "share"))
     table = Table("k", "T", "about", columns, [["a,b", 1_500_000.0, 0.25], ["c", None, None]])
     assert list(tables.lines(table))[2:] == [
-        "  a,b     1.50 ms  25.0%",
-        "  c             -      -",
+        "  a,b     1.50 ms  25.0 %",
+        "  c             -       -",
     ]
     assert table.to_json()["rows"][0] == {"name": "a,b", "mean_time_ns": 1.5e6, "share": 0.25}
     rows = list(csv.reader(tables.to_csv(table).splitlines()))

@@ -336,7 +336,7 @@ def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
 def test_a_machine_that_changed_decides_nothing() -> None:
     found = report(plan("single-stream"), completions(np.arange(9) * 1000, infer=100), BARE, SPEC)
     assert found["drift"] == pytest.approx(2 / 9)
-    assert "not decidable: the model itself took 22% longer after the run" in line(found, None)
+    assert "not decidable: the model itself took 22 % longer after the run" in line(found, None)
 
 
 def test_no_reference_says_why() -> None:

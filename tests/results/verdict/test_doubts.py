@@ -137,8 +137,8 @@ DECIDES = "above 10 % of the SLO (50.0 ms): the machine decides the tail"
             BOUND_NS,
             [f"timed sleeps woke up to 5.10 ms late (p99) before the run, {DECIDES}"],
         ),
-        (0, {"steal": 0.031}, None, ["3.1% of the CPU time went to other guests of this host"]),
-        (0, {"others": 0.25}, None, ["other processes used 25% of the cores in the run"]),
+        (0, {"steal": 0.031}, None, ["3.1 % of the CPU time went to other guests of this host"]),
+        (0, {"others": 0.25}, None, ["other processes used 25 % of the cores in the run"]),
     ],
 )
 def test_a_machine_that_is_not_ours_alone_is_doubted(
@@ -224,4 +224,4 @@ def test_work_that_was_mostly_padding_is_doubted(
 ) -> None:
     found = list(padding_doubts(mean, fixed))
     assert [d.code for d in found] == said
-    assert all("75% of the work was padding" in d.text for d in found)
+    assert all("75 % of the work was padding" in d.text for d in found)

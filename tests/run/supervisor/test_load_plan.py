@@ -238,7 +238,7 @@ def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
     with pytest.raises(ConfigError) as caught:
         check_memory(asked, 1, model, available, counted=False)
     found = re.fullmatch(
-        rf"{queries:,} queries need about \S+ k?[MG]?B of memory, more than 60% of the \S+ k?[MG]?B "
+        rf"{queries:,} queries need about \S+ k?[MG]?B of memory, more than 60 % of the \S+ k?[MG]?B "
         r"available: the most that fits is --queries (\d+)",
         str(caught.value),
     )
@@ -254,7 +254,7 @@ def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
     asked = sized(10**9, expected_s=50_000.0)
     assert memory_bytes(asked, 8, 0) == 377 * GB
     message = (
-        "1,000,000,000 queries need about 377 GB of memory, more than 60% of the 100 GB available: "
+        "1,000,000,000 queries need about 377 GB of memory, more than 60 % of the 100 GB available: "
         "the longest that fits is --duration 7957s"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_ns
+from harness.core.units import show_ns, show_percent
 from harness.explain.bricks.tables import construct, mining
 from harness.results.pages import page
 
@@ -81,14 +81,14 @@ def _construction(content: Content) -> tuple[str, list[str], Rows, str]:
         whole_ns = construct.measured_ns(model, "cpu_ns")
         made = construct.construct(model, content["bricks"], "cpu_ns")
         taken_off_ns = made.reorders_ns + made.overhead_ns
-        known = f" ({made.covered:.0%} of the layers)" if made.covered < 1 else ""
+        known = f" ({show_percent(made.covered)} of the layers)" if made.covered < 1 else ""
         rows.append(
             [
                 *(name, show_ns(whole_ns) if whole_ns else "-", show_ns(made.sequential_ns)),
                 f"{cpu[name]:.3f}" if name in cpu else f"-{known}",
                 f"{made.critical_ns / whole_ns:.3f}" if whole_ns else show_ns(made.critical_ns),
                 f"{wall[name]:.3f}" if name in wall else "-",
-                f"{taken_off_ns / whole_ns:.1%}" if whole_ns else show_ns(taken_off_ns),
+                show_percent(taken_off_ns / whole_ns, 1) if whole_ns else show_ns(taken_off_ns),
             ]
         )
     about = "CPU time of one batch, the model run whole and put together from its bricks"
@@ -103,11 +103,18 @@ def _structure(content: Content) -> tuple[str, list[str], Rows, str]:
         published, most = model["published_lengths"], content["most_layers"]
         rows.append(
             [
-                *(name, f"{len(model['layers'])}", f"{construct.unique_share(model):.1%}"),
+                *(
+                    name,
+                    f"{len(model['layers'])}",
+                    show_percent(construct.unique_share(model), 1),
+                ),
                 f"{len(lengths)}",
                 f"{len({piece['brick'] for piece in model['pieces']})}",
-                f"{construct.fallback_share(lengths, most):.1%}",
-                *(f"{len(published)}", f"{construct.fallback_share(published, most):.1%}"),
+                show_percent(construct.fallback_share(lengths, most), 1),
+                *(
+                    f"{len(published)}",
+                    show_percent(construct.fallback_share(published, most), 1),
+                ),
             ]
         )
     about = "alone: layers that ended up as bricks of one, here and by the published rule"
@@ -146,12 +153,12 @@ def _alike(content: Content) -> tuple[str, list[str], Rows, str]:
 def summary(content: Content) -> Iterator[str]:
     layers, unique = construct.all_unique(content)
     if layers:
-        yield f"{'unique':<12}{unique:,} of {layers:,} layers ({unique / layers:.1%})"
+        yield f"{'unique':<12}{unique:,} of {layers:,} layers ({show_percent(unique / layers, 1)})"
     for clock, told in CLOCKS.items():
         error = construct.errors(construct.ratios(content, clock))
         if error is not None:
             yield (
-                f"{'error':<12}{told}: mean {error.mean:.1%}, worst {error.worst_ratio:.3f} "
+                f"{'error':<12}{told}: mean {show_percent(error.mean, 1)}, worst {error.worst_ratio:.3f} "
                 f"({error.worst}), geometric mean of the ratios {error.geometric_mean:.3f}"
             )
     saved = construct.saving(content, "cpu_ns")

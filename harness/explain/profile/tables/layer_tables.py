@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
@@ -188,14 +189,15 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
     ]
     total = [[name, ns, float(ns or 0) / parts.plain_ns] for name, ns in rows]
     added = (
-        f"the profiler adds {parts.profiler_share:+.1%} to the time of the same calls, "
-        f"{parts.profiler_cpu_share:+.1%} to their CPU time, "
-        f"{parts.profiler_least_share:+.1%} to the fastest"
+        f"the profiler adds {show_percent(parts.profiler_share, 1, signed=True)} to the time of the "
+        "same calls, "
+        f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} to their CPU time, "
+        f"{show_percent(parts.profiler_least_share, 1, signed=True)} to the fastest"
     )
     named_ns = parts.kernels_ns + sum(parts.named_ns.values())
     notes = [
-        f"kernels and named overhead are {named_ns / parts.call_ns:.2%} of the profiled call",
-        f"kernels alone are {parts.kernels_ns / parts.call_ns:.2%} of it",
+        f"kernels and named overhead are {show_percent(named_ns / parts.call_ns, 2)} of the profiled call",
+        f"kernels alone are {show_percent(parts.kernels_ns / parts.call_ns, 2)} of it",
         added,
     ]
     columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
@@ -258,7 +260,9 @@ def _whole(
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
             kind = " (of float32's)" if any(layer.is_integer for layer in found) else ""
-            rows.append(["of peak", f"{flops / ns * 1e9 / peaks.flops_per_s:.1%}{kind}"])
+            rows.append(
+                ["of peak", f"{show_percent(flops / ns * 1e9 / peaks.flops_per_s, 1)}{kind}"]
+            )
     notes = missing_text(unknown)
     if content["layer"]["no_costs"]:
         notes = [f"no FLOPs: {content['layer']['no_costs']}"]

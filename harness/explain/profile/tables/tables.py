@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
@@ -76,8 +77,9 @@ def _levels(content: Content, done: Completions | None) -> Table:
         parts = ly.overhead(profile)
         added = parts.call_ns - parts.plain_ns
         note = (
-            f"{len(profile.kernels)} kernels; {parts.profiler_share:+.1%} on the same calls, "
-            f"{parts.profiler_cpu_share:+.1%} in CPU time"
+            f"{len(profile.kernels)} kernels; "
+            f"{show_percent(parts.profiler_share, 1, signed=True)} on the same calls, "
+            f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
         )
         rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
     columns = (
@@ -152,7 +154,9 @@ def _phases(content: Content, done: Completions) -> Table:
     notes = ["decoding and preprocessing come before the first query, as MLPerf's rules have it"]
     notes.append("backward, loss and update: none, this is inference")
     if whole != total:
-        notes.insert(0, f"the phases are {total / whole:.2%} of LoadGen's mean latency")
+        notes.insert(
+            0, f"the phases are {show_percent(total / whole, 2)} of LoadGen's mean latency"
+        )
         rows.append(["LoadGen", "its own time around the callback", whole - total])
     shares = [[*row, float(row[2] or 0) / whole] for row in rows]
     columns = (Column("phase"), Column("stages"), _LATENCY, _SHARE)

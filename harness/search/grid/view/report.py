@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_bytes, show_ns, show_rate, show_si
+from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.search.grid.cells.cells import Row
@@ -112,7 +112,7 @@ def _numbers(view: View, row: Row) -> list[str]:
         _time(row.batch_p50_ns),
         _time(row.batch_p99_ns),
         "-" if row.accuracy is None else f"{row.accuracy:.2f}",
-        "-" if same is None else f"{same:.1%}",
+        "-" if same is None else show_percent(same, 1),
         "-" if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
         "-" if row.rss_bytes is None else show_bytes(row.rss_bytes),
     ]
@@ -132,7 +132,7 @@ def _rate(value: float | None) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    return "-" if value is None else show_percent(value, 1)
 
 
 def _time(ns: float | None) -> str:
@@ -223,7 +223,7 @@ def _optimal(view: View) -> Iterator[str]:
         return
     yield ""
     marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
-    yield f"optimal batch: doubling it gives {tables.GAIN:.0%} or less{marked}"
+    yield f"optimal batch: doubling it gives {show_percent(tables.GAIN)} or less{marked}"
     body = [
         [
             " ".join(_about(view, best.context)) or "all",
@@ -257,7 +257,7 @@ def _divergences(view: View) -> Iterator[str]:
                 f"{found.relative_l2:.3g}",
                 f"{found.largest:.3g}",
                 "-" if found.js_bits is None else f"{found.js_bits:.3g}",
-                "-" if found.top1 is None else f"{found.top1:.1%}",
+                "-" if found.top1 is None else show_percent(found.top1, 1),
                 "",
             ]
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.core.units import NS_PER_S
+from harness.core.units import NS_PER_S, show_percent
 from harness.machine.power.energy import utc_ns
 from harness.machine.power.ptdaemon_log import SPL, read_samples, unusable
 from harness.submit.rules.power.log import complaints
@@ -238,6 +238,6 @@ def samples(session: Session) -> Iterator[Fault]:
         watts[phase] = sum(alive) / len(alive) if alive else float("nan")
     share = watts["testing"] / watts["ranging"]
     if round((share - 1) * 100, 2) <= round((session.rules.least_share - 1) * 100, 2):
-        found = f"{watts['testing']:.3f} W, {share:.1%} of the ranging run's"
-        wanted = f"more than {session.rules.least_share:.0%}: the same load"
+        found = f"{watts['testing']:.3f} W, {show_percent(share, 1)} of the ranging run's"
+        wanted = f"more than {show_percent(session.rules.least_share)}: the same load"
         yield f"run_1/{SPL}", found, wanted

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.core.units import show_percent
 from harness.loadgen.logs import ACCURACY, DETAIL, SUMMARY, DetailLog, read_answers, read_detail
 from harness.results.agreement import is_first_equal
 
@@ -92,7 +93,7 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
     fits = low <= scores.test <= high if audit == TEST01 else scores.test < high
     if fits:
         return ""
-    return f"{scores.test:.6g}, the performance run's is {scores.reference:.6g} (± {margin:.0%})"
+    return f"{scores.test:.6g}, the performance run's is {scores.reference:.6g} (± {show_percent(margin)})"
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
