@@ -152,7 +152,7 @@ def _doubts(
         yield from power_doubts(power["power_reason"])
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
-        yield from host_doubts(host, found.config.scenario, samples)
+        yield from host_doubts(host, found.config.scenario, samples, found.load.get("others"))
     if found.noise is not None:
         yield from machine_doubts(found.noise["p99"], found.load, bound_ns)
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.core.codes import Reason
-from harness.core.units import show_bytes
+from harness.core.units import show_bytes, show_percent
 from harness.loadgen.scenario import scenario_named
+from harness.results.verdict.doubts import OTHERS_SHARE
+from harness.types import Reason
 
 FREQUENCY_SHARE = 0.10
 """Of the fastest core's, lost from the first third of the run to the last."""
@@ -23,12 +25,16 @@ _STEADY = ("governor_performance", "governor_userspace")
 """Governors that do not lower the clock of a core that has nothing to do."""
 
 
-def host_doubts(host: Mapping[str, Any], scenario: str, samples: int) -> Iterator[Reason]:
-    """host: the summary of host.csv over the run. samples: answered in it."""
+def host_doubts(
+    host: Mapping[str, Any], scenario: str, samples: int, others: float | None = None
+) -> Iterator[Reason]:
+    """host: the summary of host.csv over the run. samples: answered in it. others: the share of all cores
+    that other processes used in the run, None where it is not known.
+    """
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
     yield from _memory_doubts(host, samples)
-    yield from _preemption_doubts(host)
+    yield from _preemption_doubts(host, others)
 
 
 def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
@@ -85,12 +91,14 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
         )
 
 
-def _preemption_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
+def _preemption_doubts(host: Mapping[str, Any], others: float | None) -> Iterator[Reason]:
     switches, cpu_s = host["measured_involuntary_switches"], host["measured_cpu_s"]
     if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
+        advice = "use fewer --instances and --threads, or stop other programs"
+        if others is not None and others > OTHERS_SHARE:
+            advice = f"other processes used {show_percent(others)} of the cores, so stop those"
         yield Reason(
             "preempted",
             f"threads of the measured process lost their core to others {switches:,.0f} times, "
-            f"{switches / cpu_s:,.0f} times a second of its CPU time: use fewer --instances and "
-            "--threads, or stop what else runs",
+            f"{switches / cpu_s:,.0f} times a second of its CPU time: {advice}",
         )
