@@ -1,6 +1,7 @@
 """Whoever watches the run, takes its port, or what it leaves behind, must not change its outcome."""
 
 import json
+import re
 import socket
 import sqlite3
 import subprocess
@@ -57,13 +58,42 @@ def test_the_default_port_taken_by_another_is_one_line_and_the_run_goes_on(tmp_p
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line for line in done.stderr.splitlines() if "metrics" in line] == [
-        (
-            "harness: no metrics at 127.0.0.1:9464: Address already in use: "
-            "--metrics HOST:PORT serves them elsewhere"
-        )
-    ]
+    (told,) = [line for line in done.stderr.splitlines() if "metrics" in line]
+    at = r"http://127\.0\.0\.1:\d+/metrics"
+    assert re.fullmatch(rf"harness: metrics at {at}, because port 9464 is taken", told)
     assert "\nharness_run_valid{" in (tmp_path / "r/metrics.prom").read_text()
+
+
+def test_an_error_of_the_start_is_the_only_line_where_the_default_port_is_taken(
+    tmp_path: Path,
+) -> None:
+    """Bug: a line about the port stood above every error."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            held.enter_context(socket.create_server(("127.0.0.1", 9464)))
+        done = subprocess.run(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "harness",
+                    *QUICK,
+                    "--metric",
+                    "squad_f1",
+                    "--mode",
+                    "both",
+                ),
+                *("--out", str(tmp_path / "r")),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("harness: metric 'squad_f1' cannot score what the model answers: ")
 
 
 _Answers = list[bytes]

@@ -282,7 +282,7 @@ class RunConfig:
         group="official rules",
     )
     metrics: Endpoint | None = option(
-        "where Prometheus may scrape the run (default 127.0.0.1:9464, if that is free)",
+        "where Prometheus may scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
         parse=parse_endpoint,
         metavar="HOST:PORT",
         group="watching it",

@@ -43,6 +43,9 @@ class Supervisor:
     host: HostReader
     quiet: bool
 
+    loaded_notice: str
+    """Printed when the model is loaded for the first time; "" for nothing."""
+
     most_late: Callable[[LoadPlan], int] | None
     """How many queries of a plan may be late; None where no run is ended early."""
 
@@ -101,6 +104,8 @@ class LoadGenRun:
         message = process.expect("loaded", self._start_limit_s, self._show_loading)
         message.pop("event")
         loaded = Loaded.from_json(message)
+        if findings.loaded is None:
+            say(self._with.loaded_notice)
         preflight.check_unchanged(findings.loaded, loaded)
         findings.loaded = loaded
         config, group = findings.config, findings.resolved.instances

@@ -239,7 +239,7 @@ def test_nothing_is_said_before_the_run_is_known() -> None:
     assert Exporter().page() == b""
 
 
-def test_a_taken_port_that_was_asked_for_is_refused_and_the_default_one_only_told_of(
+def test_a_taken_port_that_was_asked_for_is_refused_and_for_the_default_one_another_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -250,11 +250,15 @@ def test_a_taken_port_that_was_asked_for_is_refused_and_the_default_one_only_tol
         ):
             MetricsEndpoint(config(metrics=endpoint), quiet=False)
         monkeypatch.setattr("harness.run.supervisor.metrics.endpoint.DEFAULT", endpoint)
-        with MetricsEndpoint(config(), quiet=False) as without:
-            assert without.notice == (
-                f"no metrics at {endpoint}: Address already in use: "
-                "--metrics HOST:PORT serves them elsewhere"
+        with MetricsEndpoint(config(), quiet=False) as moved:
+            told = re.fullmatch(
+                rf"metrics at (http://127\.0\.0\.1:\d+/metrics), because port {endpoint.port} is taken",
+                moved.moved,
             )
+            assert told is not None
+            assert moved.notice == ""
+            moved.exporter.describe_run(LABELS, {"version": "1", "dataset": "d", "mode": "both"})
+            assert "harness_run_info" in fetch(told[1])
 
 
 @pytest.mark.parametrize(

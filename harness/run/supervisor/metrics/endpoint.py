@@ -161,13 +161,14 @@ class _Handler(BaseHTTPRequestHandler):
 class MetricsEndpoint:
     """Serves an exporter while it is entered, if the configuration wants that and the port is free.
 
-    A ConfigError when a port that was asked for cannot be had; the default one is only told of.
-    notice: what to say once the run begins, "" for nothing.
+    A ConfigError when a port that was asked for cannot be had; for the default one any free one is
+    taken. notice: what to say before the run, "" for nothing. moved: where the default port was taken,
+    what to say once the model is loaded, so that no error of the start comes after it; "" for nothing.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
         self.exporter = Exporter()
-        self.notice = ""
+        self.notice = self.moved = ""
         self._quiet = quiet
         self._linger_s = config.metrics_linger_ns / 1e9
         self._server = None if config.no_metrics else self._bound(config.metrics)
@@ -182,12 +183,22 @@ class MetricsEndpoint:
             why = f"{endpoint}: {e.strerror or e}"
             if asked is not None:
                 raise ConfigError(f"--metrics {why}: choose another, or --no-metrics") from None
-            self.notice = f"no metrics at {why}: --metrics HOST:PORT serves them elsewhere"
-            return None
+            return self._elsewhere(endpoint, why)
         if asked is not None:
             self.notice = (
                 f"metrics at http://{asked._replace(port=server.server_address[1])}/metrics"
             )
+        return server
+
+    def _elsewhere(self, endpoint: Endpoint, why: str) -> _Server | None:
+        """At a free port of the same address; None where there is none to be had."""
+        try:
+            server = _Server(endpoint._replace(port=0), self.exporter)
+        except OSError:
+            self.moved = f"no metrics at {why}: --metrics HOST:PORT serves them elsewhere"
+            return None
+        at = endpoint._replace(port=server.server_address[1])
+        self.moved = f"metrics at http://{at}/metrics, because port {endpoint.port} is taken"
         return server
 
     def __enter__(self) -> Self:
