@@ -7,7 +7,6 @@ from harness.core.codes import Reason
 from harness.core.units import show_bytes, show_percent
 from harness.loadgen.scenario import scenario_named
 from harness.results.verdict.doubts import OTHERS_SHARE
-from harness.types import Reason
 
 FREQUENCY_SHARE = 0.10
 """Of the fastest core's, lost from the first third of the run to the last."""

@@ -1,6 +1,6 @@
 """One line on stderr while the run goes on; nothing when stderr is not a terminal."""
 
-import sys
+import os
 from types import TracebackType
 from typing import Self
 
@@ -24,13 +24,37 @@ def show_measured(done: int, total: int) -> None:
 
 def _show(line: str) -> None:
     if stderr().isatty():
-        stderr().write(f"\r{line}\x1b[K")
-        stderr().flush()
+        _LINE.draw(line)
 
 
 def end_loading() -> None:
     if stderr().isatty():
-        stderr().write("\r\x1b[K")
+        _LINE.draw("")
+
+
+_USUAL_COLUMNS = 80
+"""Of a terminal that does not tell, such as one that a recorder opened."""
+
+
+class Line:
+    """One line of a terminal that is drawn again and again, cropped to its width. A terminal that was
+    made narrower has wrapped the text before, so all rows of that are cleared first.
+    """
+
+    def __init__(self) -> None:
+        self._drawn = 0  # characters
+
+    def draw(self, text: str) -> None:
+        columns = os.get_terminal_size(stderr().fileno()).columns or _USUAL_COLUMNS
+        shown = text[: columns - 1]  # a full row would leave the cursor on the next one
+        above = max(0, self._drawn - 1) // columns
+        up = f"\x1b[{above}A" if above else ""
+        stderr().write(f"\r{up}\x1b[J{shown}")
+        stderr().flush()
+        self._drawn = len(shown)
+
+
+_LINE = Line()
 
 
 def loading_line(done: int, total: int) -> str:
@@ -41,21 +65,13 @@ class Progress:
     """Elapsed, queries, rate, running p99 and queue depth. A context manager."""
 
     def __init__(self, plan: LoadPlan, *, quiet: bool) -> None:
-        self._on = sys.stderr.isatty() and not quiet
+        self._on = stderr().isatty() and not quiet
         self._plan = plan
         self._label = "accuracy" if plan.accuracy else "performance"
         self._start_ns = monotonic_ns()
         self._before = (self._start_ns, 0)
 
     def __enter__(self) -> Self:
-        if self._on:
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(
-                console=Console(stderr=True, highlight=False), transient=True, auto_refresh=False
-            )
-            self._live.start()
         return self
 
     def __exit__(
@@ -65,15 +81,15 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         if self._on:
-            self._live.stop()
+            _LINE.draw("")
 
     def show(self, now: Now) -> None:
         if self._on:
-            self._live.update(self.line(now), refresh=True)
+            _LINE.draw(self.line(now))
 
     def show_loading(self, done: int, total: int) -> None:
         if self._on:
-            self._live.update(loading_line(done, total), refresh=True)
+            _LINE.draw(loading_line(done, total))
 
     def line(self, now: Now) -> str:
         at_ns = monotonic_ns()
