@@ -196,6 +196,13 @@ class RaisesInLoad(Faulty):
         raise ValueError("no load")
 
 
+class ForgetsFormats(Faulty):
+    def __init__(self, setup: BackendSetup) -> None:
+        super().__init__(setup)
+        if setup.model is None:
+            raise ValueError(f"load model from {setup.model} failed")
+
+
 class BlocksInLoad(Faulty):
     def __enter__(self) -> Self:
         time.sleep(1e6)

@@ -116,3 +116,13 @@ def test_output_of_the_model_goes_to_a_file(tmp_path: Path) -> None:
     assert done.status == 0, done.said
     assert "noise" not in done.printed + done.said
     assert (tmp_path / "r/performance.log").stat().st_size > 1_000_000
+
+
+def test_a_plug_in_that_forgot_its_formats_is_told_so(tmp_path: Path) -> None:
+    """Bug: `Load model from None failed`, of a manifest with files, and nothing about `formats`."""
+    done = run_faulty("ForgetsFormats", tmp_path / "r", "--model", "digits")
+    assert done.status == 3
+    last = done.said.splitlines()[-1]
+    assert "raised ValueError: load model from None failed (setup.model is None because the" in last
+    assert "class declares no `formats`; 'digits' has onnx, tflite, " in last
+    assert "write e.g. formats = ('onnx',) into the class)" in last

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from harness.core.config.parse import HUB, parse_on_off
 from harness.core.config.run_config import RunConfig
 from harness.core.files import cache_dir
 from harness.core.registry import plugin
-from harness.errors import ConfigError, HarnessError
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
 from harness.loadgen.plan import Instances
 from harness.machine.threads import running_on
 from harness.models.manifest.files import files_of
@@ -87,6 +87,25 @@ def model_file(config: RunConfig, model: Model) -> Path | None:
     return model.path((asked,))
 
 
+@contextmanager
+def _formats_missing(backend: str, model: Model, path: Path | None) -> Iterator[None]:
+    """A plug-in that forgot `formats` is given no file, and what it raises about None, or an assertion,
+    does not say why.
+    """
+    try:
+        yield
+    except PluginUnavailable as e:
+        of_none = "None" in str(e) or isinstance(e.__cause__, AssertionError)
+        has_formats = bool(getattr(registry.load("backend", backend), "formats", ()))
+        if path is not None or has_formats or not of_none:
+            raise
+        there = ", ".join(model.manifest.files) if model.manifest else "a file without a manifest"
+        raise PluginUnavailable(
+            f"{e} (setup.model is None because the class declares no `formats`; {model.name!r} has "
+            f"{there}: write e.g. formats = ('onnx',) into the class)"
+        ) from e.__cause__
+
+
 def open_backends(
     config: RunConfig,
     model: Model,
@@ -123,7 +142,8 @@ def open_backends(
     for i in range(spec.instances):
         start = time.monotonic()
         cpus = spec.pinned[i] if spec.pinned else ()
-        with plugin(f"backend {config.backend!r}, loading {model.name!r},"), running_on(cpus):
+        what = f"backend {config.backend!r}, loading {model.name!r},"
+        with _formats_missing(config.backend, model, path), plugin(what), running_on(cpus):
             backends.append(stack.enter_context(cls(setup)))
         if load_s is not None:
             load_s.append(time.monotonic() - start)
