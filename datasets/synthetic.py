@@ -104,8 +104,10 @@ class SyntheticDataset:
         about = {
             name: summary(given, self._lengths[name]) for name, given in self._setup.lengths.items()
         }
+        integers = sorted(name for name, i in self._specs.items() if np.dtype(i.dtype).kind != "f")
         return {
             "name": "synthetic",
+            **({"zero_or_one": integers} if integers else {}),
             "count": COUNT,
             "source": f"seeded noise, seed {self._setup.seed}",
             "shapes": {name: list(shape) for name, shape in self._shapes.items()},

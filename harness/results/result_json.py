@@ -170,7 +170,9 @@ def _not_for_submission(found: Findings) -> Iterable[str]:
     if found.config.backend == "null":
         yield "null backend: the harness's own cost, no model"
     if found.loaded is not None and found.loaded.synthetic:
-        yield "synthetic data"
+        integers = found.loaded.dataset.get("zero_or_one")
+        alike = f", with only 0 and 1 in {' and '.join(integers)}" if integers else ""
+        yield f"synthetic data{alike}"
     if found.model.has_random_weights:
         yield "random weights"
     if found.config.model_file is not None:

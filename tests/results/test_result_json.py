@@ -9,7 +9,7 @@ from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import Calibration, Instances
+from harness.loadgen.plan import Calibration, Instances, Loaded
 from harness.models.manifest.manifest import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence import performance
@@ -208,3 +208,29 @@ def test_the_reference_waits_as_the_run_was_asked_to(
     found = findings("server", replace(run, ended={**run.ended, "bare": {}}))
     result(configured(found, **changed))
     assert given == [wait_ns]
+
+
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        ({}, "synthetic data"),
+        (
+            {"zero_or_one": ["ids", "mask"]},
+            "synthetic data, with only 0 and 1 in ids and mask",
+        ),
+    ],
+)
+def test_synthetic_integers_are_said_in_the_result(about: dict[str, Any], told: str) -> None:
+    loaded = Loaded(
+        inputs=(),
+        total_count=1,
+        performance_count=1,
+        synthetic=True,
+        fixed_batch=None,
+        model_sha256=None,
+        model_bytes=0,
+        backend={},
+        dataset=about,
+    )
+    found = result(findings("offline", evidence("offline"), loaded=loaded))
+    assert told in found["not_for_submission"]
