@@ -73,7 +73,7 @@ def _doubted(probes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]
     return (probe for probe in probes if _codes(probe))
 
 
-def _codes(probe: Mapping[str, Any]) -> set[str]:
+def _codes(probe: Mapping[str, Any]) -> frozenset[str]:
     """The doubts about the machine. A load that is too high lets every run drift."""
     doubts = MACHINE_DOUBTS & set(probe["doubts"])
     return doubts if probe["passed"] is not False else doubts - {"drift"}
