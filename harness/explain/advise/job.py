@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from harness.analysis import advise_taken
 from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
@@ -33,11 +34,14 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
         found = derive(folder)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: copy it elsewhere") from e
+    if options.source is None:
+        advise_taken.write(found, values, folder)
     if options.json:
         show(json.dumps(found, indent=2))
     else:
         show("\n".join(text.lines(found)))
-        show(f"\n{'results':<12}{folder}")
+        taken = advise_taken.line(found, folder)
+        show("\n".join(["", *([taken] if taken else []), f"{'results':<12}{folder}"]))
     return 0
 
 
@@ -81,6 +85,7 @@ def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
                 frozenset(options.skip),
                 folder.path,
             )
+            advise_taken.keep_int8(Path(temporary), folder.path)
     except OSError as e:
         where = e.filename or folder.path
         raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e

@@ -1,0 +1,57 @@
+"""How to run with the top advice of `advise`: the int8 file and a configuration for --config."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.core import files
+from harness.core.config.run_config import RunConfig, to_plain
+from harness.explain.advise.layers.settings import SEQUENTIAL
+from harness.results import resolved
+
+CONFIG = "faster.yaml"
+INT8_FILE = "int8.onnx"
+
+
+def keep_int8(temporary: Path, folder: Path) -> None:
+    """Copies the int8 file, where one was made, into the result folder."""
+    made = temporary / INT8_FILE
+    if made.is_file():
+        shutil.copyfile(made, folder / INT8_FILE)
+
+
+def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
+    """Writes CONFIG where the top advice was measured to be faster and the backend `ort` has an option
+    for it. found: of advise.json. run: the options of a run that `advise` was given.
+    """
+    top = found["top"]
+    if not top or top["verdict"] != "faster":
+        return
+    setting = dict(pair.split("=", 1) for pair in top["setting"].split())
+    if setting["execution"] != SEQUENTIAL:
+        return
+    changed: dict[str, Any] = {
+        "threads": int(setting["threads"]),
+        "backend_option": (("graph", setting["graph"]),),
+    }
+    if setting["precision"] == "int8":
+        changed["model_file"] = (folder / INT8_FILE).absolute()
+    config = replace(RunConfig(scenario="offline", **run), **changed)
+    plain = to_plain(replace(config, **resolved.absolute(config)))
+    plain.pop("scenario")
+    files.write_yaml(folder / CONFIG, plain)
+
+
+def line(found: Mapping[str, Any], folder: Path) -> str:
+    """How to take the top advice; empty where there is none to take."""
+    top = found["top"]
+    if not top or top["verdict"] != "faster":
+        return ""
+    file = folder / CONFIG
+    if file.is_file():
+        return f"{'take it':<12}python -m harness --scenario offline --config {file}"
+    if "execution=parallel" in top["setting"]:
+        return f"{'take it':<12}{top['change']}: no option of the backend ort sets this"
+    return ""  # the folder is of an earlier version
