@@ -26,12 +26,12 @@ def test_int8_is_kept_and_a_configuration_runs_it(tmp_path: Path) -> None:
     found = advice("graph=all threads=1 execution=sequential precision=int8")
     advise_taken.write(found, {"backend": "ort", "model": "digits"}, folder)
     plain = yaml.safe_load((folder / "faster.yaml").read_text())
-    config = from_plain({**plain, "scenario": "offline"}, "faster.yaml")
+    config = from_plain(plain, "faster.yaml")
     assert (config.model, config.threads) == ("digits", 1)
     assert config.model_file == folder / "int8.onnx"
     assert config.backend_option == (("graph", "all"),)
     told = advise_taken.line(found, folder)
-    assert told == f"take it     python -m harness --scenario offline --config {folder}/faster.yaml"
+    assert told == f"take it     python -m harness --config {folder}/faster.yaml"
 
 
 @pytest.mark.parametrize(

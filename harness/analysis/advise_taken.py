@@ -39,9 +39,7 @@ def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Non
     if setting["precision"] == "int8":
         changed["model_file"] = (folder / INT8_FILE).absolute()
     config = replace(RunConfig(scenario="offline", **run), **changed)
-    plain = to_plain(replace(config, **resolved.absolute(config)))
-    plain.pop("scenario")
-    files.write_yaml(folder / CONFIG, plain)
+    files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
 def line(found: Mapping[str, Any], folder: Path) -> str:
@@ -51,7 +49,7 @@ def line(found: Mapping[str, Any], folder: Path) -> str:
         return ""
     file = folder / CONFIG
     if file.is_file():
-        return f"{'take it':<12}python -m harness --scenario offline --config {file}"
+        return f"{'take it':<12}python -m harness --config {file}"
     if "execution=parallel" in top["setting"]:
         return f"{'take it':<12}{top['change']}: no option of the backend ort sets this"
     return ""  # the folder is of an earlier version
