@@ -60,6 +60,22 @@ def some_of(problems: Sequence[str]) -> str:
     return "\n".join(shown)
 
 
+def say_once(problems: Sequence[str]) -> list[str]:
+    """Problems that say the same of several files, `FILE: text`, as one line that counts the others."""
+    by_text: dict[str, list[str]] = {}
+    for problem in problems:
+        file, colon, text = problem.partition(": ")
+        by_text.setdefault(colon + text if colon else problem, []).append(file)
+    return [
+        text if not text.startswith(": ") else f"{_and_others(files)}{text}"
+        for text, files in by_text.items()
+    ]
+
+
+def _and_others(files: Sequence[str]) -> str:
+    return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1:,} more"
+
+
 def one_line(error: BaseException | str) -> str:
     """Whatever a plug-in or framework says, as one line of at most 300 characters."""
     text = " ".join(str(error).split())

@@ -19,7 +19,7 @@ from harness.datasets.parts.listing import Sample, stamps_of
 from harness.datasets.parts.parallel import BadSample, each
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import needs_inputs, shown
-from harness.errors import MOST_PROBLEMS, ConfigError
+from harness.errors import MOST_PROBLEMS, ConfigError, say_once
 from harness.types import Array, DatasetSetup, TensorSpec
 
 MEMORY_LIMIT_BYTES = 160 << 20
@@ -95,7 +95,8 @@ class ImageDataset(LoadedRows):
         bad = each(fill, len(indices), self._setup.progress, enough=MOST_PROBLEMS)
         if bad:
             check = f"python -m harness data check {self.name} names every one"
-            raise ConfigError("\n".join([*bad[:MOST_PROBLEMS], *([check] if len(bad) > 1 else [])]))
+            told = say_once(bad[:MOST_PROBLEMS])
+            raise ConfigError("\n".join([*told, *([check] if len(bad) > 1 else [])]))
         self.hold(indices, dict(zip(self._steps, arrays, strict=True)))
 
     def faults(self) -> Iterator[str]:

@@ -23,7 +23,7 @@ from harness.datasets.imagenet import ImagenetDataset
 from harness.datasets.parts.image import decode, preprocessed
 from harness.datasets.parts.image.preprocessed import ImageDataset
 from harness.datasets.parts.listing import Sample
-from harness.errors import ConfigError
+from harness.errors import ConfigError, say_once
 from harness.types import Answer, Dataset, DatasetSetup, HasFaults, Step
 from tests.builders.pictures import image_spec, step, write
 
@@ -394,7 +394,7 @@ def test_every_file_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     assert [line.split(": ")[0] for line in lines] == [str(p) for p in bad]
     assert re.search("truncated|no image data", lines[0])
     loading = refusal(lambda: made.load(range(6)))
-    assert loading == [*lines, "python -m harness data check folder names every one"]
+    assert loading == [*say_once(lines), "python -m harness data check folder names every one"]
 
 
 def overwritten(path: Path) -> None:
@@ -456,7 +456,8 @@ def test_a_run_gives_up_after_twenty_bad_files(tmp_path: Path) -> None:
         (tmp_path / "a").mkdir(exist_ok=True)
         (tmp_path / f"a/{i:02}.jpg").write_text("no")
     lines = refusal(lambda: FolderDataset(setup(tmp_path)).load(range(40)))
-    assert len(lines) == 21
+    assert len(lines) == 2
+    assert re.match(r".*/a/\d\d\.jpg and 19 more: ", lines[0])
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
@@ -688,3 +689,24 @@ def test_numbers_that_sort_otherwise_as_names_are_refused(tmp_path: Path) -> Non
         write(tmp_path / str(label) / "a.png", label)
     (line,) = refusal(lambda: FolderDataset(setup(tmp_path)))
     assert "'10' would be class 2" in line
+
+
+def test_what_is_wrong_with_many_images_alike_is_said_once(tmp_path: Path) -> None:
+    """Bug: the same wrong size of eight images was eight lines."""
+    made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
+    count = len(made)
+    assert count > 1
+    first, *others = refusal(lambda: made.load(range(count)))
+    assert first.startswith(
+        f"{tmp_path}/ant/1.jpg and {count - 1} more: after its steps the image is"
+    )
+    assert others == ["python -m harness data check folder names every one"]
+
+
+def test_different_faults_keep_a_line_each() -> None:
+    problems = ["a.jpg: it is cut off", "b.jpg: it is empty", "c.jpg: it is cut off", "no files"]
+    assert say_once(problems) == [
+        "a.jpg and 1 more: it is cut off",
+        "b.jpg: it is empty",
+        "no files",
+    ]
