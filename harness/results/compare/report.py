@@ -133,8 +133,8 @@ def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
     for one in found:
         if one.name == "doubts":
             words = ((one.before, "only A"), (one.after, f"only {other}"))
-            told = "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
-            yield f"{'doubts':<10}{told}"
+            text = "; ".join(f"{who}: {codes}" for codes, who in words if codes != "-")
+            yield f"{'doubts':<10}{text}"
         elif one.name.startswith(_OF_BACKEND) and "-" in one[1:]:
             name = one.name.removeprefix(_OF_BACKEND)
             if one.after == "-":
