@@ -1,6 +1,6 @@
 """What a framework executed for a model: its kernels, their times, and the graph they stand in.
 
-A backend tells it in these words (`Profiler`); harness/analysis finds out which nodes of the model's
+A backend tells it in these words (`Profiler`); harness/explain/kernels finds out which nodes of the model's
 file each kernel stands for.
 """
 

@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.analysis import advise_taken
 from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
@@ -17,6 +16,7 @@ from harness.explain.advise.answers import answers
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.measure import measure as measure_model
 from harness.explain.advise.options import AdviseOptions
+from harness.explain.advise.output import taken as advise_taken
 from harness.explain.advise.parts import measure as measure_parts
 from harness.explain.advise.record import FILE
 from harness.explain.advise.subject import Job, Request, open_job

@@ -20,8 +20,6 @@ from harness.types import Array
 TRIMMED = 0.2
 """Of XSP and Benanza: dropped from each end."""
 
-WORTH_DOUBLING = 0.05
-"""A larger batch must raise the throughput by more than this share (XSP, section III-D1)."""
 
 THIRDS = ("beginning", "middle", "end")
 
@@ -323,14 +321,8 @@ def dominant(values: Sequence[float]) -> str:
     return THIRDS[shares.index(max(shares))]
 
 
-def optimal_batch(throughput: Mapping[int, float]) -> int:
-    """The smallest batch from which doubling raises the throughput by no more than 5 %.
-
-    throughput: batch -> samples/s; what was not measured cannot be compared, so the largest one
-    measured is the answer where it still pays to double.
-    """
-    for batch in sorted(throughput):
-        doubled = throughput.get(2 * batch)
-        if doubled is None or doubled <= throughput[batch] * (1 + WORTH_DOUBLING):
-            return batch
-    raise ValueError("no batch was measured")
+def uncertainty(values: Sequence[float]) -> float:
+    """The standard error of a series' middle as a share of it, stalls left out; 0 of one value."""
+    middle = float(np.median(values))
+    spread = 1.4826 * float(np.median(np.abs(np.asarray(values) - middle)))
+    return spread / middle / len(values) ** 0.5 if middle else 0.0

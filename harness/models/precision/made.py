@@ -94,7 +94,7 @@ def make(request: Mapping[str, Any]) -> dict[str, Any]:
         samples = _samples(config, model, source, request)
         recipe |= {
             "samples": samples.about,
-            "samples_count": samples.count,
+            "samples_count": samples.total,
             "samples_are_scored": samples.are_scored,
             "samples_sha256": samples.sha256,
         }

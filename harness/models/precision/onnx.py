@@ -169,7 +169,7 @@ def quantise(source: Path, path: Path, feeds: Sequence[Feed], recipe: Mapping[st
             from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
         except ModuleNotFoundError as e:
             raise PluginUnavailable(
-                f"int8 needs the module {e.name!r}: pip install 'mlperf-harness[analysis]'"
+                f"int8 needs the module {e.name!r}: {how_to_install('analysis')}"
             ) from e
         prepared = Path(folder) / "prepared.onnx"
         _prepare(source, prepared, recipe)

@@ -30,7 +30,7 @@ class QuantisationSamples(NamedTuple):
     """Batches of inputs."""
     about: str
     """How many samples there are, and where they come from, in words."""
-    count: int
+    total: int
     are_scored: bool = False
     """The accuracy is measured on the same samples, because the dataset has no others."""
 

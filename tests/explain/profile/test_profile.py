@@ -28,6 +28,7 @@ from harness.explain.profile.spans.spans import Span, chrome_trace, joined, lane
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
+from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
 from harness.results.pages import tables
 from harness.results.pages.tables import Column, Table
@@ -106,15 +107,24 @@ def test_the_trimmed_mean_drops_a_fifth_at_each_end() -> None:
     [
         ({1: 100, 2: 104, 4: 300}, 1),  # doubling 1 gains 4 %
         ({1: 100, 2: 106, 4: 111, 8: 400}, 2),  # 106 -> 111: 4.7 %
-        ({1: 100, 2: 200, 4: 400}, 4),  # nothing larger was measured
-        ({1: 100}, 1),
+        ({1: 100, 2: 200, 4: 400}, None),  # nothing larger was measured
+        ({1: 100}, None),
         ({1: 100, 2: 105}, 1),  # exactly 5 % is not more
     ],
 )
 def test_the_optimal_batch_is_the_first_that_doubling_does_not_help(
-    throughput: dict[int, float], best: int
+    throughput: dict[int, float], best: int | None
 ) -> None:
-    assert ly.optimal_batch(throughput) == best
+    assert optimum(throughput) == (best, False)
+
+
+def test_one_slow_batch_within_the_noise_does_not_end_the_search() -> None:
+    dipped = {1: 100.0, 2: 104.0, 4: 300.0, 8: 305.0}
+    assert optimum(dipped, dict.fromkeys(dipped, 0.01)) == (4, False)
+    assert optimum(dipped, dict.fromkeys(dipped, 0.02)) == (4, True)
+    times = [10.0, 11.0, 9.0, 10.0, 500.0]
+    assert ly.uncertainty(times) == pytest.approx(1.4826 * 1.0 / 10 / 5**0.5)
+    assert ly.uncertainty([7.0]) == 0.0
 
 
 def test_the_third_that_dominates() -> None:

@@ -239,12 +239,12 @@ def test_a_dataset_without_other_samples_says_that_they_are_scored(tmp_path: Pat
     )
     given = (config, model, model.inputs, 2, None)
     some = quantisation_samples(*given, synthetic=False, scored=range(0, 10, 2))
-    assert (some.count, some.are_scored) == (5, False)
+    assert (some.total, some.are_scored) == (5, False)
     assert "none of them scored" in some.about
     values = {float(row[0, 0, 0]) for feed in some.feeds for row in feed["image"]}
     assert values == {1.0, 3.0, 5.0, 7.0, 9.0}
     every = quantisation_samples(*given, synthetic=False, scored=range(10))
-    assert (every.count, every.are_scored) == (10, True)
+    assert (every.total, every.are_scored) == (10, True)
     assert "which are scored, too" in every.about
 
 

@@ -198,6 +198,8 @@ def test_how_a_framework_spells_the_batch_is_no_other_dataset(batch: str | int) 
     assert one.describe()["digest"] != synthetic(1, wider).describe()["digest"]
     typed = (*SPECS[:3], SPECS[3]._replace(dtype="uint8"))
     assert one.describe()["digest"] != synthetic(1, typed).describe()["digest"]
+
+
 def test_integers_that_are_only_0_and_1_are_said() -> None:
     """Bug: an embedding was measured on two hot rows, and nothing said so."""
     specs = (*SPECS, TensorSpec("ids", "int64", (None, 4)))

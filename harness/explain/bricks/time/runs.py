@@ -76,9 +76,20 @@ def _share_arena() -> None:
     ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, use), None)
 
 
-def _brick_session(model: bytes, settings: Settings, **files: Path) -> Any:
+def _brick_session(
+    model: bytes,
+    settings: Settings,
+    profile_prefix: Path | None = None,
+    optimised: Path | None = None,
+) -> Any:
     _share_arena()
-    return open_session(model, settings.session, config=_IN_THE_SHARED_ARENA, **files)
+    return open_session(
+        model,
+        settings.session,
+        profile_prefix=profile_prefix,
+        optimised=optimised,
+        config=_IN_THE_SHARED_ARENA,
+    )
 
 
 class Pool:
@@ -295,5 +306,7 @@ def _reorders(
         for _ in range(_REORDER_RUNS):
             timed.run()
         profile = Path(timed.session.end_profiling())
-        names = ([cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs))
-        return reorders(optimized, profile, *names, layers=cut.brick.layers)
+        inputs_in, outputs_in = (
+            [cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs)
+        )
+        return reorders(optimized, profile, inputs_in, outputs_in, cut.brick.layers)

@@ -16,6 +16,7 @@ from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import layer_tables, profile_of
 from harness.explain.profile.tables.library_tables import library_tables
 from harness.results.evidence.stages import STAGE_EDGES, Completions
+from harness.results.optimal_batch import optimum
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
@@ -183,17 +184,20 @@ def _model_tables(content: Content) -> Iterator[Table]:
     model = content.get("model")
     if not model:
         return
-    throughput, rows = {}, []
+    throughput, uncertainty, rows = {}, {}, []
     for text, times in model["batches"].items():
         batch, latency = int(text), ly.trimmed_mean(times["wall_ns"])
         throughput[batch] = batch / latency * 1e9
+        uncertainty[batch] = ly.uncertainty(times["wall_ns"])
         cpu = ly.trimmed_mean(times["cpu_ns"])
         runs = len(times["wall_ns"])
         rows.append([batch, latency, latency / batch, throughput[batch], cpu, cpu / latency, runs])
-    best = ly.optimal_batch(throughput)
+    best = optimum(throughput, uncertainty)
+    optimal = best.batch or max(throughput)
+    within = " (within the noise)" if best.is_unsure else ""
     fastest = max(throughput, key=lambda b: throughput[b])
     notes = [
-        f"optimal batch {best}: the smallest from which doubling gains no more than 5 %",
+        f"optimal batch {optimal}{within}: the smallest from which doubling gains no more than 5 %",
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]

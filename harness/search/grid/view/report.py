@@ -7,6 +7,7 @@ from typing import Any
 from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
+from harness.results.optimal_batch import GAIN
 from harness.search.grid.cells.cells import Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
@@ -223,7 +224,7 @@ def _optimal(view: View) -> Iterator[str]:
         return
     yield ""
     marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
-    yield f"optimal batch: doubling it gives {show_percent(tables.GAIN)} or less{marked}"
+    yield f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
     body = [
         [
             " ".join(_about(view, best.context)) or "all",

@@ -10,15 +10,10 @@ from math import hypot
 from typing import Any, NamedTuple
 
 from harness.models.precision.ways import BASELINE
+from harness.results.optimal_batch import UNCERTAINTIES, optimum
 from harness.results.pages.history import Told
 from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
-
-GAIN = 0.05
-"""A doubled batch that gives no more than this is not worth it (XSP's rule for the optimal batch)."""
-
-UNCERTAINTIES = 2
-"""Of a ratio, within which of 1 it says nothing."""
 
 Context = tuple[tuple[str, Any], ...]
 """What the cells of one line have in common: (axis, value) each."""
@@ -144,7 +139,7 @@ def data_gain(rows: Sequence[Row]) -> list[Line]:
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
-    """Source: XSP (IPDPS 2020) III-D: doubled until the throughput grows by 5 % or less."""
+    """One for each setting that was measured with several batches."""
     return [
         _best(context, {row.batch: row for row in members})
         for context, members in _grouped(rows, "batch").items()
@@ -153,31 +148,11 @@ def optimal_batches(rows: Sequence[Row]) -> list[Best]:
 
 
 def _best(context: Context, rows: Mapping[int, Row]) -> Best:
-    """One slow run must not end the search: where the noise allows both, larger batches decide."""
-    largest = max(rows)
-    for batch in sorted(rows):
-        larger = sorted(b for b in rows if b >= 2 * batch)
-        if not larger:
-            continue
-        least, most = _speeds(rows[batch], rows[larger[0]])
-        worth_it = _speed(rows[batch]) * (1 + GAIN)
-        if least > worth_it:
-            continue
-        is_unsure = most > worth_it
-        if is_unsure and any(_speeds(rows[batch], rows[b])[0] > worth_it for b in larger[1:]):
-            continue
-        return Best(context, batch, largest, _speed(rows[batch]), is_unsure)
-    return Best(context, None, largest, _speed(rows[largest]))
-
-
-def _speeds(row: Row, larger: Row) -> tuple[float, float]:
-    """The least and the most that the larger batch reaches, the noise of both within UNCERTAINTIES."""
-    error = UNCERTAINTIES * hypot(row.uncertainty or 0.0, larger.uncertainty or 0.0)
-    return _speed(larger) * (1 - error), _speed(larger) * (1 + error)
-
-
-def _speed(row: Row) -> float:
-    return row.throughput_per_s or 0.0
+    speeds = {batch: row.throughput_per_s or 0.0 for batch, row in rows.items()}
+    found = optimum(speeds, {batch: row.uncertainty or 0.0 for batch, row in rows.items()})
+    largest = max(speeds)
+    speed = speeds[found.batch or largest]
+    return Best(context, found.batch, largest, speed, found.is_unsure)
 
 
 def numbers(row: Row) -> dict[str, Told]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.analysis import advise_taken
 from harness.core.config.run_config import from_plain
+from harness.explain.advise.output import taken as advise_taken
 
 
 def advice(setting: str, verdict: str = "faster") -> dict[str, Any]:

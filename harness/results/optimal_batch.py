@@ -1,0 +1,49 @@
+"""The batch beyond which larger ones are not worth it, from throughputs that are not exact."""
+
+from collections.abc import Mapping
+from math import hypot
+from types import MappingProxyType
+from typing import NamedTuple
+
+GAIN = 0.05
+"""A doubled batch that gives no more than this is not worth it.
+
+Source: XSP (Li et al., IPDPS 2020), section III-D."""
+
+UNCERTAINTIES = 2
+"""Within so many of a ratio it says nothing."""
+
+
+class Optimum(NamedTuple):
+    """The result of `optimum`."""
+
+    batch: int | None
+    """None where every doubling gave more than GAIN."""
+    is_unsure: bool = False
+    """Within the noise the doubled batch may give more, and no larger batch settles it."""
+
+
+def optimum(
+    throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
+) -> Optimum:
+    """The smallest batch whose doubled one gives no more than GAIN; a batch between is no doubling.
+
+    throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
+    One slow run does not end the search: where the noise allows less and more than GAIN, a larger
+    batch that surely gives more decides.
+    """
+
+    def bounds(batch: int, larger: int) -> tuple[float, float]:
+        noise = UNCERTAINTIES * hypot(uncertainty.get(batch, 0.0), uncertainty.get(larger, 0.0))
+        return throughput[larger] * (1 - noise), throughput[larger] * (1 + noise)
+
+    for batch in sorted(throughput):
+        larger = sorted(b for b in throughput if b >= 2 * batch)
+        worth_it = throughput[batch] * (1 + GAIN)
+        if not larger or bounds(batch, larger[0])[0] > worth_it:
+            continue
+        is_unsure = bounds(batch, larger[0])[1] > worth_it
+        if is_unsure and any(bounds(batch, b)[0] > worth_it for b in larger[1:]):
+            continue
+        return Optimum(batch, is_unsure)
+    return Optimum(None)
