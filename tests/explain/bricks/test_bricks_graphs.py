@@ -59,7 +59,16 @@ def pooled(path: Path) -> Path:
     return net.save(path, end)
 
 
-@pytest.mark.parametrize("make", [residual, inception, pooled])
+def biased(path: Path) -> Path:
+    """Convolutions whose bias is quantised, too."""
+    net, end = Net(), "x"
+    for _ in range(5):
+        weight, bias = net.weight(16, 16, 3, 3), net.weight(16)
+        end = net.add("Relu", net.add("Conv", end, weight, bias, pads=[1] * 4))
+    return net.save(path, end)
+
+
+@pytest.mark.parametrize("make", [residual, inception, pooled, biased])
 @pytest.mark.parametrize("most", [1, 4, 8])
 def test_bricks_of_integers_compute_integers(tmp_path: Path, make: Any, most: int) -> None:
     """A brick between a QuantizeLinear and its DequantizeLinear computed floats: 1.55 of the model."""
@@ -91,6 +100,25 @@ def test_pools_of_integers_come_in_the_layout_of_the_model(tmp_path: Path) -> No
         executed(c.model().SerializeToString(), tmp_path) for c in cuts_of(read(path), most=8)
     ]
     assert sum(found["NhwcMaxPool"] for found in kernels) == 2
+
+
+def test_a_product_stays_with_the_dynamic_quantisation_before_it(tmp_path: Path) -> None:
+    from onnxruntime.quantization import quantize_dynamic
+
+    net, random = Net(), np.random.default_rng(0)
+    end = "x"
+    for i in range(3):
+        weight = random.standard_normal((16, 16)).astype(np.float32)
+        net.weights.append(onnx.numpy_helper.from_array(weight, f"m{i}"))
+        end = net.add("Relu", net.add("MatMul", end, f"m{i}"))
+    path = net.save(tmp_path / "net.onnx", end)
+    quantize_dynamic(path, tmp_path / "int8.onnx")
+    whole = executed(tmp_path / "int8.onnx", tmp_path)
+    assert whole["DynamicQuantizeMatMul"] == 3
+    total = Counter[str]()
+    for cut in cuts_of(read(tmp_path / "int8.onnx"), 8):
+        total += executed(cut.model().SerializeToString(), tmp_path)
+    assert total["DynamicQuantizeMatMul"] == 3
 
 
 def test_pieces_of_integers_come_after_those_they_read(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ _ELEMENTWISE = frozenset(
 _RESIZES = frozenset(("Resize", "Upsample"))
 """ONNX Runtime has a faster kernel for these where the layer before them leaves its own layout."""
 
+_DYNAMIC = "DynamicQuantizeLinear"
+_INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
+
 _POOLS = frozenset(("AveragePool", "MaxPool"))
 """Of integers, ten times as slow where ONNX Runtime does not come from its own layout (NHWC)."""
 
@@ -87,10 +90,28 @@ def groups(graph: Graph) -> list[Piece]:
             readers = graph.consumers.get(node.outputs[0], ())
             with_it = readers[0] if readers else graph.producer.get(node.inputs[0], node)
             head[node.index] = head[with_it.index]
+        elif node.op_type == _DYNAMIC:
+            _join_its_reader(graph, node, head)
     members: dict[int, list[Node]] = {}
     for node in graph.layers:
         members.setdefault(head[node.index], []).append(node)
-    return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
+    order = _branch_by_branch(graph, head, list(members))
+    if len(order) < len(members):  # two groups that each need the other
+        return [(node,) for node in graph.layers]
+    return [tuple(members[h]) for h in order]
+
+
+def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
+    """A product of integers, and what brings it back to floats, is one kernel with the quantisation
+    before it, if nobody else reads that.
+    """
+    readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
+    products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
+    if len(products) == 1 and {head[n.index] for n in readers} <= {*products, node.index}:
+        (product,) = products
+        for index, own in head.items():
+            if own == node.index:
+                head[index] = product
 
 
 def _absorbing(graph: Graph, node: Node) -> Node | None:
