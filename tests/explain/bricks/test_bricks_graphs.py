@@ -154,6 +154,19 @@ def test_no_scale_of_a_weight_stands_in_a_brick(tmp_path: Path) -> None:
         assert not any(secret[:8] in content for secret in secrets)
 
 
+@pytest.mark.parametrize("make", [residual, biased])
+def test_bricks_of_integers_are_read_back_by_whoever_gets_them(tmp_path: Path, make: Any) -> None:
+    path, public = quantised(make(tmp_path / "net.onnx")), tmp_path / "public"
+    words = ["bricks", str(path), "--structure", "-G", "2"]
+    assert main([*words, "--publish", str(public), "--publish-order"]) == 0
+    out, database = tmp_path / "out", tmp_path / "db"
+    words = ["bricks", str(public), "--rounds", "1", "--database", str(database)]
+    assert main([*words, "--out", str(out)]) == 0
+    content = json.loads((out / "bricks.json").read_text())
+    (model,) = content["models"].values()
+    assert construct.construct(model, content["bricks"], "cpu_ns").covered == 1
+
+
 def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
     """Alone it has another kernel: U-Nets came out at 1.12 to 1.14."""
     net, end = Net(), "x"

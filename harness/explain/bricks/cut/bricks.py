@@ -336,7 +336,8 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
-    return list(found.values())
+    # Those of weights first: read back from its own file, a brick has the others among its layers.
+    return sorted(found.values(), key=lambda maker: not maker.from_constants)
 
 
 def can_be_made_up(graph: Graph, name: str) -> bool:
