@@ -1,125 +1,193 @@
-"""The network in a LiteRT file, read from its FlatBuffer.
-
-Field numbers and codes: tensorflow/lite/schema/schema.fbs, of version 3, to which fields are only added.
-"""
+"""The network in a LiteRT file, read with the schema that LiteRT's own package ships."""
 
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from harness.core.formats.flatbuffer import Table, root
-from harness.errors import ConfigError
+from harness.core.extras import how_to_install
+from harness.errors import ConfigError, PluginUnavailable
 from harness.models.network.network import Structure, of_shapes
-
-_IDENTIFIER = b"TFL3"
-_OPERATOR_CODES, _SUBGRAPHS, _BUFFERS = 1, 2, 4
-_TENSORS, _INPUTS, _OPERATORS = 0, 1, 3
-_SHAPE, _TYPE, _BUFFER, _SIGNATURE = 0, 1, 2, 7
-_INDEX, _OP_INPUTS, _OP_OUTPUTS, _OPTIONS = 0, 1, 2, 4
-_DATA, _DATA_SIZE = 0, 2
+from harness.search.grid.same_network.network import Structure, of_shapes
 
 _TYPES = {
-    0: "float32",
-    1: "float16",
-    3: "uint8",
-    7: "int16",
-    9: "int8",
-    10: "float64",
-    17: "int4",
-    18: "bfloat16",
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "UINT8": "uint8",
+    "INT16": "int16",
+    "INT8": "int8",
+    "FLOAT64": "float64",
+    "INT4": "int4",
+    "BFLOAT16": "bfloat16",
 }
 """Of weights; indices and shapes are of others."""
 
-_CONV, _DEPTHWISE, _CONNECTED, _TRANSPOSED, _BATCHED, _CONV_3D = 3, 4, 9, 67, 126, 132
-_STRIDES = {_CONV: (1, 2), _DEPTHWISE: (1, 2), _CONV_3D: (1, 2, 3)}
-"""Fields of the options in which strides are."""
+_STRIDES = {
+    "CONV_2D": ("Conv2DOptions", "StrideH", "StrideW"),
+    "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", "StrideH", "StrideW"),
+    "CONV_3D": ("Conv3DOptions", "StrideD", "StrideH", "StrideW"),
+}
+"""Operator -> the table of its options, and the fields in which strides are."""
 
-_HIDDEN = frozenset((16, 24, 27, 32, 35, 44, 46, 52, 118, 119, 141, 171, 197, 206))
-"""Recurrent cells, custom operators, If, While and others whose products are not counted here."""
-
+_HIDDEN = frozenset(
+    (
+        *("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_LSTM"),
+        *("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN", "SVDF"),
+        *("CUSTOM", "IF", "WHILE", "CONV_3D_TRANSPOSE"),
+        *("STABLEHLO_CONVOLUTION", "STABLEHLO_DOT_GENERAL", "STABLEHLO_COMPOSITE"),
+    )
+)
+"""Operators whose products are not counted here."""
 
 _Shape = tuple[int, ...]
 
-_RULES: Mapping[int, Callable[[Sequence[_Shape], _Shape, int], int]] = {
+_RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
     # weights: (out, kernel..., in); of depthwise ones (1, kernel..., out)
-    _CONV: lambda given, made, _: prod(made) * prod(given[1][1:]),
-    _CONV_3D: lambda given, made, _: prod(made) * prod(given[1][:-1]),
-    _DEPTHWISE: lambda given, made, _: prod(made) * prod(given[1][1:-1]),
-    _CONNECTED: lambda given, made, _: prod(made) * given[1][-1],
-    _TRANSPOSED: lambda given, _made, _: prod(given[2]) * prod(given[1][:-1]),
-    _BATCHED: lambda given, made, across: prod(made) * given[0][across],
+    "CONV_2D": lambda given, made, _: prod(made) * prod(given[1][1:]),
+    "CONV_3D": lambda given, made, _: prod(made) * prod(given[1][:-1]),
+    "DEPTHWISE_CONV_2D": lambda given, made, _: prod(made) * prod(given[1][1:-1]),
+    "FULLY_CONNECTED": lambda given, made, _: prod(made) * given[1][-1],
+    "TRANSPOSE_CONV": lambda given, _made, _: prod(given[2]) * prod(given[1][:-1]),
+    "BATCH_MATMUL": lambda given, made, across: prod(made) * given[0][across],
 }
+
+_BROKEN = (
+    *(struct.error, ArithmeticError, AttributeError, LookupError),
+    *(MemoryError, OSError, TypeError, ValueError),
+)
+"""What reading a file that is none, or is cut, raises: the generated schema checks nothing."""
 
 
 class _Tensor(NamedTuple):
     """is_free: a size beside the first is open."""
 
-    shape: tuple[int, ...]
+    shape: _Shape
     type: str | None
     is_constant: bool
     is_free: bool
 
 
 def of_tflite(path: Path) -> Structure:
-    """A ConfigError where it is no LiteRT file."""
+    """A ConfigError where it is no LiteRT file; a PluginUnavailable without LiteRT's package."""
+    schema = _schema()
     try:
         with path.open("rb") as file:  # the map outlives it, and goes with its last slice
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        if bytes(content[4:8]) != _IDENTIFIER:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if not schema.Model.ModelBufferHasIdentifier(content, 0):
             raise ValueError("it does not begin as one")
-        return _structure(root(content))
-    except (OSError, ValueError, IndexError) as e:
+        return _Reader(len(content)).structure(schema.Model.GetRootAs(content, 0))
+    except _BROKEN as e:
         raise ConfigError(f"{path} is no LiteRT file: {e}") from None
 
 
-def _structure(model: Table) -> Structure:
-    filled = [bool(b.count(_DATA) or b.number(_DATA_SIZE, "Q")) for b in model.tables(_BUFFERS)]
-    codes = [_code(code) for code in model.tables(_OPERATOR_CODES)]
-    graphs = list(model.tables(_SUBGRAPHS))
-    tensors = [[_tensor(t, filled) for t in graph.tables(_TENSORS)] for graph in graphs]
-    constants = [t for each in tensors for t in each if t.is_constant and t.type is not None]
-    strides: list[tuple[int, ...]] = []
-    macs: int | None = 0
-    for graph, known in zip(graphs, tensors, strict=True):
-        for operator in graph.tables(_OPERATORS):
-            code = codes[operator.number(_INDEX, "I")]
-            options = operator.table(_OPTIONS)
-            if code in _STRIDES and options is not None:
-                strides.append(tuple(options.number(field) for field in _STRIDES[code]))
-            found = _macs(code, operator, known)
-            macs = None if macs is None or found is None else macs + found
-    shapes = [(t.shape, t.type or "") for t in constants]
-    size = tensors[0][graphs[0].numbers(_INPUTS)[0]].shape[0] if macs and len(graphs) == 1 else 0
-    return of_shapes(shapes, strides, macs // size if macs and size else None)
+def _schema() -> Any:
+    try:
+        from ai_edge_litert import schema_py_generated
+    except ModuleNotFoundError as e:
+        raise PluginUnavailable(
+            f"reading a LiteRT file needs the module {e.name!r}: {how_to_install('litert')}"
+        ) from e
+    return schema_py_generated
 
 
-def _code(code: Table) -> int:
-    """The older field held what fits into a byte."""
-    return max(code.number(0, "b"), code.number(3))
+@cache
+def _names(enumeration: str) -> Mapping[int, str]:
+    """Code -> name, of BuiltinOperator or TensorType."""
+    codes = vars(getattr(_schema(), enumeration))
+    return {code: name for name, code in codes.items() if isinstance(code, int)}
 
 
-def _tensor(tensor: Table, filled: Sequence[bool]) -> _Tensor:
-    buffer = tensor.number(_BUFFER, "I")
-    return _Tensor(
-        tuple(tensor.numbers(_SHAPE)),
-        _TYPES.get(tensor.number(_TYPE, "b")),
-        filled[buffer],
-        -1 in tensor.numbers(_SIGNATURE)[1:],
-    )
+class _Reader:
+    """Reads tables of the schema, which checks nothing: counts in a broken file may be anything.
+
+    size_bytes: of the file, which has room for no more elements than bytes, so one that says it has
+    more is cut. Without that bound, vectors that point at each other take hours to read.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+
+    def structure(self, model: Any) -> Structure:
+        filled = [b.DataLength() > 0 or b.Size() > 0 for b in self._tables(model, "Buffers")]
+        known = _names("BuiltinOperator")
+        # The older field held what fits into a byte. A code of a newer schema is not counted, either.
+        codes = self._tables(model, "OperatorCodes")
+        kinds = [
+            known.get(max(c.DeprecatedBuiltinCode(), c.BuiltinCode()), "CUSTOM") for c in codes
+        ]
+        strides: list[_Shape] = []
+        constants: list[_Tensor] = []
+        macs: int | None = 0
+        graphs = self._tables(model, "Subgraphs")
+        tensors: list[_Tensor] = []
+        for graph in graphs:
+            tensors = [self._tensor(t, filled) for t in self._tables(graph, "Tensors")]
+            constants += [t for t in tensors if t.is_constant]
+            for operator in self._tables(graph, "Operators"):
+                kind = kinds[operator.OpcodeIndex()]
+                strides += _strides(kind, operator)
+                found = self._macs(kind, operator, tensors)
+                macs = None if macs is None or found is None else macs + found
+        shapes = [(t.shape, t.type) for t in constants if t.type]
+        only = len(graphs) == 1 and macs
+        size = tensors[self._numbers(graphs[0], "Inputs")[0]].shape[0] if only else 0
+        return of_shapes(shapes, strides, macs // size if macs and size else None)
+
+    def _tables(self, owner: Any, name: str) -> list[Any]:
+        count = getattr(owner, f"{name}Length")()
+        self._take(count)
+        return [getattr(owner, name)(i) for i in range(count)]
+
+    def _numbers(self, owner: Any, name: str) -> _Shape:
+        if getattr(owner, f"{name}IsNone")():
+            return ()
+        self._take(getattr(owner, f"{name}Length")())
+        return tuple(getattr(owner, f"{name}AsNumpy")().tolist())
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError("it is cut")
+
+    def _tensor(self, tensor: Any, filled: Sequence[bool]) -> _Tensor:
+        return _Tensor(
+            self._numbers(tensor, "Shape"),
+            _TYPES.get(_names("TensorType").get(tensor.Type(), "")),
+            filled[tensor.Buffer()],
+            -1 in self._numbers(tensor, "ShapeSignature")[1:],
+        )
+
+    def _macs(self, kind: str, operator: Any, tensors: Sequence[_Tensor]) -> int | None:
+        """Of one operator, for the batch in the file; None where it cannot be told."""
+        if kind in _HIDDEN:
+            return None
+        if kind not in _RULES:
+            return 0
+        given = [tensors[i] for i in self._numbers(operator, "Inputs") if i >= 0]
+        made = tensors[self._numbers(operator, "Outputs")[0]]
+        if any(t.is_free for t in (*given, made)):
+            return None
+        options = _options(operator, "BatchMatMulOptions") if kind == "BATCH_MATMUL" else None
+        across = -2 if options is not None and options.AdjX() else -1
+        return _RULES[kind]([t.shape for t in given], made.shape, across)
 
 
-def _macs(code: int, operator: Table, tensors: Sequence[_Tensor]) -> int | None:
-    """Of one operator, for the batch in the file; None where it cannot be told."""
-    if code in _HIDDEN:
+def _strides(kind: str, operator: Any) -> Iterator[_Shape]:
+    if kind in _STRIDES:
+        table, *fields = _STRIDES[kind]
+        options = _options(operator, table)
+        if options is not None:
+            yield tuple(getattr(options, field)() for field in fields)
+
+
+def _options(operator: Any, table: str) -> Any:
+    """The operator's options as that table of the schema; None where they are left out."""
+    place = operator.BuiltinOptions()
+    if place is None:
         return None
-    if code not in _RULES:
-        return 0
-    given = [tensors[i] for i in operator.numbers(_OP_INPUTS) if i >= 0]
-    made = tensors[operator.numbers(_OP_OUTPUTS)[0]]
-    if any(t.is_free for t in (*given, made)):
-        return None
-    options = operator.table(_OPTIONS)
-    transposes = code == _BATCHED and options is not None and options.number(0, "b")
-    return _RULES[code]([t.shape for t in given], made.shape, -2 if transposes else -1)
+    options = getattr(_schema(), table)()
+    options.Init(place.Bytes, place.Pos)
+    return options

@@ -1,5 +1,7 @@
 """Which network a file holds: the same in every format, and told apart where it is not."""
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,16 @@ import pytest
 
 from harness.core import registry
 from harness.core.child import call
-from harness.core.formats.flatbuffer import root
-from harness.errors import ConfigError
+from harness.core.extras import how_to_install
+from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import MODELS_DIR, load_model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, difference, of_shapes
 from harness.models.network.tflite import of_tflite
 from harness.search.grid.cells.cells import Cell
+from harness.search.grid.same_network.network import Structure, difference, of_shapes
+from harness.search.grid.same_network.network_files import of_onnx, of_openvino, onnx_macs
+from harness.search.grid.same_network.network_tflite import _Reader, of_tflite
 from harness.search.grid.view.view import strangers
 from harness.types import BackendSetup, Batch, HasNetwork
 from tests.stand_ins.fake_grid import row
@@ -26,6 +31,7 @@ MACS = 8 * 8 * 16 * 9 + 8 * 8 * 32 * 16 * 9 + 512 * 128 + 128 * 10
 
 def test_the_same_network_in_three_formats_is_the_same() -> None:
     pytest.importorskip("onnx")
+    pytest.importorskip("ai_edge_litert")
     onnx = of_onnx(DIGITS)._replace(macs=onnx_macs(DIGITS, {"image": (1, 1, 8, 8)}))
     ir = of_openvino(MODELS_DIR / "digits_openvino" / "digits.xml")
     tflite = of_tflite(MODELS_DIR / "digits.tflite")
@@ -118,6 +124,7 @@ def test_multiplications_are_compared_at_one_size_of_the_input() -> None:
     "content", [b"", b"\xff" * 50, b"<net>", b'<!DOCTYPE a [<!ENTITY b "c">]><a/>']
 )
 def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
     readers = {"a.xml": of_openvino, "a.onnx": of_onnx, "a.tflite": of_tflite}
     for name, read in readers.items():
         path = tmp_path / name
@@ -129,6 +136,7 @@ def test_files_that_are_no_models_are_a_line(content: bytes, tmp_path: Path) -> 
 
 
 def test_a_broken_litert_file_is_a_line_or_another_network(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
     whole = (MODELS_DIR / "digits.tflite").read_bytes()
     path = tmp_path / "a.tflite"
     random = np.random.default_rng(0)
@@ -146,7 +154,19 @@ def test_a_broken_litert_file_is_a_line_or_another_network(tmp_path: Path) -> No
         assert isinstance(found, Structure)
 
 
-def test_nothing_outside_of_a_buffer_is_read() -> None:
-    for content in (b"", b"\0\0\0", b"\xff\xff\xff\xff", b"\x04\0\0\0\xff\xff\xff\x7f"):
-        with pytest.raises(ValueError, match=r"FlatBuffer|cut"):
-            root(memoryview(content)).number(1)
+def test_a_litert_file_says_no_more_elements_than_fit_into_it() -> None:
+    """Else a broken one, whose vectors point at each other, is read for hours."""
+    schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
+    content = (MODELS_DIR / "digits.tflite").read_bytes()
+    model = schema.Model.GetRootAs(content, 0)
+    assert _Reader(len(content)).structure(model) == of_tflite(MODELS_DIR / "digits.tflite")
+    with pytest.raises(ValueError, match="it is cut"):
+        _Reader(40).structure(model)
+
+
+def test_a_litert_file_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    with pytest.raises(PluginUnavailable, match=re.escape(how_to_install("litert"))):
+        of_tflite(MODELS_DIR / "digits.tflite")

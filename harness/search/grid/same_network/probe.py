@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.core.config.run_config import from_plain
 from harness.core.registry import plugin
-from harness.errors import ConfigError
+from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.plan import Instances
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.manifest import load_model
@@ -93,7 +93,7 @@ def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Struct
         return None, "it has no file"
     try:
         found = _read(path, backend, batch)
-    except ConfigError as e:
+    except (ConfigError, PluginUnavailable) as e:
         return None, str(e)
     return found, "" if found else f"the weights of {path.name} are not read here"
 
