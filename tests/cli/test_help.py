@@ -37,7 +37,7 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
     command = [sys.executable, "-c", CODE, *words, "--help"]
     wide = {**os.environ, "COLUMNS": "300"}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=wide
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=wide, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -53,14 +53,12 @@ def test_the_help_of_every_verb_prints_fits_and_is_quick(verb: str) -> None:
 
     The CPU time is the best of three: on a busy machine the others may well be higher.
     """
-    cpu_s = []
-    for _ in range(ATTEMPTS):
-        lines, said, used_s = help_page(verb.split())
-        assert json.loads(said) == [0, []]
-        cpu_s.append(used_s)
-        if used_s <= MOST_CPU_S:
-            break
-    assert min(cpu_s) <= MOST_CPU_S
+    lines, said, cpu_s = help_page(verb.split())
+    for _ in range(ATTEMPTS - 1):
+        if cpu_s > MOST_CPU_S:
+            cpu_s = help_page(verb.split())[2]
+    assert cpu_s <= MOST_CPU_S
+    assert json.loads(said) == [0, []]
     assert lines[0].startswith("usage: python -m harness ")
     assert [line for line in lines if len(line) > MOST_COLUMNS] == []
 

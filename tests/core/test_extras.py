@@ -72,7 +72,7 @@ class Environment:
         self.patch.setattr(extras, "ROOT", tmp_path / "a checkout")
         self.patch.setattr(sys, "prefix", str(tmp_path / "env"))
         self.patch.setattr(sys, "executable", str(tmp_path / "env/bin/python"))
-        self.patch.setattr(extras.shutil, "which", lambda _name: sys.executable)
+        self.patch.setattr(shutil, "which", lambda _name: sys.executable)
         (tmp_path / "a checkout/.venv").mkdir(parents=True)
 
     def metadata(self, requirements: Iterable[str] | None) -> None:
@@ -111,7 +111,7 @@ def test_elsewhere_it_is_the_packages_with_their_versions(environment: Environme
     assert how_to_install("tensorflow-gpu") == (
         "python -m pip install 'tensorflow[and-cuda]>=2.19'"
     )
-    environment.patch.setattr(extras.shutil, "which", lambda _name: "/usr/bin/python")
+    environment.patch.setattr(shutil, "which", lambda _name: "/usr/bin/python")
     assert how_to_install("openvino") == f"{sys.executable} -m pip install 'openvino>=2025.0'"
 
 
@@ -156,11 +156,11 @@ def checkout(tmp_path: Path) -> Path:
     """What ./run.sh install reads, with a uv that only writes down what it is asked for."""
     root = tmp_path / "with space"
     (root / ".uv/bin").mkdir(parents=True)
-    for name in ("run.sh", "scripts", "harness", "pyproject.toml", "constraints.txt"):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        unwanted = {"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {}
-        copy(source, root / name, **unwanted)
+    for name in ("run.sh", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, root / name)
+    for name in ("scripts", "harness"):
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, root / name, ignore=unwanted)
     uv = root / ".uv/bin/uv"
     uv.write_text(FAKE_UV.format(log=tmp_path / "uv.log", root=root))
     uv.chmod(0o755)

@@ -11,11 +11,11 @@ from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
-from harness.explain.advise import page, text
 from harness.explain.advise.answers import answers
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.measure import measure as measure_model
 from harness.explain.advise.options import AdviseOptions
+from harness.explain.advise.output import page, text
 from harness.explain.advise.output import taken as advise_taken
 from harness.explain.advise.parts import measure as measure_parts
 from harness.explain.advise.record import FILE

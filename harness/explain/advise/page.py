@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import NS_PER_MS, show_ns
-from harness.explain.advise import text as advise_report
+from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.network.network import Structure, of_shapes
-from harness.search.grid.same_network.network import Structure, of_shapes
 
 _TYPES = {
     "FLOAT32": "float32",

@@ -15,11 +15,8 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import MODELS_DIR, load_model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, difference, of_shapes
-from harness.models.network.tflite import of_tflite
+from harness.models.network.tflite import _Reader, of_tflite
 from harness.search.grid.cells.cells import Cell
-from harness.search.grid.same_network.network import Structure, difference, of_shapes
-from harness.search.grid.same_network.network_files import of_onnx, of_openvino, onnx_macs
-from harness.search.grid.same_network.network_tflite import _Reader, of_tflite
 from harness.search.grid.view.view import strangers
 from harness.types import BackendSetup, Batch, HasNetwork
 from tests.stand_ins.fake_grid import row
