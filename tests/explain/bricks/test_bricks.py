@@ -451,7 +451,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("light/nothing",), "no model named 'light/nothing'"),
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
-        (("--from", "nowhere"), "nowhere/bricks.json cannot be read"),
+        (("--from", "nowhere"), "nowhere: there is no such folder"),
         (("--from", "nowhere", "digits"), "name no models beside it"),
         (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name one"),
     ],
