@@ -296,10 +296,20 @@ def test_a_kernel_faster_than_the_peak_is_doubted(
     macs: int, ns: int, dtype: str, is_doubted: bool
 ) -> None:
     profile = profile_of(replace(kernel("Conv", (0,), ns), inputs=(Tensor(dtype, (1,)),)))
+    profile = replace(profile, plain=replace(profile.plain, wall_ns=(10**6,)))
     found = work_checks.doubts(
         profile, layers_of(profile, [node_cost(macs)]), [node_cost(macs)], PEAKS
     )
     assert [doubt.partition(":")[0] for doubt in found] == ["above-peak"] * is_doubted
+
+
+def test_a_model_of_short_kernels_that_is_faster_than_the_peak_is_doubted() -> None:
+    profile = profile_of(*(kernel("Conv", (i,), 500) for i in range(3)))  # a call takes 1 us
+    nodes = [node_cost(20_000)] * 3
+    (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, PEAKS)
+    assert doubt.startswith(
+        "model-above-peak: the whole call computes at 120% of the measured peak"
+    )
 
 
 def test_a_kernel_of_integers_has_no_place_under_the_roof_of_float32() -> None:

@@ -6,7 +6,7 @@ Pure. A model's work counted twice, lost, or set against a peak that is none sho
 from collections.abc import Iterator, Sequence
 
 from harness.explain.kernels.kernels import LayerProfile
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks
+from harness.explain.kernels.layers import Layer, NodeCost, Peaks, overhead
 
 MOST_OF_PEAK = 1.05
 """No kernel computes more than the peak; 5 % are the noise of measuring both."""
@@ -28,7 +28,10 @@ def doubts(
 
     layers: by `layers.layers_of` from the same profile and nodes.
     """
-    return [*_against_nodes(profile, layers, nodes), *_against_peak(layers, peaks)]
+    found = [*_against_nodes(profile, layers, nodes)]
+    if peaks is not None:
+        found += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
+    return found
 
 
 def _against_nodes(
@@ -52,9 +55,20 @@ def _against_nodes(
         )
 
 
-def _against_peak(layers: Sequence[Layer], peaks: Peaks | None) -> Iterator[str]:
-    if peaks is None:
-        return
+def _whole_against_peak(
+    profile: LayerProfile, layers: Sequence[Layer], peaks: Peaks
+) -> Iterator[str]:
+    """The unprofiled call: it finds too much work in kernels that are too short to be judged alone."""
+    work = sum(layer.flops or 0 for layer in layers if not layer.is_integer)
+    share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
+    if share > MOST_OF_PEAK:
+        yield (
+            f"model-above-peak: the whole call computes at {share:.0%} of the measured peak: the "
+            "machine was slower when the peak was measured, or the work is wrong: profile again"
+        )
+
+
+def _against_peak(layers: Sequence[Layer], peaks: Peaks) -> Iterator[str]:
     rates = [
         (rate / peaks.flops_per_s, layer)
         for layer in layers
