@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from harness.core.config.options import MOST_COLUMNS, Parser
 from harness.explain.advise import options as advise_options
 from harness.explain.advise import parts as advise_parts
 
+ROOT = Path(__file__).parents[2]
 SUB_VERBS = [*(f"submit {verb}" for verb in submit.VERBS), "data check"]
 HEAVY = (
     *("onnx", "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"),

@@ -9,7 +9,7 @@ import pytest
 from harness.core import console
 from harness.core.console import frameworks_output, say
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CODE = """
 import os, subprocess, sys, warnings
 from harness.core.console import frameworks_output, say

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from harness.core import extras
 from harness.core.extras import EXTRAS, RIVALS, how_to_install, how_to_install_packages
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 METADATA = [
     "numpy>=2.0",

@@ -183,7 +183,7 @@ FORMATS_OF_OTHERS = ("profile_page.py", "compare_report.py")
 
 
 def test_no_text_writes_a_percentage_in_another_way() -> None:
-    folder = Path(__file__).parent.parent / "harness"
+    folder = Path(__file__).parents[2] / "harness"
     wrong = [
         f"{path.relative_to(folder)}: {found}"
         for path in sorted(folder.rglob("*.py"))

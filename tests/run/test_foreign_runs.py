@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.advise_options import advise
 from harness.cli.main import main
-from harness.explain.advise.job import advise
 from tests.builders import foreign_nets as nets
 from tests.models.graph.test_foreign_nets import layers_profiled, run
 

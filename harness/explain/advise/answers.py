@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from harness.explain.advise.layers.bound_reason import why_no_bound
+from harness.explain.advise.bound_reason import why_no_bound
 from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
 from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
 from harness.explain.advise.questions import questions

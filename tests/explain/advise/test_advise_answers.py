@@ -13,10 +13,10 @@ from harness.cli.main import _advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
+from harness.explain.advise.output.text import lines
 from harness.explain.advise.predict import advice, combination, predicted_ns, top
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
-from harness.explain.advise.text import lines
 from tests.builders.advise_record import MS, NOW, accuracy, pair, record, timing
 
 

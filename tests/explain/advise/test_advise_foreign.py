@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.cli.advise_options import advise
 from harness.errors import ConfigError
 from harness.explain.advise import accuracy as advise_accuracy
 from harness.explain.advise.answers import answers
-from harness.explain.advise.job import advise
-from harness.explain.advise.text import lines
+from harness.explain.advise.output.text import lines
 from harness.models.precision import onnx
 from harness.models.precision.onnx import already_quantised
 from tests.builders import foreign_nets as nets
@@ -121,7 +121,8 @@ def test_a_quantised_file_is_not_quantised_again(qdq: Path, tmp_path: Path) -> N
     assert already_quantised(qdq) == kinds
     assert already_quantised(tmp_path / "whole.onnx") == ""
     job: Any = SimpleNamespace(path=qdq)
-    found = advise_accuracy.int8(job, tmp_path / "made.onnx")
+    found, made = advise_accuracy.int8(job)
+    assert made is None
     assert found == {"failed": f"is quantised already ({kinds})", "quantised": True}
     answer = answers(record(accuracy=found))["questions"][5]["answer"]
     assert answer == f"The file is quantised already ({kinds}): int8 is not made again."

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.errors import ConfigError
 from harness.explain.kernels import ort
 from harness.explain.kernels.fused import map_kernels
-from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, SessionSetup, Times
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
 from harness.explain.kernels.layers import NodeCost, Peaks, layers_of
 from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.measure.measure import highest
@@ -25,13 +25,14 @@ from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost, Operand, graph_costs
 from harness.models.graph.wiring import read_wiring
+from harness.models.network.files import onnx_macs
+from harness.models.opened.ort_session import SessionSetup, Times
 from harness.profiler import Tensor
-from harness.search.grid.same_network.network_files import onnx_macs
 from tests.builders import foreign_nets as nets
 from tests.explain.kernels.test_ort_profile import graph
 
 onnx = nets.onnx
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def run(*words: str | Path) -> str:

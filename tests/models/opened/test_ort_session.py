@@ -17,7 +17,7 @@ from harness.types import BackendSetup
 ort = pytest.importorskip("onnxruntime")
 
 DIGITS = MODELS_DIR / "digits.onnx"
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 CONFIG = (
     *("session.intra_op.allow_spinning", "session.inter_op.allow_spinning"),
     *("session.disable_prepacking", "session.use_env_allocators"),
