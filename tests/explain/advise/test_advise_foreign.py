@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.advise_options import advise
+from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.advise import accuracy as advise_accuracy
 from harness.explain.advise.answers import answers
@@ -165,7 +165,7 @@ def test_foreign_files_are_advised_on(kind: str, tmp_path: Path) -> None:
         "8",
     ]
     database = ["--database", str(tmp_path / "l.sqlite"), "--vary", "precision"]
-    assert advise([*words, *database, *SKIPPED, "--out", str(out)]) == 0
+    assert main(["advise", *words, *database, *SKIPPED, "--out", str(out)]) == 0
     found = json.loads((out / "advise.json").read_text())
     assert found["accuracy"].get("quantised", False) == (kind == "QDQ")
     expected = {"QDQ": 2_949_280, "metadata": 1_179_648, "branch": 160, "functions": 768}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from harness.errors import ConfigError
 from harness.explain.kernels import ort
 from harness.explain.kernels.fused import map_kernels
-from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
+from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
 from harness.explain.kernels.layers import NodeCost, Peaks, layers_of
 from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.measure.measure import highest
@@ -26,7 +26,7 @@ from harness.models.graph import flops, onnx_file
 from harness.models.graph.flops import Cost, Operand, graph_costs
 from harness.models.graph.wiring import read_wiring
 from harness.models.network.files import onnx_macs
-from harness.models.opened.ort_session import SessionSetup, Times
+from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import Tensor
 from tests.builders import foreign_nets as nets
 from tests.explain.kernels.test_ort_profile import graph
