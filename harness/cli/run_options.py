@@ -190,7 +190,7 @@ def _with_unit(alias: str, value: str) -> str:
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
     """path: of a file of options, or a run's folder, which stands for the config.yaml in it."""
     from harness.core import files
-    from harness.core.strict_yaml import load_yaml
+    from harness.core.formats.strict_yaml import load_yaml
     from harness.results import run_folder
 
     if path.is_dir():

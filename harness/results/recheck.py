@@ -15,7 +15,7 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded

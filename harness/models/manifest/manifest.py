@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from harness.core.config.parse import Slo, parse_slo
 from harness.core.files import cache_dir
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, one_line, some_of
 from harness.models.made import onnx_light, zoo
 from harness.models.manifest.fetch import fetch

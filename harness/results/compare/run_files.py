@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import files
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.registry import SCENARIOS
-from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.results import records, run_folder
 from harness.results.evidence.evidence import Evidence

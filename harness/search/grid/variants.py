@@ -11,7 +11,7 @@ from harness.core import files
 from harness.core.child import call
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import load_model
 from harness.models.precision.ways import Way, way

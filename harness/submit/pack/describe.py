@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import show_bytes
 from harness.errors import ConfigError
 from harness.submit.rules.tree.rounds import Round

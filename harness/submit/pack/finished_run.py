@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.files import read_json
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.stats import queries_needed
-from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.machine.power.meters.ptdaemon import PtdaemonMeter
 from harness.models.opened.loading import missing_data, unknown_names

@@ -8,7 +8,7 @@ from harness.core.config.parse import Slo, parse_slo
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.files import read_json
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
 from harness.models.manifest.manifest import is_path

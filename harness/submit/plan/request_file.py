@@ -9,7 +9,7 @@ from harness.core.config.options import user_path
 from harness.core.config.parse import Slo, parse_meter
 from harness.core.config.run_config import config_from
 from harness.core.files import write_yaml
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate

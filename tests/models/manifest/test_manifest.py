@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from harness.core.config.parse import Slo
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 from harness.models.manifest.files import sha256_of

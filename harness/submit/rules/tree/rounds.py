@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.core.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.submit.rules.tree.round_names import DEFAULT, FOLDER, known_rounds
 
