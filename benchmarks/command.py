@@ -87,14 +87,20 @@ def _cpu_s() -> tuple[float, float, float]:
     return busy, sum(u.ru_utime + u.ru_stime for u in used), busy + times.idle
 
 
-def harness(*arguments: str, prefix: Sequence[str] = ("-m", "harness")) -> Run:
+def harness(
+    *arguments: str, prefix: Sequence[str] = ("-m", "harness"), checkout: Path = ROOT
+) -> Run:
     """One run in a folder that is gone afterwards. A run that is INVALID is a result too."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         command = [sys.executable, *prefix, *arguments, "--quiet", "--out", str(folder)]
         spawned_ns = time.time_ns()
         with subprocess.Popen(
-            command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            command,
+            cwd=checkout,
+            env=environment(checkout),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         ) as process:
             peak = _peak_bytes(process)
             assert process.stderr is not None
@@ -136,13 +142,13 @@ def wall_s(*arguments: str) -> float:
     return time.perf_counter() - start
 
 
-def environment() -> dict[str, str]:
+def environment(checkout: Path = ROOT) -> dict[str, str]:
     """Scripts of this folder import the checkout's harness, wherever it is installed.
 
     Compiled modules are kept, as they are for a user: without them every start compiles anew.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPATH": str(ROOT)}
+    return {**kept, "PYTHONPATH": str(checkout)}
 
 
 def _peak_bytes(process: "subprocess.Popen[bytes]") -> int:
