@@ -362,7 +362,9 @@ def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
         ),
         (
             "constant --rate 1e9 --duration 1h",
-            ["about 3,600,000,000,000 arrivals are more than 10,000,000: lower --rate or --duration"],
+            [
+                "about 3,600,000,000,000 arrivals are more than 10,000,000: lower --rate or --duration"
+            ],
         ),
         (
             "gamma --rate x --cv 0 --seed -1 --duration 5",

@@ -1,6 +1,6 @@
-"""FlatBuffers, field by field and without a schema: what is read of a LiteRT file.
+"""Reads FlatBuffers, the format of LiteRT files, field by field and without a schema.
 
-Every function raises ValueError for bytes that are no such buffer: nothing outside of it is read.
+Every function raises ValueError for bytes that are no FlatBuffer, and reads nothing outside of them.
 """
 
 import struct
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Table(NamedTuple):
-    """A table in `content`, which begins at `at`. Fields are told by their number in the schema."""
+    """A table that begins at byte `at` of `content`. A field is its number in the schema."""
 
     content: memoryview
     at: int
 
     def number(self, field: int, kind: str = "i") -> int:
-        """kind: of `struct`, b, B, i, I or Q. 0 where the field is left out: every default read here."""
+        """kind: a format of `struct`: b, B, i, I or Q. 0, the default, where the field is left out."""
         place = self._place(field)
         return _unpacked(self.content, kind, place) if place else 0
 
@@ -28,11 +28,11 @@ class Table(NamedTuple):
             yield Table(self.content, _pointed(self.content, place))
 
     def numbers(self, field: int) -> list[int]:
-        """Of 32 bits, signed."""
+        """A vector of signed 32-bit numbers."""
         return [_unpacked(self.content, "i", place) for place in self._items(field, 4)]
 
     def count(self, field: int) -> int:
-        """Elements of a vector, whatever they are."""
+        """Number of elements of a vector of any type."""
         place = self._place(field)
         return _unpacked(self.content, "I", _pointed(self.content, place)) if place else 0
 
@@ -47,7 +47,7 @@ class Table(NamedTuple):
         return range(first, end, size_bytes)
 
     def _place(self, field: int) -> int:
-        """Where the field's bytes are; 0 where it is left out."""
+        """Position of the field's bytes; 0 where the field is left out."""
         fields_at = self.at - _unpacked(self.content, "i", self.at)
         if 4 + 2 * field >= _unpacked(self.content, "H", fields_at):
             return 0
