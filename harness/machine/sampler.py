@@ -1,4 +1,4 @@
-"""The supervisor's samplers: threads that read the machine while the measured process answers."""
+"""Samples the machine and its power meters on threads of the supervisor during a run."""
 
 import math
 import threading
@@ -15,15 +15,15 @@ from harness.machine.power.energy import PowerLog, unique
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Between two readings of a meter: 20 a second where reading takes no time."""
+"""Pause between two readings of a meter: 20 readings a second where reading takes no time."""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Around the idle baseline, so that every meter has been read before it begins and after it ends."""
+"""Wait before and after the idle baseline, so that a reading of every meter lies on either side."""
 
 
 END_LIMIT_S = 5.0
-"""For the last reading of each; then its thread is left behind, and ends with the supervisor."""
+"""Limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
 
 
 class Repeated:
@@ -45,20 +45,20 @@ class Repeated:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(END_LIMIT_S)  # a device that does not answer must not keep the run
+        self._thread.join(END_LIMIT_S)  # a device that does not answer must not block the run
 
     def _run(self) -> None:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # once more: a window that ended just now is then bracketed
+        self._look()  # the last reading lies behind the end of the window
 
 
 class PowerSampler:
-    """Reads each meter on a thread of its own while entered. `log` grows meanwhile.
+    """Reads each meter on a thread of its own into `log` while entered.
 
-    A reading that fails is left out and remembered in `log.faults`; the next one is tried all the
-    same, and the cut (harness/machine/power/energy.py) judges the gap. Nothing here ends a run.
+    A reading that fails is left out and noted in `log.faults`, and the next one is tried; the cut
+    (harness/machine/power/energy.py) judges the gap. No failure of a meter ends the run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
@@ -68,13 +68,12 @@ class PowerSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """A ConfigError names every meter that does not work here, and why."""
+        """Open the meters; a ConfigError names every meter that does not work here, and why."""
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
-            found = [list(opened.sources) for opened in meters]
-            names = iter(unique([source for sources in found for source in sources]))
-            for (name, _), (meter, _), own in zip(self._specs, meters, found, strict=True):
-                sources = [next(names) for _ in own]
+            named = iter(unique([source for opened in meters for source in opened.sources]))
+            for (name, _), (meter, own) in zip(self._specs, meters, strict=True):
+                sources = [next(named) for _ in own]
                 self.log.sources += tuple(sources)
                 self.log.series |= {source.name: [] for source in sources}
                 look = self._looking(meter, sources)
@@ -91,7 +90,7 @@ class PowerSampler:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:
-        """The second to come is the machine at rest: nothing of the run has been started yet."""
+        """Measure the machine at rest for a second, before any process of the run starts."""
         sleep(_IDLE_MARGIN_S)
         begin_ns = wall_ns()
         sleep(IDLE_S)
@@ -103,14 +102,14 @@ class PowerSampler:
             try:
                 values = list(zip(sources, meter.read(), strict=True))
                 at_ns = wall_ns()
-            except Exception as e:  # noqa: BLE001 - a plug-in's; the gap it leaves is judged
-                self.log.faults |= {source.name: _told(e) for source in sources}
+            except Exception as e:  # noqa: BLE001 - of a plug-in; the cut judges the gap
+                self.log.faults |= {source.name: _describe(e) for source in sources}
                 return
             for source, value in values:
                 try:
                     self._add(source, at_ns, value)
-                except Exception as e:  # noqa: BLE001 - likewise, of this source alone
-                    self.log.faults[source.name] = _told(e)
+                except Exception as e:  # noqa: BLE001 - likewise, for this source alone
+                    self.log.faults[source.name] = _describe(e)
 
         return look
 
@@ -124,20 +123,22 @@ class PowerSampler:
         self.log.series[source.name].append((at_ns, float(value)))
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
 class Opened(NamedTuple):
-    """A meter that was entered, and what it reads."""
+    """An entered meter and its sources."""
 
     meter: PowerMeter
     sources: Sequence[PowerSource]
 
 
 def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Entered, in order; `stack` leaves them. All problems at once: a ConfigError, or a
-    PluginUnavailable where nothing but that is wrong.
+    """Enter the meters in order; `stack` leaves them.
+
+    Raises one error with the problems of all meters: a ConfigError, or a PluginUnavailable where
+    every problem is one.
     """
     meters: list[Opened] = []
     problems: list[HarnessError] = []
@@ -162,9 +163,7 @@ def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Open
 
 
 def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """[] where each is known by its name; else the `refusal`, so that whoever has to mend one sees
-    all that is wrong.
-    """
+    """[] where every meter's name is known; else the `refusal`, with all problems of the meters."""
     try:
         for name, _ in specs:
             registry.check_name("meter", name)
@@ -174,7 +173,7 @@ def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Why these meters cannot be read here, all of them; [] where they can."""
+    """Every reason why these meters cannot be read here; [] where they can."""
     with ExitStack() as stack:
         try:
             open_meters(specs, stack)
@@ -185,7 +184,7 @@ def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
 
 @contextmanager
 def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
-    """Entered; a device that is gone when the meter is left has been read before, and ends no run."""
+    """Enter the meter; ignore errors on leaving it, since all its readings are there by then."""
     entered = meter.__enter__()
     try:
         yield entered
@@ -198,7 +197,10 @@ _NEEDS_ARGUMENT = {"command"}
 
 
 def availability() -> Iterator[tuple[str, str]]:
-    """Each meter of ours, and whether it works here: '' or why not. Other packages' are not run."""
+    """Yield the name of each built-in meter and why it does not work here, or ''.
+
+    Meters of other packages are left out: checking them would run their code.
+    """
     for name, entry in registry.METERS.items():
         if not entry.installed:
             yield name, f"not installed: extra {entry.extra!r}"

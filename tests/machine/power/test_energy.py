@@ -89,7 +89,7 @@ def test_a_counter_that_wraps_counts_on(gaps: list[int], used: list[float], star
 def test_a_counter_that_wraps_nowhere_and_goes_back_is_no_reading() -> None:
     at = stamps([100] * 20)
     found = cut(COUNTER, [(t, float(n % 7)) for n, t in enumerate(at)], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter went back, and it does not say where it wraps")
+    assert found == NoReading("the counter went back, and the value at which it wraps is unknown")
 
 
 @pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
@@ -99,7 +99,7 @@ def test_a_counter_that_was_set_back_has_not_wrapped(before: float) -> None:
     wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
     readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
     found = cut(wrapped, readings, *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter was set back, and not because it was full")
+    assert found == NoReading("the counter was reset before it was full")
 
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:
@@ -115,7 +115,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
-        ((), "it gave no reading"),
+        ((), "the meter returned no value"),
         ((30, 100), "its readings began after the run, by 1.00 s"),
         ((0, 75), "its readings ended before the run, by 600 ms"),
         (
@@ -142,14 +142,14 @@ def test_a_meter_that_stands_still_is_no_reading_and_never_zero(source: PowerSou
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("it did not move in the whole run: it counts nothing here")
+    assert found == NoReading("the counter stood still in the whole run: it counts nothing here")
 
 
 def test_a_clock_that_went_back_is_no_reading() -> None:
     at = stamps([100] * 20)
     at[10] = at[8]
     found = cut(POWER, [(t, 5.0) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the wall clock went back while it was read")
+    assert found == NoReading("the wall clock went back between readings")
 
 
 def test_the_window_is_loadgens_own() -> None:
@@ -205,7 +205,7 @@ def test_a_report_says_per_query_and_sample_and_what_is_missing() -> None:
     (missing,) = found["power"]["missing"]
     assert missing == {
         "source": POWER.name,
-        "reason": "it gave no reading (OSError: no such device)",
+        "reason": "the meter returned no value (OSError: no such device)",
     }
     assert found["power"]["note"].startswith("not an MLPerf Power result")
 
@@ -217,7 +217,7 @@ def test_a_report_without_a_window_or_a_reading_says_why() -> None:
     assert report(none, {}, 10, 10)["power_reason"].startswith("LoadGen's log tells no begin")
     assert report(none, logged, 10, 10) == {
         "power": None,
-        "power_reason": "hwmon:board: it gave no reading",
+        "power_reason": "hwmon:board: the meter returned no value",
     }
 
 
@@ -232,12 +232,12 @@ def test_the_table_names_source_provenance_and_what_is_missing() -> None:
             {"source": "estimate:cpu", "provenance": "estimated", "mean_watts": 8.0}
             | {"peak_watts": 9.0, "idle_watts": None, "joules": 16.0, "joules_per_query": 0.008}
         ],
-        "missing": [{"source": "rapl:psys", "reason": "it gave no reading"}],
+        "missing": [{"source": "rapl:psys", "reason": "the meter returned no value"}],
         "note": NOT_OFFICIAL,
     }
     told = [
         "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
-        "            rapl:psys: no reading: it gave no reading",
+        "            rapl:psys: no reading: the meter returned no value",
         f"            {NOT_OFFICIAL}",
     ]
     run = findings("server", evidence("server"))

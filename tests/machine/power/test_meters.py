@@ -135,7 +135,7 @@ def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: boards"),
+        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: few boards"),
         (
             {"name": "acpi", "power1_average": "x"},
             r"has no sensor .* that can be read \(.*power1_a",
@@ -213,7 +213,7 @@ def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
     ("argument", "refusal", "line"),
     [
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
-        ("1,2", "", "meter 'nvml': there is no GPU 2, 2 are here"),
+        ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
         (
             "",
             "NVML Shared Library Not Found",
@@ -265,7 +265,7 @@ def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -
         (source,) = meter.sources()
     assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
     assert source.provenance == "estimated"
-    assert source.domain.endswith("x 4 W a hardware thread; nothing was measured")
+    assert source.domain.endswith("x 4 W a hardware thread; no power was measured")
 
 
 @pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])

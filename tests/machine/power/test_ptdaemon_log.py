@@ -82,10 +82,10 @@ def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
         ([*SAMPLES[:4], sample(3412, -1)], "1 of the 4 samples in the run are not above 0 W"),
         (["Time,soon,Watts,x"], "ValueError: spl.txt, line 1 is not what PTDaemon writes"),
         (["Time,11-21-2026 10:04:31.000,Watts,5"], "ValueError: spl.txt, line 1 is not what"),
-        ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2: its time or power cannot be"),
-        ([sample(400, float("nan"))], "ValueError: spl.txt, line 1: its time or power cannot be"),
-        ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is of another measurem"),
-        ([sample(400, 5, mark=f"{SESSION}_ranging")], "ValueError: spl.txt, line 1 is of another"),
+        ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2 has an impossible time or power"),
+        ([sample(400, float("nan"))], "ValueError: spl.txt, line 1 has an impossible time or power"),
+        ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is from another measurem"),
+        ([sample(400, 5, mark=f"{SESSION}_ranging")], "ValueError: spl.txt, line 1 is from another"),
     ],
 )
 def test_what_cannot_be_trusted_is_no_reading(
@@ -151,7 +151,7 @@ def test_the_reading_has_what_the_others_have(tmp_path: Path) -> None:
     (reading,) = told(session(tmp_path, SAMPLES))["power"]["readings"]
     assert reading == {
         "source": "ptdaemon",
-        "domain": "what the analyser is wired to: at the wall, the whole system",
+        "domain": "everything wired to the analyser: at the wall, the whole system",
         "provenance": "measured",
         "joules": 92.0,
         "mean_watts": 23.0,

@@ -126,13 +126,13 @@ def test_every_problem_is_told_before_the_director_hears_of_it(
         (
             lambda c: (c / "ptd_client_server/client.py").write_text("#"),
             (
-                "client.py in {c}/ptd_client_server is not as sources_checksums.json has it, and "
-                "results of changed sources are refused: take a fresh checkout"
+                "client.py in {c}/ptd_client_server differs from sources_checksums.json, and the checker "
+                "refuses results of changed sources: take a fresh checkout"
             ),
         ),
         (
             lambda c: (c / "ptd_client_server/lib/more.py").write_text("#"),
-            "lib/more.py in {c}/ptd_client_server is not as sources_checksums.json has it, and",
+            "lib/more.py in {c}/ptd_client_server differs from sources_checksums.json, and",
         ),
         (
             lambda c: (c / "compliance/check.py").unlink(),
@@ -148,7 +148,7 @@ def test_every_problem_is_told_before_the_director_hears_of_it(
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("[]"),
-            "client.py in {c}/ptd_client_server is not as sources_checksums.json has it",
+            "client.py in {c}/ptd_client_server differs from sources_checksums.json",
         ),
     ],
 )
