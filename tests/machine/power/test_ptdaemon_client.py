@@ -103,7 +103,7 @@ RUN = ("--scenario", "single-stream", "--backend", "null", "--mode", "performanc
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_session_of_power_dev_measures_the_run_and_its_checker_refuses_the_stand_in(
+def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
@@ -165,7 +165,7 @@ def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
 
 
 @pytest.mark.usefixtures("clock")
-def test_no_server_on_the_director_is_one_line_and_leaves_nothing(
+def test_a_director_without_a_server_is_one_line_and_leaves_no_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()

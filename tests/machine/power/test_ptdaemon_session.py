@@ -81,7 +81,7 @@ def test_both_phases_are_the_same_load(finished: Path) -> None:
     assert ptdaemon == [f"ptdaemon={power_dev},director=127.0.0.1:4950,ntp=ntp.example.com"]
 
 
-def test_check_derives_the_power_again_and_finds_what_was_edited(
+def test_check_derives_the_power_again_and_finds_edits(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", str(finished)]) == 0
@@ -103,7 +103,7 @@ def test_the_database_has_the_session_as_one_run(
     assert [row["folder"] for row in rows] == ["run"]
 
 
-def test_every_problem_is_told_before_the_director_hears_of_it(
+def test_all_problems_are_reported_before_the_director_is_contacted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--scenario", "server", "--data-dir", "/nosuch", *meter(tmp_path), *meter(ROOT)]
@@ -152,7 +152,7 @@ def test_every_problem_is_told_before_the_director_hears_of_it(
         ),
     ],
 )
-def test_a_checkout_that_is_not_power_devs_is_refused(
+def test_a_changed_or_incomplete_checkout_is_refused(
     change: Any, line: str, tmp_path: Path
 ) -> None:
     made = checkout(tmp_path)
@@ -181,13 +181,13 @@ def test_a_checkout_that_is_not_power_devs_is_refused(
         ("p,director=a,ntp=-x", "ntp=-x: write HOST, without a port"),
     ],
 )
-def test_an_argument_that_is_not_one_says_how_it_is_written(argument: str, line: str) -> None:
+def test_a_wrong_argument_is_refused_with_the_right_form(argument: str, line: str) -> None:
     with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as told:
         PtdaemonMeter(argument)
     assert "needs" not in line or str(told.value).endswith(USAGE)
 
 
-def test_an_argument_is_read_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_is_valid_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     made = PtdaemonMeter("~/power-dev, director=10.0.0.2:5000, ntp=time.lab")
     assert made.argument == "/home/me/power-dev,director=10.0.0.2:5000,ntp=time.lab"
@@ -244,7 +244,7 @@ RANGING = INFO + "Running workload in ranging mode\n"
         ),
     ],
 )  # fmt: skip
-def test_what_a_client_says_as_it_fails_becomes_one_line(
+def test_a_failure_of_the_client_becomes_one_line(
     said: str, status: int, has_run: bool, kind: type[HarnessError], line: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "power-client.log"
@@ -256,7 +256,7 @@ def test_what_a_client_says_as_it_fails_becomes_one_line(
     assert str(error) == line.format(log=log)
 
 
-def test_a_run_that_the_harness_refuses_ends_the_session_as_it_would_end_alone(
+def test_a_refused_run_ends_the_session_with_its_own_status(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     power_dev = checkout(tmp_path / "power-dev")
@@ -271,7 +271,7 @@ def test_a_run_that_the_harness_refuses_ends_the_session_as_it_would_end_alone(
 
 
 @pytest.mark.slow
-def test_an_invalid_run_is_measured_to_its_end_beside_other_meters(
+def test_an_invalid_run_is_measured_to_its_end_with_other_meters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
@@ -288,7 +288,7 @@ def test_an_invalid_run_is_measured_to_its_end_beside_other_meters(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_client_and_the_run_that_it_made(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
     """The run saves what it has; its folder is kept."""
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
     arguments = [*RUN, "--duration", "60s", "--no-metrics", "--out", str(out), *meter(power_dev)]
