@@ -3,10 +3,13 @@
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.core.child import call
 from harness.machine import threads
 from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
 from harness.results.verdict.doubts import pin_doubts
@@ -16,7 +19,7 @@ several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
 
 
 def spin(milliseconds: int = 20) -> None:
-    """Of processor time, however busy the machine is."""
+    """Compute for so much processor time, however busy the machine is."""
     end = time.thread_time_ns() + milliseconds * 1_000_000
     while time.thread_time_ns() < end:
         pass
@@ -79,25 +82,41 @@ def computing(where: list[int], more: list[int]) -> Placed:
     return placed
 
 
-def test_computing_threads_on_their_processors_are_counted() -> None:
-    assert computing(MASK[:1], MASK[:1]) == Placed(2, 0)
-
-
-@several
-def test_a_computing_thread_that_may_run_elsewhere_is_counted_as_outside() -> None:
-    assert computing(MASK[:1], MASK) == Placed(2, 1)
-
-
-def test_sleeping_threads_do_not_count() -> None:
+def sleeping(where: list[int]) -> Placed:
+    """As seen for an instance on `where` beside a thread that sleeps."""
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
     threads = ComputingThreads()
-    with running_on(MASK[:1]):
+    with running_on(where):
         spin()
-        assert threads.placed(MASK[:1]) == Placed(1, 0)
+        placed = threads.placed(where)
     leave.set()
     thread.join()
+    return placed
+
+
+def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {"placed": globals()[request["function"]](*request["masks"])}
+
+
+def alone(function: str, *masks: list[int]) -> Placed:
+    """In a child process: threads of pytest-xdist and of other tests compute in this one."""
+    found = call(f"{__name__}:seen_alone", {"function": function, "masks": masks}, None)
+    return Placed(*found["placed"])
+
+
+def test_computing_threads_on_their_processors_are_counted() -> None:
+    assert alone("computing", MASK[:1], MASK[:1]) == Placed(2, 0)
+
+
+@several
+def test_a_computing_thread_that_may_run_elsewhere_is_counted_as_outside() -> None:
+    assert alone("computing", MASK[:1], MASK) == Placed(2, 1)
+
+
+def test_sleeping_threads_do_not_count() -> None:
+    assert alone("sleeping", MASK[:1]) == Placed(1, 0)
 
 
 def test_without_schedstat_the_number_of_threads_is_unknown(

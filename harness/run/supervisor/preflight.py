@@ -10,7 +10,7 @@ from harness.loadgen import arrivals, user_conf
 from harness.loadgen.arrivals import Arrivals
 from harness.loadgen.plan import Loaded
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
-from harness.machine import sampler
+from harness.machine.power import opening
 from harness.models.manifest import requirements
 from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import missing_data, unknown_names
@@ -26,7 +26,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     """What can be known before anything is started; all problems at once. -> those of --arrivals."""
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
-    problems = [*unknown_names(names), *sampler.unknown(config.meter)]
+    problems = [*unknown_names(names), *opening.unknown(config.meter)]
     problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
@@ -76,7 +76,7 @@ def _check_extras(config: RunConfig, metric: str | None) -> None:
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(_missing_extras(needed))
     if any(_missing_extras([("meter", name) for name, _ in config.meter])):
-        missing += sampler.refusal(config.meter)
+        missing += opening.refusal(config.meter)
     if missing:
         raise PluginUnavailable("\n".join(missing))
 

@@ -20,7 +20,8 @@ from harness.machine.power.meters.estimate import EstimateMeter
 from harness.machine.power.meters.hwmon import HwmonMeter
 from harness.machine.power.meters.nvml import NvmlMeter
 from harness.machine.power.meters.rapl import RaplMeter
-from harness.machine.sampler import PowerSampler, availability
+from harness.machine.power.opening import availability
+from harness.machine.sampler import PowerSampler
 from tests.builders.power_trees import MAX_UJ, files, powercap
 
 NOWHERE = "/nowhere/powercap"
