@@ -14,8 +14,8 @@ def test_the_producer_and_the_operator_sets_of_a_file_are_read(tmp_path: Path) -
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     model = helper.make_model(graph, opset_imports=opsets, producer_name="pytorch")
     onnx.save(model, tmp_path / "m.onnx")
-    told = {"producer": "pytorch", "opsets": "ai.onnx 17, ai.onnx.ml 3"}
-    assert onnx_origin(tmp_path / "m.onnx") == told
+    origin = {"producer": "pytorch", "opsets": "ai.onnx 17, ai.onnx.ml 3"}
+    assert onnx_origin(tmp_path / "m.onnx") == origin
     model.producer_version = "2.4"
     onnx.save(model, tmp_path / "m.onnx")
     assert onnx_origin(tmp_path / "m.onnx")["producer"] == "pytorch 2.4"

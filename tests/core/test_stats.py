@@ -156,31 +156,31 @@ def test_a_share_just_below_the_allowed_one_is_settled_quickly(
     assert needed is None or needed > 100_000
 
 
-def _ids(said: dict[str, Any]) -> str:
-    return f"{said['scenario']}-{said['queries']}-{said['late']}"
+def _ids(logged: dict[str, Any]) -> str:
+    return f"{logged['scenario']}-{logged['queries']}-{logged['late']}"
 
 
-SAID = early_stopping_table()
-STREAMS = [said for said in SAID if said["scenario"] != "Server"]
-SERVER = [said for said in SAID if said["scenario"] == "Server"]
+LOGGED = early_stopping_table()
+STREAMS = [logged for logged in LOGGED if logged["scenario"] != "Server"]
+SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 
-@pytest.mark.parametrize("said", STREAMS, ids=_ids)
-def test_early_stopping_of_streams_equals_loadgens(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("logged", STREAMS, ids=_ids)
+def test_early_stopping_of_streams_equals_loadgens(logged: dict[str, Any]) -> None:
     """A stream's estimate drops one outlier more than a bound would need: one late at least."""
-    p = 0.9 if said["scenario"] == "SingleStream" else 0.99
-    allowed = late_allowed(said["queries"], p)
-    assert said["met"] == (allowed >= 1)
-    least = re.search(r"at least (\d+) queries", said["text"])
+    p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
+    allowed = late_allowed(logged["queries"], p)
+    assert logged["met"] == (allowed >= 1)
+    least = re.search(r"at least (\d+) queries", logged["text"])
     assert least is not None
     assert int(least[1]) == queries_needed(1, p)
-    if said["met"]:
-        assert f"Would discard {allowed - 1} highest latency queries." in said["text"]
+    if logged["met"]:
+        assert f"Would discard {allowed - 1} highest latency queries." in logged["text"]
 
 
-@pytest.mark.parametrize("said", SERVER, ids=_ids)
-def test_early_stopping_of_server_equals_loadgens(said: dict[str, Any]) -> None:
-    assert said["met"] == (said["late"] <= late_allowed(said["queries"], 0.99))
-    more = re.search(r"run at least (\d+) more queries", said["text"])
-    wanted = queries_needed(said["late"], 0.99) - said["queries"]
-    assert (int(more[1]) if more else None) == (None if said["met"] else wanted)
+@pytest.mark.parametrize("logged", SERVER, ids=_ids)
+def test_early_stopping_of_server_equals_loadgens(logged: dict[str, Any]) -> None:
+    assert logged["met"] == (logged["late"] <= late_allowed(logged["queries"], 0.99))
+    more = re.search(r"run at least (\d+) more queries", logged["text"])
+    expected = queries_needed(logged["late"], 0.99) - logged["queries"]
+    assert (int(more[1]) if more else None) == (None if logged["met"] else expected)

@@ -138,8 +138,8 @@ def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0.2, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (11_100, "3 h 05 min")],
 )
-def test_a_waiting_time_is_shown_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
-    assert show_wait(seconds) == told
+def test_a_waiting_time_is_shown_in_seconds_minutes_or_hours(seconds: float, text: str) -> None:
+    assert show_wait(seconds) == text

@@ -127,11 +127,11 @@ def test_a_metric_without_its_package_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    wanted = "metric 'rouge' needs the module 'rouge_score': pip install 'mlperf-harness[rouge]'"
+    message = "metric 'rouge' needs the module 'rouge_score': pip install 'mlperf-harness[rouge]'"
     with pytest.raises(PluginUnavailable) as caught:
         preflight.check(
             RunConfig(scenario="offline", backend="null"), load_model("digits"), "digits", "rouge"
         )
-    assert str(caught.value) == wanted
+    assert str(caught.value) == message
     quick = RunConfig(scenario="offline", backend="null", mode="performance")
     preflight.check(quick, load_model("digits"), "digits", "rouge")

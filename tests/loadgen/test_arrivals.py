@@ -103,7 +103,7 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("", [f"FILE has no arrivals: {ADVICE}, one a line"]),
         ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one a line"]),
@@ -129,15 +129,15 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
     ],
 )
 def test_problems_of_a_file_are_reported_by_line(
-    content: str | bytes, told: list[str], tmp_path: Path
+    content: str | bytes, expected: list[str], tmp_path: Path
 ) -> None:
-    assert problems(tmp_path, content) == told
+    assert problems(tmp_path, content) == expected
 
 
 def test_a_path_that_is_no_file_is_one_line(tmp_path: Path) -> None:
-    wanted = "pass a file with one arrival time a line"
-    for path, told in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
-        with pytest.raises(ConfigError, match=f"^--arrivals {path} {told}: {wanted}$"):
+    advice = "pass a file with one arrival time a line"
+    for path, expected in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(ConfigError, match=f"^--arrivals {path} {expected}: {advice}$"):
             arrivals.read(path)
 
 
@@ -171,8 +171,8 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
     main(["tune", "--config", str(file), "--target-qps", "100"])
     assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
     assert main(["profile", *words, "--duration", "2s"]) == 2
-    told = "--duration: the file of --arrivals says how long; --queries N takes its first N"
-    assert capsys.readouterr().err == f"harness: {told}\n"
+    expected = "--duration: the file of --arrivals says how long; --queries N takes its first N"
+    assert capsys.readouterr().err == f"harness: {expected}\n"
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
@@ -218,17 +218,17 @@ def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
 
 def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:
     config = RunConfig(scenario="server", backend="null", concurrency=1000, queries=999)
-    told = (
+    expected = (
         "^--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or lower "
         "--concurrency$"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         preflight.check(config, load_model("digits"), "digits", None)
     preflight.check(replace(config, queries=1000), load_model("digits"), "digits", None)
 
 
 @pytest.mark.parametrize(
-    ("count", "queries", "told"),
+    ("count", "queries", "expected"),
     [
         (20, None, [21, 22, 23, None]),
         (24, None, [25]),
@@ -238,23 +238,23 @@ def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:
     ],
 )
 def test_samples_outside_of_memory_are_refused_before_the_run(
-    count: int | None, queries: int | None, told: list[int | None], tmp_path: Path
+    count: int | None, queries: int | None, expected: list[int | None], tmp_path: Path
 ) -> None:
     path = written(tmp_path, "\n".join(f"{n},{n}" for n in range(25)))
     config = RunConfig(
         scenario="server", backend="null", arrivals=path, performance_count=count, queries=queries
     )
-    said: list[str] = []
+    printed: list[str] = []
     try:
         preflight.check(config, load_model("digits"), "digits", None)
     except ConfigError as e:
-        said = str(e).splitlines()
-    assert said == [
+        printed = str(e).splitlines()
+    assert printed == [
         f"{path}: 2 more lines like these"
         if line is None
         else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
         f"samples 0 to {(count or 0) - 1} (--performance-count)"
-        for line in told
+        for line in expected
     ]
 
 
@@ -346,7 +346,7 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("ramp --rate 5", ["--rate has 1 rates, ramp takes 2"]),
         ("steps --rate 5", ["--rate has 1 rates, steps takes 2 or more"]),
@@ -373,13 +373,13 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
     ],
 )
 def test_all_problems_of_a_profile_are_reported_at_once(
-    words: str, told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.csv"
     assert main(["arrivals", *words.split(), "--out", str(out)]) == 2
-    said = [line.removeprefix("harness: ") for line in capsys.readouterr().err.splitlines()]
-    assert len(said) == len(told)
-    assert all(line.startswith(start) for line, start in zip(said, told, strict=True))
+    printed = [line.removeprefix("harness: ") for line in capsys.readouterr().err.splitlines()]
+    assert len(printed) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(printed, expected, strict=True))
     assert not out.exists()
 
 

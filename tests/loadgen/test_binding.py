@@ -44,13 +44,13 @@ def test_each_id_gets_its_row_whatever_the_batches_before(
 ) -> None:
     responder = Responder(8, AnswerRow(shape, np.dtype(dtype)))
     taken = Taken(responder)
-    wanted = []
+    expected = []
     for n, size in enumerate(sizes):
         rows = np.random.default_rng(n).integers(0, 99, (size, *shape)).astype(dtype)
         ids = [2**63 + 100 * n + i for i in range(size)]
         responder.complete(ids, rows)
-        wanted.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
-    assert taken.calls == wanted
+        expected.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
+    assert taken.calls == expected
 
 
 @pytest.mark.parametrize(("dtype", "trailing"), [("float32", (7,)), ("uint8", ()), ("int64", ())])
@@ -60,7 +60,7 @@ def test_answers_of_different_lengths_keep_their_ids_and_bytes(
 ) -> None:
     responder = responder_for(8, AnswerRow((None, *trailing), np.dtype(dtype)))
     taken = Taken(responder)
-    wanted = []
+    expected = []
     for n, lengths in enumerate(batches):
         random = np.random.default_rng(n)
         rows = [random.integers(0, 99, (k, *trailing)).astype(dtype) for k in lengths]
@@ -68,8 +68,8 @@ def test_answers_of_different_lengths_keep_their_ids_and_bytes(
         ids = [2**63 + 100 * n + i for i in range(len(rows))]
         assert isinstance(responder, RaggedResponder)
         responder.complete(ids, Ragged(rows))
-        wanted.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
-    assert taken.calls == wanted
+        expected.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
+    assert taken.calls == expected
 
 
 def test_answers_of_one_length_get_the_faster_responder() -> None:

@@ -235,7 +235,7 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
         "missing": [{"source": "rapl:psys", "reason": "the meter returned no value"}],
         "note": NOT_OFFICIAL,
     }
-    told = [
+    expected = [
         "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
         "            rapl:psys: no reading: the meter returned no value",
         f"            {NOT_OFFICIAL}",
@@ -246,6 +246,6 @@ def test_the_table_names_sources_provenance_and_missing_sources() -> None:
         return list(run_table.lines({**result(run), **changed}, Path("r")))
 
     shown = table_of(power=power, power_reason=None)
-    assert [line for line in shown if line in told] == told
+    assert [line for line in shown if line in expected] == expected
     assert not [line for line in table_of() if line.startswith("power")]
     assert "power       not measured: it is gone" in table_of(power_reason="it is gone")

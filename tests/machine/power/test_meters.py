@@ -55,9 +55,9 @@ def test_rapl_without_permission_names_the_command_that_grants_it(
         return 1.0
 
     monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
-    with pytest.raises(ConfigError) as told, RaplMeter(str(root)):
+    with pytest.raises(ConfigError) as raised, RaplMeter(str(root)):
         pass
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
         f"opens it: sudo chmod a+r {root}/*/energy_uj"
     )
@@ -125,9 +125,9 @@ def test_hwmon_without_permission_names_the_command_that_grants_it(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(hwmon_module, "micro", denied)
-    with pytest.raises(ConfigError) as told, HwmonMeter(str(tmp_path)):
+    with pytest.raises(ConfigError) as raised, HwmonMeter(str(tmp_path)):
         pass
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
         f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
     )
@@ -237,9 +237,9 @@ def test_nvml_names_the_cause_of_its_refusal(
 ) -> None:
     fake = FakeNvml(refusal)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(ConfigError) as told, NvmlMeter(argument):
+    with pytest.raises(ConfigError) as raised, NvmlMeter(argument):
         pass
-    assert str(told.value) == line
+    assert str(raised.value) == line
     assert fake.open == 0
 
 
@@ -315,9 +315,9 @@ def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> No
 )
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
     words = script(tmp_path / "bad.py", text)
-    with pytest.raises(ConfigError) as told, CommandMeter(words):
+    with pytest.raises(ConfigError) as raised, CommandMeter(words):
         pass
-    assert str(told.value).startswith(f"--meter command={words}: {line}")
+    assert str(raised.value).startswith(f"--meter command={words}: {line}")
 
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
@@ -340,25 +340,25 @@ def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(
         time.sleep(0.3)
     assert sampler.log.idle_ns is not None
     assert min(counts) >= 10
-    (told,) = sampler.log.faults.items()
-    assert told[0] == "rapl:package-0"
-    assert told[1].startswith("FileNotFoundError")
+    (fault,) = sampler.log.faults.items()
+    assert fault[0] == "rapl:package-0"
+    assert fault[1].startswith("FileNotFoundError")
     grown = {name for name, s in sampler.log.series.items() if len(s) > then[name]}
     assert grown == {"rapl:package-0/core", "rapl:package-0/dram", "rapl:psys"}
 
 
 def test_all_broken_meters_are_reported_at_once(tmp_path: Path) -> None:
     specs = [("rapl", str(tmp_path)), ("command", "/nosuch/program")]
-    with pytest.raises(ConfigError) as told, PowerSampler(specs):
+    with pytest.raises(ConfigError) as raised, PowerSampler(specs):
         pass
-    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
         "meter 'rapl'",
         "--meter command=/nosuch/program",
     ]
 
 
 @pytest.mark.parametrize(
-    ("meters", "status", "told"),
+    ("meters", "status", "expected"),
     [
         ((f"rapl={NOWHERE}", "nosuch", "other", "nosuch"), 2, [f"meter 'rapl': {NOWHERE}", "no meter named 'nosuch'", "no meter named 'other'"]),
         (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
@@ -368,7 +368,7 @@ def test_all_broken_meters_are_reported_at_once(tmp_path: Path) -> None:
 def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     meters: tuple[str, ...],
     status: int,
-    told: list[str],
+    expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -379,14 +379,14 @@ def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     words = [word for meter in meters for word in ("--meter", meter)]
     assert main(["--scenario", "offline", *words]) == status
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line, start in zip(lines, told, strict=True) if start not in line] == []
+    assert [line for line, start in zip(lines, expected, strict=True) if start not in line] == []
 
 
 def test_list_shows_for_each_meter_whether_it_works_here() -> None:
-    told = dict(availability())
-    assert told["command"] == ""
-    assert told["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
-    assert "rapl" in told
+    reasons = dict(availability())
+    assert reasons["command"] == ""
+    assert reasons["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
+    assert "rapl" in reasons
 
 
 PLUG_IN = """

@@ -78,13 +78,13 @@ def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
         text=True,
     ) as server:
         assert server.stderr is not None
-        said = []
+        output = []
         for line in server.stderr:
-            said.append(line)
+            output.append(line)
             if "Ready to accept" in line:
                 break
         else:
-            pytest.fail("".join(said))
+            pytest.fail("".join(output))
         reader = threading.Thread(target=server.stderr.read)
         reader.start()
         try:
@@ -110,8 +110,8 @@ def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     with director(tmp_path) as (port, _):
         arguments = [*RUN, "--duration", "4s", "--no-metrics", "--out", str(out), *meter(port)]
         assert main(arguments) == 0, capfd.readouterr().err
-    said = capfd.readouterr().err
-    phases = re.findall(r"^harness: Running workload in (\w+) mode$", said, re.MULTILINE)
+    output = capfd.readouterr().err
+    phases = re.findall(r"^harness: Running workload in (\w+) mode$", output, re.MULTILINE)
     assert phases == ["ranging", "testing"]
     content = json.loads((out / "result.json").read_text())
     (reading,) = content["power"]["readings"]

@@ -127,18 +127,18 @@ def test_a_missing_or_broken_file_is_the_reason(
     assert reason in found.reason
 
 
-def told(log: PtdaemonLog, others: PowerLog | None = None, *, under_rules: bool = True) -> Any:
+def reported(log: PtdaemonLog, others: PowerLog | None = None, *, under_rules: bool = True) -> Any:
     return report(others, LOGGED, 1000, 1000, log, under_rules=under_rules)
 
 
 def test_only_an_accepted_official_run_has_the_official_note(tmp_path: Path) -> None:
     good = session(tmp_path, SAMPLES)
-    assert told(good)["power"]["note"] == OFFICIAL
-    assert told(good, under_rules=False)["power"]["note"] == (
+    assert reported(good)["power"]["note"] == OFFICIAL
+    assert reported(good, under_rules=False)["power"]["note"] == (
         "not an MLPerf Power result: a quick run, not under the official rules"
     )
     refused = session(tmp_path, SAMPLES, refused=["Check UUID", "Check session name"])
-    assert told(refused)["power"]["note"] == (
+    assert reported(refused)["power"]["note"] == (
         "not an MLPerf Power result: power-dev's checker: Check UUID, Check session name"
     )
     assert "not an MLPerf Power result" not in OFFICIAL
@@ -148,16 +148,16 @@ def test_the_note_calls_readings_of_other_meters_unofficial(tmp_path: Path) -> N
     at = [BEGIN_NS + n * 100 * NS_PER_MS for n in range(-2, 43)]
     board = PowerSource("hwmon:board", "board", "W")
     others = PowerLog((board,), {board.name: [(t, 5.0) for t in at]})
-    power = told(session(tmp_path, SAMPLES), others)["power"]
+    power = reported(session(tmp_path, SAMPLES), others)["power"]
     assert [r["source"] for r in power["readings"]] == ["ptdaemon", "hwmon:board"]
     assert power["note"] == f"{OFFICIAL}; the others are not"
-    power = told(session(tmp_path, []), others)["power"]
+    power = reported(session(tmp_path, []), others)["power"]
     assert [m["source"] for m in power["missing"]] == ["ptdaemon"]
     assert power["note"] == NOT_OFFICIAL
 
 
 def test_the_reading_has_the_fields_of_other_meters(tmp_path: Path) -> None:
-    (reading,) = told(session(tmp_path, SAMPLES))["power"]["readings"]
+    (reading,) = reported(session(tmp_path, SAMPLES))["power"]["readings"]
     assert reading == {
         "source": "ptdaemon",
         "domain": "everything wired to the analyser: at the wall, the whole system",

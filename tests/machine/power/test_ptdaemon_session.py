@@ -182,9 +182,9 @@ def test_a_changed_or_incomplete_checkout_is_refused(
     ],
 )
 def test_a_wrong_argument_is_refused_with_the_right_form(argument: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as told:
+    with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as raised:
         PtdaemonMeter(argument)
-    assert "needs" not in line or str(told.value).endswith(USAGE)
+    assert "needs" not in line or str(raised.value).endswith(USAGE)
 
 
 def test_an_argument_is_valid_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ RANGING = INFO + "Running workload in ranging mode\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "has_run", "kind", "line"),
+    ("output", "status", "has_run", "kind", "line"),
     [
         (
             INFO + "Synchronizing with the server and with ntp.example.com...\n" + ERROR
@@ -245,11 +245,11 @@ RANGING = INFO + "Running workload in ranging mode\n"
     ],
 )  # fmt: skip
 def test_a_failure_of_the_client_becomes_one_line(
-    said: str, status: int, has_run: bool, kind: type[HarnessError], line: str, tmp_path: Path
+    output: str, status: int, has_run: bool, kind: type[HarnessError], line: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "power-client.log"
     client = PowerClient(log, quiet=True)
-    script = f"import sys; sys.stdout.write({said!r})"
+    script = f"import sys; sys.stdout.write({output!r})"
     assert client.run([sys.executable, "-c", script]) == 0
     error = client.failure(status, has_run=has_run)
     assert type(error) is kind
@@ -263,10 +263,10 @@ def test_a_refused_run_ends_the_session_with_its_own_status(
     out = tmp_path / "run"
     arguments = [*SHORT, "--backend", "ort", "--backend-option", "nosuch=1", "--out", str(out)]
     assert main([*arguments, *meter(power_dev)]) == 2
-    said = capfd.readouterr().err.splitlines()
-    assert said[-1].startswith("harness: the run in the ranging phase ended with status 2: ")
-    assert "nosuch" in said[-1]
-    assert "harness: the stand-in has no director" in said
+    output = capfd.readouterr().err.splitlines()
+    assert output[-1].startswith("harness: the run in the ranging phase ended with status 2: ")
+    assert "nosuch" in output[-1]
+    assert "harness: the stand-in has no director" in output
     assert not list(tmp_path.glob("run*"))
 
 
@@ -301,9 +301,9 @@ def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.splitlines()[-2:] == [
+    assert output.splitlines()[-2:] == [
         "harness: stopped by SIGINT before the end of the session",
         f"harness: what there is until then is in {out}.partial",
     ]
