@@ -192,7 +192,7 @@ class Dataset(Protocol):
     Optional attributes:
     performance_count  the most samples that a performance run holds in memory
     synthetic          True where answers are neither right nor wrong
-    lengths()          see HasLengths; likewise faults() and calibration()
+    lengths()          see HasLengths; faults() and calibration(): see HasFaults, HasCalibration
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...

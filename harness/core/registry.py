@@ -71,7 +71,7 @@ DATASETS = {
     "csv": Entry("harness.datasets.csv_table:CsvDataset", "a table of numbers with a label column"),
     "parquet": Entry(
         "harness.datasets.parquet:ParquetDataset",
-        "a Parquet file with the same columns",
+        "a Parquet file with a label column",
         "parquet",
         "pyarrow",
     ),

@@ -34,7 +34,7 @@ class Stopping:
     """Stops the run where `allowed`; a signal that comes elsewhere waits until then."""
 
     def __init__(self, caught: int | None = None) -> None:
-        """caught: a signal that the outer `Stopping` received: this run stops as soon as allowed."""
+        """caught: a signal that an outer `Stopping` received; it stops this run as soon as allowed."""
         self.caught = caught  # the last signal, whether or not it has stopped anything
         self._allowed = False
         self._waiting = caught
