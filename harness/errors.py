@@ -1,4 +1,4 @@
-"""Every error a user can see.
+"""Defines every error that a user can see.
 
 HarnessError                 shown as one line a problem, exit status = .exit_status
 +-- ConfigError          2   the command line or a file is wrong; nothing was measured
@@ -8,7 +8,7 @@ HarnessError                 shown as one line a problem, exit status = .exit_st
 +-- RunDied              5   the measured process died or hung
 +-- Regression           6   a comparison found what --fail-on forbids
 
-Anything else that reaches the top is our own bug and keeps its traceback.
+Any other exception that reaches the top is a bug of ours and keeps its traceback.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class RunInvalid(HarnessError):
 
 
 class RunHopeless(RunInvalid):
-    """Whatever came of the rest, the SLO was missed; the measured process was killed."""
+    """The SLO was missed whatever followed, so the measured process was killed."""
 
 
 class RunDied(HarnessError):
@@ -41,7 +41,7 @@ class RunDied(HarnessError):
 
 
 class RunHung(RunDied):
-    """No completion although samples were due; the measured process was killed."""
+    """The measured process answered no sample although some were due, and was killed."""
 
 
 class Regression(HarnessError):
@@ -49,11 +49,11 @@ class Regression(HarnessError):
 
 
 MOST_PROBLEMS = 20
-"""Lines shown of one file; one with a wrong column has as many problems as rows."""
+"""Problems shown of one file; a file with a wrong column has as many problems as rows."""
 
 
 def some_of(problems: Sequence[str]) -> str:
-    """A line for each of the first MOST_PROBLEMS, and one that counts the rest."""
+    """The first MOST_PROBLEMS, one a line, and a line that counts the others."""
     shown = list(problems[:MOST_PROBLEMS])
     if more := len(problems) - len(shown):
         shown.append(f"and {more:,} more problems like these")
@@ -77,7 +77,7 @@ def _and_others(files: Sequence[str]) -> str:
 
 
 def one_line(error: BaseException | str) -> str:
-    """Whatever a plug-in or framework says, as one line of at most 300 characters."""
+    """The text of an error as one line of at most 300 characters."""
     text = " ".join(str(error).split())
     return text if len(text) <= 300 else text[:300] + "…"
 

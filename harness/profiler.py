@@ -1,7 +1,7 @@
-"""What a framework executed for a model: its kernels, their times, and the graph they stand in.
+"""Defines the report of a backend's profiler: executed kernels, their times and their graph.
 
-A backend tells it in these words (`Profiler`); harness/explain/kernels finds out which nodes of the model's
-file each kernel stands for.
+A backend returns it from `Profiler.executed`; harness/explain/kernels maps each kernel to the nodes of
+the model's file that it executes.
 """
 
 from collections import Counter
@@ -16,34 +16,38 @@ from harness.types import Batch, Outputs
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 NO_OPS = frozenset({"Identity", "Dropout"})
-"""Give at inference what they get."""
+"""Operators whose output at inference is their input."""
 
 
 class WiredNode(NamedTuple):
-    """inputs: of a node with subgraphs also the tensors that those take from outside. `` is none."""
+    """A node of a graph, and the tensors it is wired to."""
 
     name: str
     op_type: str
     domain: str
     inputs: tuple[str, ...]
+    """Tensors; '' where an optional input is absent. A node with subgraphs also has the tensors that
+    its subgraphs take from outside.
+    """
     outputs: tuple[str, ...]
+    """Tensors; '' where an optional output is absent."""
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """How the nodes of a graph are wired: names and tensors, no weights, no shapes.
-
-    nodes: in topological order, which is the file's wherever that is one. inputs: without those that are weights.
-    """
+    """The nodes of a graph and the tensors between them, without weights and shapes."""
 
     nodes: Sequence[WiredNode]
+    """In topological order, which is that of the file wherever that one is topological."""
     inputs: tuple[str, ...]
+    """Inputs of the model; weights are none of them."""
     outputs: tuple[str, ...]
     initializers: frozenset[str]
+    """Tensors that are weights."""
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
-        """tensor -> the index of the node that makes it."""
+        """tensor -> the index of the node that produces it."""
         return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
 
     @cached_property
@@ -54,25 +58,25 @@ class Wiring:
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:
-        """tensor -> the indices of the nodes that take it, ascending."""
-        found: dict[str, list[int]] = {}
+        """tensor -> the indices of the nodes that consume it, ascending."""
+        consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for tensor in dict.fromkeys(node.inputs):
-                found.setdefault(tensor, []).append(i)
-        return found
+                consumers.setdefault(tensor, []).append(i)
+        return consumers
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """Every tensor that depends on no input of the model."""
-        found = set(self.initializers)
+        """The tensors that depend on no input of the model."""
+        constants = set(self.initializers)
         for node in self.nodes:
-            if all(not t or t in found for t in node.inputs):
-                found.update(node.outputs)
-        return frozenset(found)
+            if all(not t or t in constants for t in node.inputs):
+                constants.update(node.outputs)
+        return frozenset(constants)
 
     @cached_property
     def originals(self) -> Mapping[str, str]:
-        """tensor -> the one it equals, before every node that does nothing; itself otherwise."""
+        """output of a NO_OPS node -> the tensor that enters the chain of such nodes before it."""
         same: dict[str, str] = {}
         for node in self.nodes:
             if node.op_type in NO_OPS and node.inputs and node.outputs:
@@ -81,58 +85,63 @@ class Wiring:
 
 
 class Tensor(NamedTuple):
-    """dtype: in the framework's words, e.g. float, float32, int64."""
+    """Type and shape of a tensor."""
 
     dtype: str
+    """The framework's name, e.g. float, float32, int64."""
     shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutedKernel:
-    """One node of the graph that a framework executes.
-
-    node: of that graph; a tensor that is also one of the model's file has the file's name for it.
-    implementation: which of its codes the framework chose, where it tells. inserted: the file has
-    nothing of it, it only changes a layout. start_ns, duration_ns: one entry a call; start_ns empty
-    where the framework tells none, on the clock of `Executed.run_start_ns` otherwise. duration_ns:
-    empty where no time was counted; one entry where the framework tells only the mean of all calls.
-    allocated_bytes: beyond what was given back, None where that is not told.
-    """
+    """One node of the graph that a framework executes."""
 
     node: WiredNode
+    """A node of the executed graph. A tensor that is also in the model's file has its name there."""
     implementation: str = ""
+    """The code that the framework chose for the node; '' where it does not report it."""
     inserted: bool = False
+    """The framework added the node to change a layout; the model's file has no part of it."""
     start_ns: tuple[int, ...] = ()
+    """One entry a call, on the clock of `Executed.run_start_ns`; () where it is not reported."""
     duration_ns: tuple[int, ...] = ()
+    """One entry a call; a single one where the framework reports only the mean of all calls; () where
+    it measured no time.
+    """
     allocated_bytes: int | None = None
+    """Memory allocated and not freed again; None where it is not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """Of the recorded calls. kernels: in order of execution.
-
-    runtime: the framework and its version. inputs, outputs: of the model. constants: tensors known
-    when the model is loaded. tensors: type and shape of each tensor, where they are known. file:
-    the graph of the model's own file; None where that is an ONNX file. run_start_ns, run_ns: when
-    each call was inside the framework, and how long. without_time: why kernels have none.
-    absent: `spread`, `start` or `allocated` -> why the framework does not tell it.
-    """
+    """The kernels that the recorded calls executed."""
 
     runtime: str
+    """The framework and its version."""
     kernels: Sequence[ExecutedKernel]
+    """In order of execution."""
     inputs: tuple[str, ...]
+    """Inputs of the model."""
     outputs: tuple[str, ...]
+    """Outputs of the model."""
     constants: frozenset[str]
+    """Tensors whose values are known once the model is loaded."""
     tensors: Mapping[str, Tensor]
+    """Type and shape of the tensors for which they are known."""
     file: Wiring | None
+    """The graph in the model's own file; None where that is an ONNX file."""
     run_start_ns: tuple[int, ...]
+    """When each call entered the framework."""
     run_ns: tuple[int, ...]
+    """How long each call was inside the framework."""
     without_time: str
+    """Why some kernels have no time; '' where all have one."""
     absent: Mapping[str, str] = field(default_factory=dict)
+    """`spread`, `start` or `allocated` -> why the framework does not report it."""
 
 
 class Profiler(Protocol):
-    """The same model on the same framework, its calls under the framework's own profiler."""
+    """A second instance of the model, whose calls the framework's own profiler records."""
 
     def __enter__(self) -> Self: ...
 
@@ -147,15 +156,15 @@ class Profiler(Protocol):
     def infer(self, batch: Batch, /) -> Outputs: ...
 
     def recording(self) -> AbstractContextManager[object]:
-        """Around each call; what it takes to begin and to end is no part of the call."""
+        """A context around each call; entering and leaving it is not counted as part of the call."""
 
     def executed(self, calls: int, /) -> Executed:
-        """By the last so many of the recorded calls; those before warmed up."""
+        """The kernels in the last `calls` recorded calls; those before were the warm-up."""
 
 
 @runtime_checkable
 class HasProfiler(Protocol):
-    """A backend that can tell which kernels it executes."""
+    """A backend that reports the kernels it executes."""
 
     def profiler(self) -> Profiler:
-        """Not entered. A ConfigError says why these options cannot be profiled."""
+        """A profiler, not yet entered. Raises a ConfigError where these options cannot be profiled."""

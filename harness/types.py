@@ -1,4 +1,4 @@
-"""The nouns every part shares, and the protocols a plug-in follows."""
+"""Defines the types that all rooms share, and the protocols of plug-ins."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from harness.errors import ConfigError
 Array = npt.NDArray[Any]
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
-"""What `Backend.infer` returns: n rows, or n arrays, or n rows under each output's name."""
+"""The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""
 
 
 class Lognormal(NamedTuple):
-    """Lengths of sequences: median * exp(sigma * normal), a whole number from 1 to `most`."""
+    """Distribution of sequence lengths: median * exp(sigma * normal), rounded, from 1 to `most`."""
 
     median: float
     sigma: float
@@ -28,88 +28,89 @@ class Lognormal(NamedTuple):
 
 
 class TensorSpec(NamedTuple):
-    """One model input. shape: the first entry is the batch; None or a name where it varies."""
+    """One input of a model."""
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]
+    """The first entry is the batch. An entry that varies is None or a name."""
 
 
 def fixed_batch(inputs: Iterable[TensorSpec]) -> int | None:
-    """The batch that a model's file fixes, None where every input leaves it open.
+    """The batch size that a model's file fixes; None where every input allows any size.
 
-    A ConfigError when the inputs fix different ones: then it is no batch at all.
+    Raises a ConfigError where the inputs fix different sizes: their first dimension is no batch.
     """
     fixed = {s.name: s.shape[0] for s in inputs if s.shape and isinstance(s.shape[0], int)}
     if len(set(fixed.values())) > 1:
-        told = ", ".join(f"{name} {size}" for name, size in fixed.items())
+        sizes = ", ".join(f"{name} {size}" for name, size in fixed.items())
         raise ConfigError(
-            f"the model's inputs fix different first dimensions ({told}): the first dimension of "
-            "every input must be the batch; export the model so"
+            f"the model's inputs fix different first dimensions ({sizes}): export the model with the "
+            "batch as the first dimension of every input"
         )
     return next(iter(fixed.values()), None)
 
 
 class Step(NamedTuple):
-    """One declared step of pre- or postprocessing, with every option filled in (harness/models/steps/steps.py)."""
+    """One step of pre- or postprocessing, with a value for every option of the step."""
 
     name: str
     options: Mapping[str, Any]
 
 
 class Batch(NamedTuple):
-    """What a backend answers: n samples.
-
-    indices: (n,) dataset indices, in the order the outputs must have.
-    inputs: input name -> (n, ...) array. It may be a view into the dataset: do not write to it.
-    """
+    """n samples that a backend answers at once."""
 
     indices: Sequence[int]
+    """(n,) dataset indices; the outputs have the same order."""
     inputs: Mapping[str, Array]
+    """(n, ...) array by input name; read-only, since it may be a view into the dataset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSetup:
-    """What a backend is built from.
-
-    model: the model file, None where the model has none in a format the backend reads.
-    model_name: for messages.
-    inputs: the inputs the manifest declares, () without a manifest.
-    threads: threads this one instance may compute with, >= 1.
-    instances: how many of them there are in this process.
-    device: cpu or cuda.
-    max_batch: the largest batch it will be given, in samples.
-    owns_cores: nothing else of this process runs on this instance's cores, so that its idle threads
-    may spin.
-    """
+    """The parameters of a backend."""
 
     model: Path | None
+    """The model file; None where the model has no file in a format that the backend reads."""
     model_name: str
+    """For messages."""
     inputs: tuple[TensorSpec, ...] = ()
+    """The inputs that the manifest declares; () without a manifest."""
     threads: int = 1
+    """Threads that this instance may compute with, >= 1."""
     instances: int = 1
+    """Instances in this process."""
     device: str = "cpu"
+    """cpu or cuda."""
     max_batch: int = 1
+    """Samples in the largest batch that `infer` will get."""
     owns_cores: bool = False
+    """Only this instance of the process runs on its cores, so its idle threads may spin."""
     provider: str | None = None
+    """ONNX Runtime's execution provider, from --provider; None: the backend's default."""
     options: Mapping[str, str] = field(default_factory=dict)
+    """Values of --backend-option by name."""
 
 
 class Backend(Protocol):
-    """One instance of a model on a framework. It sees no ids and no clock.
+    """One instance of a model on a framework. It gets neither LoadGen's ids nor a clock.
 
-    Built as `Backend(setup)`. Each instance is entered, called and left by one thread at a time.
-    Optional: `formats`, the manifest's file formats it reads, best first (a tuple of str);
-    `signature()`, its input TensorSpecs once entered, needed for models without a manifest;
-    `outputs()`, the names of its outputs once entered, () where the file names none; `tunable`, of
-    its options those that change speed alone, with the values `tune` tries (name -> tuple of str);
-    `profiler()`, for the layer level of `profile` (harness/profiler.py).
+    Built as `Backend(setup)`. One thread at a time enters, calls and leaves an instance.
+
+    Optional attributes:
+    formats      the manifest's file formats that the backend reads, best first (a tuple of str)
+    signature()  the inputs, once entered (HasSignature); needed for models without a manifest
+    outputs()    the names of the outputs, once entered (HasOutputs); () where the file has none
+    tunable      options that change nothing but speed, and the values `tune` tries (name -> tuple
+                 of str)
+    profiler()   for the layer level of `profile` (harness/profiler.py)
     """
 
     def __init__(self, setup: BackendSetup, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Load the model. A ConfigError says that the user's file is at fault."""
+        """Load the model. Raise a ConfigError where the user's file is at fault."""
 
     def __exit__(
         self,
@@ -118,13 +119,13 @@ class Backend(Protocol):
         trace: TracebackType | None,
         /,
     ) -> None:
-        """Free everything."""
+        """Free the model."""
 
     def infer(self, batch: Batch, /) -> Outputs:
-        """Answer one output per index, in the order of `batch.indices`."""
+        """Return one output an index, in the order of `batch.indices`."""
 
     def describe(self) -> Mapping[str, object]:
-        """Versions, device, precision, threads: as they are, not as they were asked for.
+        """Versions, device, precision, threads: as they are, not as the user configured them.
 
         precision: the number type the model computes in, by a name of harness/core/number_types.py.
         `compare` ranks runs of two backends only where it is the same.
@@ -133,65 +134,69 @@ class Backend(Protocol):
 
 @runtime_checkable
 class HasSignature(Protocol):
-    """A backend that can tell its inputs once it has loaded the model."""
+    """A backend that reports its inputs once it has loaded the model."""
 
     def signature(self) -> tuple[TensorSpec, ...]: ...
 
 
 @runtime_checkable
 class HasOutputs(Protocol):
-    """A backend that can tell the names of its outputs once it has loaded the model."""
+    """A backend that reports the names of its outputs once it has loaded the model."""
 
     def outputs(self) -> tuple[str, ...]: ...
 
 
 class Network(NamedTuple):
-    """weights: shape and number type of each. strides: of each convolution, along its axes; None where
-    they are not known. macs: multiplications of a batch in convolutions and matrix products, likewise.
-    """
+    """Properties by which two model files are compared: do they hold the same network?"""
 
     weights: Sequence[tuple[tuple[int, ...], str]]
+    """Shape and number type of each weight."""
     strides: Sequence[tuple[int, ...]] | None
+    """Strides of each convolution, one an axis; None where unknown."""
     macs: int | None
+    """Multiplications of one batch in convolutions and matrix products; None where unknown."""
 
 
 @runtime_checkable
 class HasNetwork(Protocol):
-    """A backend that can tell which network it has loaded, for files that nothing else reads here."""
+    """A backend that reports the network it has loaded, from files that no other code here reads."""
 
     def network(self, batch: Batch, /) -> Network:
-        """Untimed; it may compute an answer to `batch`."""
+        """The network. Not timed; it may run `batch`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSetup:
-    """What a dataset is built from.
-
-    inputs: the model's inputs. shapes: sizes given for symbolic dimensions, by input name.
-    lengths: how long a symbolic dimension is, sample by sample, by the dimension's name: a
-    distribution, or a file with one length a line.
-    steps: what the manifest declares for each input, by its name; none without a manifest.
-    data_dir: where the user's files are. model_dir: the manifest's folder, e.g. for a vocabulary.
-    cache_dir: where preprocessed samples may be kept between runs.
-    progress: to be called in load now and then, on load's thread, with (samples done, of how many).
-    """
+    """The parameters of a dataset."""
 
     inputs: tuple[TensorSpec, ...] = ()
+    """Inputs of the model."""
     steps: Mapping[str, tuple[Step, ...]] = field(default_factory=dict)
+    """The manifest's preprocessing steps by input name; empty without a manifest."""
     data_dir: Path | None = None
+    """Folder of the user's files."""
     model_dir: Path | None = None
+    """Folder of the manifest, e.g. for a vocabulary."""
     cache_dir: Path | None = None
+    """Folder where preprocessed samples may stay between runs."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The user's sizes of symbolic dimensions by input name."""
     lengths: Mapping[str, Lognormal | Path] = field(default_factory=dict)
+    """Lengths of the samples along a symbolic dimension by its name: a distribution, or a file with
+    one length a line.
+    """
     seed: int = 0
     progress: Callable[[int, int], None] = lambda _done, _total: None
+    """Called now and then by `load`, on its thread, with the samples done and their total."""
 
 
 class Dataset(Protocol):
     """LoadGen's sample library plus labels. Built as `Dataset(setup)`; building must be cheap.
 
-    Optional: `performance_count`, how many samples a performance run holds in memory at most;
-    `synthetic = True` where answers have no right or wrong; `lengths` (HasLengths).
+    Optional attributes:
+    performance_count  the most samples that a performance run holds in memory
+    synthetic          True where answers are neither right nor wrong
+    lengths()          see HasLengths; faults() and calibration(): see HasFaults, HasCalibration
     """
 
     def __init__(self, setup: DatasetSetup, /) -> None: ...
@@ -199,122 +204,128 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, indices: Sequence[int], /) -> None:
-        """Decode and preprocess (untimed). Rows stay in the order given; LoadGen shuffles it and
-        then issues Offline in that order, and multi-stream ends it with duplicates as padding.
+        """Decode and preprocess the samples. Not timed.
+
+        Rows must keep the order of `indices`: LoadGen shuffles them and issues Offline in that order.
+        MultiStream pads them at the end with duplicates.
         """
 
     def unload(self, indices: Sequence[int], /) -> None: ...
 
     def batch(self, indices: Sequence[int], /) -> Batch:
-        """Gather (timed): a view where the rows are contiguous, else one copy; never a decode."""
+        """Gather loaded samples. Timed: return a view of contiguous rows, else copy once."""
 
     def label(self, index: int, /) -> object:
-        """The right answer, None where there is none."""
+        """The right answer; None where the sample has none."""
 
     def describe(self) -> Mapping[str, object]:
-        """Name, count, source, `digest` (SHA-256 of what the samples are made from)."""
+        """Name, count, source, and `digest`: the SHA-256 of the data behind the samples."""
 
 
 @runtime_checkable
 class HasLengths(Protocol):
-    """A dataset whose samples differ in length: Offline puts those of a length into one batch."""
+    """A dataset whose samples differ in length: Offline batches samples of similar length."""
 
     def lengths(self, indices: Sequence[int], /) -> Array | None:
-        """(n,) numbers that grow with the work a loaded sample is; None where all are alike."""
+        """(n,) numbers that grow with the work of each loaded sample; None where all are equal."""
 
 
 @runtime_checkable
 class HasFaults(Protocol):
-    """A dataset that can look at each of its samples without loading it."""
+    """A dataset that can check each of its samples without loading it."""
 
     def faults(self) -> Iterable[str]:
-        """One line for every sample that cannot be used, whatever else is wrong."""
+        """Yield one line for every sample that cannot be used."""
 
 
 @runtime_checkable
 class HasCalibration(Protocol):
-    """A dataset with samples beside those it is scored on, to calibrate a precision with."""
+    """A dataset with further samples, which are never scored, for quantisation."""
 
     def calibration(self) -> Dataset:
-        """Of the same inputs; none of its samples is among the dataset's own."""
+        """A dataset with the same inputs and none of the samples of this one."""
 
 
 class Answer(NamedTuple):
-    """One row of LoadGen's accuracy log. sample: its dataset index; payload: the bytes the harness answered with."""
+    """One row of LoadGen's accuracy log."""
 
     sample: int
+    """Dataset index."""
     payload: bytes
+    """Bytes of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """value: in the metric's own unit, e.g. 99.2 for 99.2 %. line: accuracy.txt, official pattern.
-
-    details: further values by name, e.g. the exact match beside F1. lower_is_better: of errors,
-    where a target is the most that may be quoted.
-    """
+    """The result of a metric."""
 
     metric: str
     value: float
+    """In `unit`, e.g. 99.2 for 99.2 %."""
     unit: str
     samples: int
     line: str
+    """Line of accuracy.txt, in the official form."""
     details: Mapping[str, float] = field(default_factory=dict)
+    """Further values by name, e.g. the exact match beside F1."""
     lower_is_better: bool = False
+    """True for error rates: a target is the highest value that may be quoted."""
 
 
 class Metric(Protocol):
-    """Answers and labels -> one score. Built as `Metric(dtype)`, the dtype of one answer row."""
+    """Scores answers by labels. Built as `Metric(dtype)`, with the dtype of an answer's row."""
 
     def __init__(self, dtype: str, /) -> None: ...
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object], /) -> Score:
-        """answers: one for each dataset index, every one once."""
+        """answers: one for each dataset index, without repeats."""
 
 
 @runtime_checkable
 class HasAnswerShape(Protocol):
-    """A metric that can tell by the shape of an answer that it is nothing to be scored."""
+    """A metric that checks the shape of answers before the run."""
 
     def check_shape(self, shape: Sequence[int | None], /) -> None:
-        """A ValueError says what it takes instead. shape: of one answer; None where sizes differ."""
+        """Raise a ValueError that names the shape the metric takes.
+
+        shape: of one answer; an entry is None where answers differ in size.
+        """
 
 
 class Quantity(NamedTuple):
-    """A number that says what it is and where it comes from."""
+    """A number with its name, its unit and its source."""
 
     name: str
     value: float
     unit: str
     source: str
+    """The program or file that the value comes from, e.g. LoadGen."""
 
 
 class PowerSource(NamedTuple):
-    """One counter or sensor of a power meter.
-
-    name: unique among a meter's, e.g. `rapl:package-0`. domain: what it covers, in words.
-    unit: J where it counts joules and only grows, W where it tells the power of the moment.
-    wraps_at_joules: where a counter begins at 0 again, None where it does not.
-    provenance: measured or estimated.
-    """
+    """One counter or sensor of a power meter."""
 
     name: str
+    """Unique within the meter, e.g. `rapl:package-0`."""
     domain: str
+    """The part of the machine that it covers, in words."""
     unit: Literal["J", "W"]
+    """J: a counter of joules, which only grows. W: the power at the moment of reading."""
     wraps_at_joules: float | None = None
+    """The value at which a counter begins at 0 again; None where it never does."""
     provenance: Literal["measured", "estimated"] = "measured"
 
 
 class PowerMeter(Protocol):
     """Reads energy or power, in the supervisor, on one thread of its own.
 
-    Built as `Meter(argument)`: what follows `NAME=` in --meter, '' where nothing does.
+    Built as `Meter(argument)`, with the text after `NAME=` in --meter, or ''.
     """
 
     def __init__(self, argument: str, /) -> None: ...
 
     def __enter__(self) -> Self:
-        """Find what there is to read. A ConfigError says what stands in the way, and the way round."""
+        """Find the sources. Raise a ConfigError with the cause and a remedy where there are none."""
 
     def __exit__(
         self,
@@ -325,11 +336,10 @@ class PowerMeter(Protocol):
     ) -> None: ...
 
     def sources(self) -> Sequence[PowerSource]:
-        """What `read` gives, once entered; never empty, never another later."""
+        """The sources that `read` reads, once entered: at least one, and always the same."""
 
     def read(self) -> Sequence[float | Exception | None]:
-        """One number for each source, in joules or watts as its unit says; where it has none now, None
-        or the exception that says why.
+        """One value a source, in its unit; None or an exception where it has no value now.
 
-        It may wait for the next one, a second at most. It raises where nothing could be read.
+        It may wait up to a second for the next value. It raises where no source can be read.
         """

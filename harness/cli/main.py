@@ -197,9 +197,9 @@ def _list(arguments: list[str]) -> int:
 def _meters() -> Iterator[str]:
     """Which work on this machine, and why the others do not."""
     from harness.core import registry
-    from harness.machine import sampler
+    from harness.machine.power import opening
 
-    here = dict(sampler.availability())
+    here = dict(opening.availability())
     for name, entry in registry.rows("meter"):
         why = here.get(name, "")
         yield f"  {name:<16}{entry.about}{f'  ({why})' if why else ''}"

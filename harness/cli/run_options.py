@@ -152,10 +152,10 @@ def configured(
     values |= config_from(given, "command line", problems)
     own_values = parse_values(more, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
-        from harness.machine import sampler
+        from harness.machine.power import opening
         from harness.models.opened.loading import unknown_names
 
-        problems += [*unknown_names(values), *sampler.unknown(values.get("meter", ()))]
+        problems += [*unknown_names(values), *opening.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
     return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
 

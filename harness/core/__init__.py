@@ -1,1 +1,1 @@
-"""Words every room shares: units, statistics, clocks, files, child processes, the registry."""
+"""Shared by every room: configuration, units, statistics, clocks, files, child processes, plug-ins."""

@@ -1,8 +1,8 @@
-"""The two clocks of a run.
+"""Reads the wall clock and the monotonic clock, and watches whether they drift apart.
 
-LoadGen stamps with the wall clock (libstdc++'s high_resolution_clock), so whatever is compared
-with its stamps is CLOCK_REALTIME in ns; everything else is monotonic. `ClockWatch` tells when the
-two drift apart, which would falsify every latency of the run.
+LoadGen stamps with the wall clock (libstdc++'s high_resolution_clock), so every time that is compared
+with its stamps is CLOCK_REALTIME in ns; all others are monotonic. A step of the wall clock would
+falsify the latencies of the run.
 """
 
 import time
@@ -22,7 +22,7 @@ MAX_SLEW_PPM = 500
 """The fastest the kernel slews (adjtimex(2)); a faster change is a step."""
 
 SLEW_PPM = 100
-"""NTP slews by at most 500 ppm; above this the clock is being steered hard enough to doubt."""
+"""Slewing above this is a doubt; NTP slews by at most 500 ppm."""
 
 
 def wall_offset_ns() -> int:
@@ -66,7 +66,7 @@ class ClockWatch:
 
     @property
     def slew_ppm(self) -> float:
-        """Mean rate of drift over the samples, 0 with fewer than two seconds of them."""
+        """Mean rate of drift over the samples; 0 where they cover less than two seconds."""
         if len(self._samples) < 2:
             return 0.0
         (start, first), (end, last) = self._samples[0], self._samples[-1]

@@ -1,4 +1,4 @@
-"""What the user reads: results on stdout, everything else on stderr."""
+"""Prints results on stdout and messages on stderr."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def stderr() -> TextIO:
 
 
 def show(text: str) -> None:
-    """On stdout. A reader that has gone (`| head`), or a full disk, changes no exit status."""
+    """Print on stdout. A closed pipe (`| head`) or a full disk does not change the exit status."""
     try:
         print(text, flush=True)
     except OSError:
@@ -25,7 +25,7 @@ def show(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """On stderr, a line each. As on stdout: where nobody can read it, the exit status still tells."""
+    """Print each line on stderr. A closed pipe or a full disk does not change the exit status."""
     stream = stderr()
     try:
         for line in text.splitlines():

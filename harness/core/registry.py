@@ -1,8 +1,8 @@
-"""Plug-ins by name: strings here, imported when chosen.
+"""Finds plug-ins by name and imports the chosen one.
 
 A plug-in is named in one of four ways: a name in the tables below, an entry point in the group
-`harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. Code is only ever imported
-because the user named it.
+`harness.<kind>s`, `package.module:Class`, or `path/to/file.py:Class`. No plug-in is imported before
+the user names it.
 """
 
 import importlib
@@ -20,16 +20,20 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_lin
 
 
 class Entry(NamedTuple):
-    """target: 'module:attribute'. extra and needs: what installs it and the module to look for."""
+    """A plug-in that goes by a name."""
 
     target: str
+    """'module:attribute'"""
     about: str
+    """Description for `list` and `--help`."""
     extra: str = ""
+    """The extra of this package that installs what the plug-in needs."""
     needs: str = ""
+    """The module that the extra installs."""
 
     @property
     def installed(self) -> bool:
-        """Whether there is such a module; ./datasets, a folder without code, is not HuggingFace's."""
+        """True where the module is there; a folder without code, as our datasets/, is no module."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)
@@ -46,7 +50,9 @@ BACKENDS = {
     ),
     "litert": Entry("harness.backends.litert:LiteRtBackend", "LiteRT", "litert", "ai_edge_litert"),
     "torch": Entry("harness.backends.torch:TorchBackend", "PyTorch", "torch", "torch"),
-    "null": Entry("harness.backends.null:NullBackend", "answers at once: the harness's own cost"),
+    "null": Entry(
+        "harness.backends.null:NullBackend", "answers at once: measures the harness itself"
+    ),
 }
 DATASETS = {
     "digits": Entry("harness.datasets.digits:DigitsDataset", "500 handwritten digits, embedded"),
@@ -65,7 +71,10 @@ DATASETS = {
     "npz": Entry("harness.datasets.npz:NpzDataset", "NumPy arrays named as the inputs, and labels"),
     "csv": Entry("harness.datasets.csv_table:CsvDataset", "a table of numbers with a label column"),
     "parquet": Entry(
-        "harness.datasets.parquet:ParquetDataset", "the same as Parquet", "parquet", "pyarrow"
+        "harness.datasets.parquet:ParquetDataset",
+        "a Parquet file with a label column",
+        "parquet",
+        "pyarrow",
     ),
     "squad": Entry(
         "harness.datasets.squad:SquadDataset", "SQuAD v1.1, as MLPerf's BERT", "text", "tokenizers"
@@ -75,7 +84,7 @@ DATASETS = {
     ),
     "huggingface": Entry(
         "harness.datasets.huggingface:HuggingFaceDataset",
-        "saved to disk, or hf:NAME",
+        "a dataset of HuggingFace, saved to disk or hf:NAME",
         "hf",
         "datasets",
     ),
@@ -122,7 +131,7 @@ METERS = {
 SCENARIOS = {
     "single-stream": Entry("harness.scenarios.single_stream:SINGLE_STREAM", "one query at a time"),
     "multi-stream": Entry("harness.scenarios.multi_stream:MULTI_STREAM", "8 samples at a time"),
-    "server": Entry("harness.scenarios.server:SERVER", "Poisson arrivals at a given rate"),
+    "server": Entry("harness.scenarios.server:SERVER", "Poisson arrivals at --target-qps"),
     "offline": Entry("harness.scenarios.offline:OFFLINE", "all samples at once"),
 }
 KINDS: Mapping[str, Mapping[str, Entry]] = {
@@ -135,7 +144,7 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 
 
 def check_name(kind: str, name: str) -> None:
-    """A ConfigError when `name` cannot be a plug-in of that kind; nothing is imported."""
+    """Raise a ConfigError where no plug-in of that kind can have this name. Imports nothing."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
         dotted = all(part.isidentifier() for part in module.split("."))
@@ -155,7 +164,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def load(kind: str, name: str) -> Any:
-    """The class (or scenario object) that `name` stands for, imported now."""
+    """Import the plug-in; returns its class, or the object of a scenario."""
     check_name(kind, name)
     entry = KINDS[kind].get(name)
     try:
@@ -169,11 +178,12 @@ def load(kind: str, name: str) -> Any:
     except Exception as e:
         if entry is not None and not isinstance(e, ImportError):
             raise  # our own bug
-        what = str(e) if isinstance(e, ImportError | AttributeError | SyntaxError) else _told(e)
-        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {what}") from e
+        known = isinstance(e, ImportError | AttributeError | SyntaxError)
+        why = str(e) if known else _describe(e)
+        raise PluginUnavailable(f"{kind} {name!r} cannot be imported: {why}") from e
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -187,11 +197,11 @@ def _import(target: str) -> Any:
 
 
 def load_function(path: Path, name: str) -> Any:
-    """What `name` is in a Python file of the user's, which is run for it."""
+    """Run a Python file of the user and return its attribute `name`."""
     try:
         return getattr(_import_file(path), name)
     except (Exception, SystemExit) as e:
-        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_told(e)}") from e
+        raise PluginUnavailable(f"{path}: {name} cannot be imported: {_describe(e)}") from e
 
 
 def _import_file(path: Path) -> Any:
@@ -200,7 +210,7 @@ def _import_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it runs
+    sys.modules[name] = module  # dataclasses look up their module while it runs
     spec.loader.exec_module(module)
     return module
 
@@ -228,20 +238,20 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
 
 
 def rows(kind: str) -> Iterator[tuple[str, Entry]]:
-    """Every plug-in that goes by a name, entry points included."""
+    """Yield the name and entry of every plug-in, those of other packages included."""
     yield from KINDS[kind].items()
     for name, point in _entry_points(kind).items():
         yield name, Entry(point.value, f"from {point.dist.name if point.dist else 'entry point'}")
 
 
 @contextmanager
-def plugin(what: str) -> Iterator[None]:
-    """An exception out of a plug-in before the run is exit status 3, with its traceback kept."""
+def plugin(name: str) -> Iterator[None]:
+    """Turn any exception of a plug-in into a PluginUnavailable, with the exception as its cause."""
     try:
         yield
     except HarnessError:
         raise
     except MemoryError as e:
-        raise PluginUnavailable(f"{what} ran out of memory") from e
+        raise PluginUnavailable(f"{name} ran out of memory") from e
     except (Exception, SystemExit, KeyboardInterrupt) as e:
-        raise PluginUnavailable(f"{what} raised {type(e).__name__}: {one_line(e)}") from e
+        raise PluginUnavailable(f"{name} raised {type(e).__name__}: {one_line(e)}") from e

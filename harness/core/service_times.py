@@ -1,4 +1,4 @@
-"""Service times of batches, by size: how long the model alone takes for one batch."""
+"""Holds the service times of batches by size: the time the model alone takes for one batch."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,13 @@ import numpy as np
 from harness.types import Array
 
 QUANTILES = 200
-"""Service times of a size are kept as so many quantiles, in the middle of as many equal shares: a
-draw from them is an ordinary batch as often as batches were, and the slowest one no more often.
+"""Quantiles that stand for the service times of one size, one in the middle of each equal share. A
+random one of them is as often ordinary or slow as the measured batches were.
 """
 
 
 VERSION = 2
-"""Of what a run keeps of its bare loops. In 1, which says none, Offline's last batch was not measured,
-and nothing waited although it had been asked to: harness/results/evidence/reference.py holds such a run against that.
-"""
+"""Format of the bare loops in a run's result; harness/results/evidence/reference.py reads it."""
 
 
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
@@ -25,14 +23,14 @@ QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """sizes: batch sizes in samples, ascending. ns: (len(sizes), QUANTILES) float64.
-
-    counts: (len(sizes),) how many batches each row was made from.
-    """
+    """Quantiles of the service times of each measured batch size."""
 
     sizes: tuple[int, ...]
+    """Batch sizes in samples, ascending."""
     ns: Array
+    """(len(sizes), QUANTILES) float64."""
     counts: tuple[int, ...]
+    """(len(sizes),) batches that were measured."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -48,7 +46,7 @@ class ServiceTimes:
         if ns.shape != (len(sizes), QUANTILES) or len(counts) != len(sizes):
             raise ValueError(f"service times of shape {ns.shape} for {len(sizes)} sizes")
         if not (np.isfinite(ns) & (ns >= 0)).all():
-            raise ValueError("service times hold what is no number of ns")
+            raise ValueError("service times hold a value that is no time")
         return cls(sizes, ns, counts)
 
     def only(self, sizes: Container[int]) -> "ServiceTimes":
@@ -61,8 +59,8 @@ class ServiceTimes:
         return float(np.median(self.of(size)))
 
     def of(self, size: int) -> Array:
-        """(QUANTILES,) ns of a batch of `size` samples: between measured sizes on a straight line,
-        beyond the largest as much a sample as there.
+        """(QUANTILES,) ns of a batch of `size` samples: interpolated linearly between measured sizes;
+        beyond the largest one, proportional to the size.
         """
         sizes, ns = self.sizes, self.ns
         if size >= sizes[-1]:
@@ -75,7 +73,7 @@ class ServiceTimes:
 
 
 def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
-    """Of different sizes, ascending, as one."""
+    """Join measurements of different sizes, in ascending order."""
     return ServiceTimes(
         tuple(size for part in parts for size in part.sizes),
         np.concatenate([part.ns for part in parts]),
@@ -84,7 +82,7 @@ def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
 
 
 def together(*parts: ServiceTimes) -> ServiceTimes:
-    """As if all had been one measurement: each quantile is that of the equal parts."""
+    """Merge measurements of the same sizes as if they were one."""
     ns = np.quantile(np.concatenate([part.ns for part in parts], axis=1), QUANTILE_POINTS, axis=1).T
     counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
     return ServiceTimes(parts[0].sizes, ns, counts)

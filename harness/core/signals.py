@@ -1,4 +1,4 @@
-"""Signals that end a run: the first one stops it, where it can be stopped without losing anything."""
+"""Turns SIGINT, SIGTERM and SIGHUP into an orderly stop that loses no measurement."""
 
 import signal
 import threading
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from harness.core.codes import INTERRUPTED, Reason
 
 INTERRUPT_EXIT = 128
-"""Exit statuses of what a signal ended begin here: this plus its number."""
+"""Exit status of a run that a signal stopped: this plus the signal's number."""
 
 _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal to stop. Not an Exception, so that no handler for errors takes it for one."""
+    """A signal stopped the run. A BaseException: no handler of errors must catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -31,20 +31,17 @@ class Stopped(BaseException):
 
 
 class Stopping:
-    """Whether a signal may stop the run now; one that comes when it may not is kept until then.
-
-    caught: the last signal, whether it has stopped something or not.
-    """
+    """Stops the run where `allowed`; a signal that comes elsewhere waits until then."""
 
     def __init__(self, caught: int | None = None) -> None:
-        """caught: by what this run is a part of: it ends as soon as it may."""
-        self.caught = caught
+        """caught: a signal that an outer `Stopping` received; it stops this run as soon as allowed."""
+        self.caught = caught  # the last signal, whether or not it has stopped anything
         self._allowed = False
         self._waiting = caught
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """`allowed(False)` inside of it: while what was measured is saved."""
+        """Let signals stop the block. `allowed(False)` within it protects saving of measurements."""
         before = self._allowed
         self._allow(yes)
         try:
@@ -71,17 +68,17 @@ class Stopping:
         self._waiting = signum
 
     def pass_on(self, outer: "Stopping | None") -> None:
-        """What this one has caught also ends what it is a part of, but not in the middle of a word."""
+        """Hand the caught signal to `outer`, which stops where it is next allowed."""
         if outer is not None and self.caught is not None:
             outer.caught = outer._waiting = self.caught  # noqa: SLF001 - the same class
 
 
 @contextmanager
 def stoppable() -> Iterator[Stopping]:
-    """SIGINT, SIGTERM and SIGHUP raise Stopped, once, where `allowed`.
+    """SIGINT, SIGTERM and SIGHUP raise Stopped, once, where `Stopping.allowed`.
 
-    One inside of another, as a run in a search: a signal that came between two runs ends the next
-    at its beginning, and one that came when a run had nothing left to stop ends the one after it.
+    May be nested, as a run is in a search. A signal between two runs stops the next run at its
+    beginning; so does a signal at the end of a run, when nothing is left to stop.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Stopping()

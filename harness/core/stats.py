@@ -1,4 +1,4 @@
-"""Percentiles and early stopping, as LoadGen counts them."""
+"""Computes percentiles and early stopping as LoadGen does, and ranks for confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ import numpy as np
 from harness.types import Array
 
 MOST_QUERIES = 10**9
-"""Nobody runs more; a share of late queries that needs more is as good as too large."""
+"""The largest number of queries that `queries_to_settle` tries; no run has more."""
 
 EARLY_STOPPING_CONFIDENCE = 0.99
 """LoadGen's confidence that the true percentile meets the bound (early_stopping.cc)."""
 
 
 def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
-    """The latency that `fraction` of the samples do not exceed, with no interpolation.
+    """The latency that `fraction` of the samples do not exceed, without interpolation.
 
     sorted_ns: (n,) latencies in ns, ascending, n >= 1.
     fraction: in (0, 1), e.g. 0.99.
@@ -33,14 +33,14 @@ def percentile_ns(sorted_ns: Sequence[int] | Array, fraction: float) -> int:
 
 
 def late_allowed(queries: int, percentile: float) -> int:
-    """How many of `queries` may be late so that early stopping still passes; -1 when none may run.
+    """The most late queries with which early stopping passes; -1 where `queries` are too few.
 
     percentile: the target, e.g. 0.99. A query is late when it exceeds the latency bound.
     LoadGen passes when P(X <= late) <= 1 - confidence for X ~ Binomial(queries, 1 - percentile):
-    so few late queries would be a rare accident if the true percentile missed the bound.
+    if the true percentile missed the bound, so few late queries would be a rare accident.
 
-    Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder; the table in
-    the MLPerf rules (459 queries at p99 with none late, 662 with one) is reproduced by a test.
+    Source: mlcommons/inference loadgen/early_stopping.cc, MinPassingQueriesFinder. A test reproduces
+    the table in the MLPerf rules (459 queries at p99 with none late, 662 with one).
     """
     late_share = 1.0 - percentile
     mean = queries * late_share
@@ -51,12 +51,12 @@ def late_allowed(queries: int, percentile: float) -> int:
 
 
 def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> int | None:
-    """The estimate that LoadGen gives for a stream's percentile: with 99 % confidence, the true one
-    is not above it. None where there are too few queries for any.
+    """LoadGen's estimate of a stream's percentile: the true one is not above it, with 99 % confidence.
 
-    sorted_ns: (n,) latencies in ns, ascending.
+    sorted_ns: (n,) latencies in ns, ascending. Returns None where n is too small for an estimate.
+
     Source: mlcommons/inference loadgen/results.cc, PerformanceSummary::EarlyStopping, at commit
-    b66003e: `sample_latencies[sample_count - t]`; the golden logs' values are reproduced by a test.
+    b66003e: `sample_latencies[sample_count - t]`. A test reproduces the values of the golden logs.
     """
     count = len(sorted_ns)
     late = late_allowed(count, percentile) if count else 0
@@ -64,11 +64,11 @@ def early_stopping_ns(sorted_ns: Sequence[int] | Array, percentile: float) -> in
 
 
 def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | None, int | None]:
-    """Between which of `count` independent samples, sorted, the true percentile lies.
+    """Ranks of two of `count` sorted samples between which the true percentile lies.
 
-    Returns two positions from 0, the percentile lies between them in `level` of all cases or more,
-    whatever the distribution: the number of samples below it is Binomial(count, fraction). None
-    where even the first or the last sample does not lie far enough out.
+    It lies there in at least `level` of all cases, whatever the distribution of the independent
+    samples: the number of samples below it is Binomial(count, fraction). Ranks count from 0; None
+    where even the first or the last sample is not far enough out.
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2.
     """
@@ -83,7 +83,7 @@ def interval_ranks(count: int, fraction: float, level: float) -> tuple[int | Non
 
 @lru_cache(maxsize=256)
 def queries_needed(late: int, percentile: float) -> int:
-    """The fewest queries with which early stopping passes although `late` of them are late."""
+    """The fewest queries with which early stopping passes when `late` of them are late."""
     if late < 0:
         raise ValueError(f"late must be at least 0, got {late}")
     low, high = late, max(64, 2 * late)
@@ -99,9 +99,9 @@ def queries_needed(late: int, percentile: float) -> int:
 
 
 def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
-    """Queries after which early stopping would pass if the share of late ones stayed the same.
+    """Queries after which early stopping would pass if the share of late queries stayed the same.
 
-    None when that share is not below 1 - percentile: then no number of queries is enough.
+    None where that share is not below 1 - percentile: no number of queries is enough.
     """
     share = late / queries
     if share >= (1.0 - percentile) * (1 - 1e-9):  # 1 - 0.99 is a little more than 0.01
@@ -122,8 +122,9 @@ def queries_to_settle(late: int, queries: int, percentile: float) -> int | None:
 
 
 def _at_most(n: int, p: float, last: int) -> tuple[int, Array]:
-    """`first`, and P(X <= k) for k = first, ..., last of X ~ Binomial(n, p); below it lies nothing
-    that counts: 12 deviations.
+    """`first`, and (last - first + 1,) P(X <= k) for k = first, ..., last of X ~ Binomial(n, p).
+
+    first: 12 standard deviations below the mean; the probabilities below it are negligible.
     """
     first = max(0, int(n * p - 12 * math.sqrt(n * p * (1.0 - p))))
     k = np.arange(first, last)

@@ -1,4 +1,4 @@
-"""Numbers with units, between text and integers."""
+"""Reads and writes numbers with units: durations, rates, sizes."""
 
 import re
 from fractions import Fraction
@@ -8,7 +8,7 @@ NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
-"""LoadGen counts ns in 64 bits; nobody measures for longer than this."""
+"""The longest duration: a leap year, which LoadGen's 64 bits of ns hold."""
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -43,7 +43,7 @@ def write_duration(ns: int) -> str:
 
 
 def show_ns(ns: float) -> str:
-    """Three significant digits with the fitting unit, for people: 1234567 -> '1.23 ms'."""
+    """Three significant digits and the unit that suits them: 1234567 -> '1.23 ms'."""
     magnitude = abs(ns)
     for unit, size in (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)):
         if magnitude >= 0.9995 * size:
@@ -52,7 +52,7 @@ def show_ns(ns: float) -> str:
 
 
 def show_wait(seconds: float) -> str:
-    """For people who wait: '35 s', '22 min', '3 h 05 min'."""
+    """A waiting time: '35 s', '22 min', '3 h 05 min'."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -60,7 +60,7 @@ def show_wait(seconds: float) -> str:
 
 
 def show_rate(per_s: float) -> str:
-    """'12,345' or '3.21': thousands separated, three significant digits below 100."""
+    """'12,345' or '3.21': separated thousands, three significant digits below 100."""
     return f"{per_s:,.0f}" if abs(per_s) >= 100 else _three_digits(per_s)
 
 
@@ -83,7 +83,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_si(value: float, unit: str) -> str:
-    """Three significant digits with the fitting prefix: (0.00123, 'J') -> '1.23 mJ'."""
+    """Three significant digits and the prefix that suits them: (0.00123, 'J') -> '1.23 mJ'."""
     for prefix, size in (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6)):
         if abs(value) >= 0.9995 * size:
             return f"{_three_digits(value / size)} {prefix}{unit}"

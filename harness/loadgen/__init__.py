@@ -1,1 +1,1 @@
-"""Who issues queries and when: the binding of LoadGen, its plan, schedule and logs."""
+"""Everything about LoadGen: its binding, load plan, schedule, user.conf and logs."""

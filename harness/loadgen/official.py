@@ -17,7 +17,7 @@ class OfficialLoad(NamedTuple):
     target_qps: float | None
     """Queries/s; Offline: samples/s; None for streams."""
     percentile: float
-    """Of the latency that is judged, in (0, 1)."""
+    """The percentile of the latency that is judged, in (0, 1)."""
     latency_bound_ns: int | None
 
 

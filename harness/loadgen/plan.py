@@ -36,7 +36,7 @@ class LoadPlan:
     target_qps: float | None = None
     """Queries/s; Offline: samples/s."""
     percentile: float | None = None
-    """Of the latency that the SLO bounds, in (0, 1)."""
+    """The percentile of the latency that the SLO bounds, in (0, 1)."""
     latency_bound_ns: int | None = None
     logged_answers: int = 0
     """About how many answers of a performance run go into LoadGen's accuracy log."""

@@ -178,7 +178,7 @@ def copy_audit(path: Path, outdir: Path) -> str:
 
 def without(text: str, key: str) -> str:
     """The file without the lines that set 'Scenario.key' for any model."""
-    kept = [
+    lines = [
         line for line in text.splitlines() if not re.match(rf"\s*\S+\.{re.escape(key)} +=", line)
     ]
-    return "\n".join(kept)
+    return "\n".join(lines)

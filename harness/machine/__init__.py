@@ -1,1 +1,1 @@
-"""The machine a run is on: cores, host facts, the host log, threads and their cores."""
+"""The machine of a run: cores, memory, its log, threads, and power."""

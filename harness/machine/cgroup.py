@@ -1,6 +1,6 @@
-"""The container's limits: cgroup version 2, and version 1's controllers where those are mounted.
+"""Reads the container's limits of processor time and memory, from cgroup version 2 or 1.
 
-A limit holds for all that lies below it, so each is looked for from this process's own group up.
+A limit holds for every group below it, so each is read in this process's own group and all above.
 """
 
 import re
@@ -11,33 +11,33 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 _NO_LIMIT_BYTES = 1 << 60
-"""Version 1 writes no limit as a number near 2**63."""
+"""From here on a limit means none: version 1 writes a number near 2**63."""
 
 
 def cpu_limit() -> float | None:
-    """Cores' worth of time that the quota allows; None without a quota."""
-    found = []
+    """Processor time that the quota allows, in cores; None without a quota."""
+    limits = []
     for folder in _folders("cpu"):
         quota = _read(folder / "cpu.max").split()
         if not quota:
             quota = [_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit():
-            found.append(int(quota[0]) / int(quota[1]))
-    return min(found, default=None)
+            limits.append(int(quota[0]) / int(quota[1]))
+    return min(limits, default=None)
 
 
 def memory_limit_bytes() -> int | None:
-    """None without one."""
+    """The lowest limit; None without a limit."""
     return min((limit for limit, _ in _memory()), default=None)
 
 
 def memory_left_bytes() -> int | None:
-    """Until the limit that is nearest; None without one."""
+    """Memory that may still be used before a limit is reached; None without a limit."""
     return min((limit - used for limit, used in _memory()), default=None)
 
 
 def _memory() -> Iterator[tuple[int, int]]:
-    """Each limit and what is used of it, in bytes."""
+    """Yield each limit and the memory in use, in bytes."""
     for folder in _folders("memory"):
         for limit_name, used_name in (
             ("memory.max", "memory.current"),
@@ -49,19 +49,19 @@ def _memory() -> Iterator[tuple[int, int]]:
 
 
 def throttled_s() -> float | None:
-    """How long the quota has held this group back since it was made; None where nothing tells."""
-    found = []
+    """Time for which the quota has held back this group since it began; None where unknown."""
+    times_s = []
     for folder in _folders("cpu"):
         text = _read(folder / "cpu.stat")
         for name, unit in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
             match = re.search(rf"^{name} (\d+)$", text, re.MULTILINE)
             if match is not None:
-                found.append(int(match[1]) / unit)
-    return max(found, default=None)
+                times_s.append(int(match[1]) / unit)
+    return max(times_s, default=None)
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """This process's group and those above it, in each hierarchy that may have the controller."""
+    """Yield this process's group and those above it, in each hierarchy that may have the controller."""
     for line in _read(OWN).splitlines():
         _, names, path = line.split(":", 2)
         if not names:

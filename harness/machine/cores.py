@@ -1,4 +1,4 @@
-"""The cores that are really there: the affinity mask, its SMT siblings, and the cgroup's quota."""
+"""Finds the cores this process may use: affinity mask, SMT siblings and the cgroup's quota."""
 
 import os
 from collections.abc import Sequence
@@ -11,14 +11,12 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 class Cores(NamedTuple):
-    """What this process may compute on.
-
-    groups: the logical processors of the affinity mask, those of one core together (SMT siblings).
-    quota: cores' worth of time that the cgroup allows, None without a quota.
-    """
+    """The cores that this process may compute on."""
 
     groups: tuple[tuple[int, ...], ...]
+    """Logical processors of the affinity mask, one tuple a core (SMT siblings)."""
     quota: float | None = None
+    """Processor time that the cgroup allows, in cores; None without a quota."""
 
     @property
     def logical(self) -> int:
@@ -26,19 +24,21 @@ class Cores(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads that can compute at the same time, at least 1: a fraction of a core in the quota
-        is none, since a thread too many has all of them held back until the quota's next period.
+        """Threads that can compute at the same time, at least 1.
+
+        A fraction of a core in the quota counts as none: one thread too many lets the kernel hold back
+        all threads until the next period of the quota.
         """
         return self.logical if self.quota is None else min(self.logical, max(1, int(self.quota)))
 
     @property
     def planned(self) -> int:
-        """Threads that a plan uses unless told otherwise: siblings share what computes."""
+        """Default number of threads: one a core, since siblings share its arithmetic units."""
         return min(len(self.groups), self.threads)
 
     @property
     def worth(self) -> float:
-        """Cores' worth of time, e.g. 0.5 or 8."""
+        """Available processor time in cores, e.g. 0.5 or 8."""
         return min(len(self.groups), self.quota or len(self.groups))
 
     def __str__(self) -> str:
@@ -46,10 +46,10 @@ class Cores(NamedTuple):
         return f"{self.logical} processors on {len(self.groups)} cores, {quota}"
 
     def assigned(self, instances: int, threads: int) -> tuple[tuple[int, ...], ...]:
-        """Each instance's own logical processors, and as the last entry those that are left.
+        """The logical processors of each instance; the last entry holds those left over.
 
-        A core each where there are enough, else siblings one after another: with an odd number of
-        threads two instances may share a core, which `apart` tells.
+        Each thread gets a core of its own where there are enough cores, else siblings are used in
+        order. With an odd number of threads two instances may then share a core: see `apart`.
         """
         total = instances * threads
         alone = [group[0] for group in self.groups]
@@ -58,13 +58,13 @@ class Cores(NamedTuple):
         return (*own, tuple(flat[total:]))
 
     def apart(self, places: Sequence[Sequence[int]]) -> bool:
-        """No core has logical processors of two of `places`."""
+        """True where no two of `places` have logical processors of the same core."""
         owner = {cpu: n for n, cpus in enumerate(places) for cpu in cpus}
         return all(len({owner[cpu] for cpu in group if cpu in owner}) <= 1 for group in self.groups)
 
 
 def available() -> Cores:
-    """Of this process, now."""
+    """The cores of this process at this moment."""
     groups: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         groups.setdefault(_siblings(cpu), []).append(cpu)
@@ -72,7 +72,7 @@ def available() -> Cores:
 
 
 def _siblings(cpu: int) -> str:
-    """The same for all logical processors of a core; core_cpus_list since Linux 5.3."""
+    """Text that all logical processors of a core share; core_cpus_list exists since Linux 5.3."""
     for name in ("core_cpus_list", "thread_siblings_list"):
         try:
             return (CPUS / f"cpu{cpu}/topology" / name).read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""The machine: what it is, how much is free, and how noisy it is before a run."""
+"""Describes the machine: hardware, software, free memory, load, and noise before a run."""
 
 import os
 import platform
@@ -45,7 +45,7 @@ PACKAGES = (
 
 
 def available_memory_bytes() -> int:
-    """What can still be allocated, the cgroup's limit included."""
+    """Memory that can still be allocated within the cgroup's limit."""
     free = psutil.virtual_memory().available
     left = cgroup.memory_left_bytes()
     return free if left is None else min(free, left)
@@ -53,18 +53,19 @@ def available_memory_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class NoiseFloor:
-    """How late timed sleeps wake up, in ns, and the share of time stolen by other guests."""
+    """How late sleeping threads wake up on this machine, and how much time other guests take."""
 
     p50_ns: int
     p99_ns: int
     steal: float | None
+    """Share of the processors' time; None where the kernel does not report it."""
 
     def to_json(self) -> Mapping[str, object]:
         return {"p50": self.p50_ns, "p99": self.p99_ns, "steal": self.steal}
 
 
 def noise_floor(seconds: float) -> NoiseFloor:
-    """Sleep 1 ms again and again for `seconds`: lateness no harness on this machine can beat."""
+    """Sleep for 1 ms repeatedly: no harness on this machine can be more punctual."""
     before = _cpu_times()
     late: list[int] = []
     end = time.monotonic_ns() + int(seconds * 1e9)
@@ -78,12 +79,10 @@ def noise_floor(seconds: float) -> NoiseFloor:
 
 
 class SystemLoad:
-    """CPU time of the whole machine from now on, beside what the run itself used.
-
-    measured: process id of the measured process, which must have been waited for at `since`.
-    """
+    """Measures the processor time that other processes use while a run lasts."""
 
     def __init__(self, measured: int) -> None:
+        """measured: ID of the measured process, which must have been waited for at `since`."""
         self._before = _cpu_times()
         self._start = time.monotonic()
         used = psutil.Process(measured).cpu_times()
@@ -91,9 +90,10 @@ class SystemLoad:
         self._not_ours_s = _own_cpu_s() + used.user + used.system
 
     def since(self) -> Mapping[str, float | None]:
-        """Shares of all cores: `steal`, and `others`, used by processes that are not the run.
+        """Use of the machine since construction.
 
-        throttled_s: how long the cgroup's quota held this container back; None where not told.
+        steal, others: shares of all cores that other guests and other processes used.
+        throttled_s: time for which the cgroup's quota held back this container. None: unknown.
         """
         after = _cpu_times()
         wall = max(time.monotonic() - self._start, 1e-9)
@@ -111,7 +111,7 @@ class SystemLoad:
 
 
 def _own_cpu_s() -> float:
-    """Of this process and of all its children that were waited for."""
+    """Processor time of this process and of all children it has waited for."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -121,25 +121,25 @@ def _cpu_times() -> dict[str, float]:
 
 
 def _steal(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """None where the kernel does not tell."""
+    """Share of the time; None where the kernel does not report it."""
     if "steal" not in after:
         return None
-    # guest time is also counted in user time
+    # the kernel counts guest time in user time, too
     total = sum(after[k] - before[k] for k in after if not k.startswith("guest"))
     return (after["steal"] - before["steal"]) / total if total > 0 else 0.0
 
 
 def fingerprint() -> Mapping[str, Any]:
-    """environment.json: machine, system, versions, settings that change speed."""
-    here = cores.available()
+    """Content of environment.json: machine, system, versions, and settings that change speed."""
+    usable = cores.available()
     return {
         "machine": {
             "host": platform.node() or None,
             "cpu": _cpu_model(),
             "architecture": platform.machine(),
             "cores_online": os.cpu_count(),
-            "cores_usable": here.threads,
-            "cores_physical": len(here.groups),
+            "cores_usable": usable.threads,
+            "cores_physical": len(usable.groups),
             "smt_active": _read(Path("/sys/devices/system/cpu/smt/active")) or None,
             "governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
             or None,
@@ -166,18 +166,18 @@ def fingerprint() -> Mapping[str, Any]:
 
 
 def turbo(cpus: Path = Path("/sys/devices/system/cpu")) -> bool | None:
-    """Whether cores may exceed their nominal frequency; None where the kernel does not tell."""
+    """True where cores may exceed their nominal frequency; None where the kernel does not report it."""
     off, on = _read(cpus / "intel_pstate/no_turbo"), _read(cpus / "cpufreq/boost")
     return off == "0" if off else on == "1" if on else None
 
 
 def _package_versions() -> Mapping[str, str]:
-    found = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions()}
-    return {name: found[name] for name in PACKAGES if name in found}
+    installed = {d.metadata["Name"].lower().replace("_", "-"): d.version for d in distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
 
 
 def _harness_version() -> Mapping[str, object]:
-    """Version, and the commit when this runs from a checkout."""
+    """The version; in a checkout also the commit, and whether files differ from it."""
     from harness import __version__
 
     root = Path(__file__).parents[2]
@@ -214,7 +214,7 @@ def _cpu_model() -> str:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty if untold."""
+    """Instruction sets as the kernel names them (x86 "flags", Arm "Features"); empty where unknown."""
     for line in _read(Path("/proc/cpuinfo")).splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
@@ -230,7 +230,7 @@ def _os_name() -> str:
 
 
 def _read(path: Path) -> str:
-    """'' where the kernel offers no such file."""
+    """The file's text; '' where the kernel has no such file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

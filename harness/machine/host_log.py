@@ -1,7 +1,7 @@
-"""host.csv: the machine once a second while the performance run goes on, and what that tells.
+"""Records the machine once a second into host.csv during the performance run, and summarises it.
 
-A column is absent where the machine does not tell its value, as most virtual machines do of
-frequencies and temperatures. Counters are cumulative, as the kernel gives them.
+A column is absent where the machine does not report its value, as most virtual machines do not report
+frequencies and temperatures. Counters are cumulative, as the kernel counts them.
 """
 
 import csv
@@ -21,32 +21,33 @@ from harness.machine import cgroup, host
 
 HOST_CSV = "host.csv"
 HOST_PERIOD_S = 1.0
-"""On some processors a core must be interrupted to tell its frequency: not more often than this."""
+"""Some processors interrupt a core to read its frequency, so it is not read more often."""
 
 ROOT = Path("/")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _SETTINGS = ("governor_", "smt_active", "turbo", "cgroup_cpu_cores")
-"""How columns begin that nothing but an administrator, or a daemon, changes."""
+"""Prefixes of the columns that only an administrator or a daemon changes."""
 
 _SWITCHES = {
     "voluntary_ctxt_switches": "measured_voluntary_switches",
     "nonvoluntary_ctxt_switches": "measured_involuntary_switches",
 }
-"""Line of a thread's status -> column."""
+"""Line in a thread's status -> column of host.csv."""
 
 FEWEST_ROWS = 9
-"""Three in each third of the run; fewer say nothing about a change."""
+"""Rows needed to see a change: three in each third of the run."""
 
 Row = Mapping[str, float]
 
 
 @dataclass(slots=True)
 class HostLog:
-    """rows: by column; each has `wall_ns`."""
+    """The rows of host.csv."""
 
     rows: list[Row] = field(default_factory=list)
+    """Values by column; every row has `wall_ns`."""
 
     def write(self, path: Path) -> None:
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
@@ -73,14 +74,12 @@ class HostLog:
 
 
 class HostReader:
-    """Adds a row to `log` with each `look`. pid: of the measured process, once there is one.
-
-    root: where /proc and /sys are; files that the kernel shows are looked for once.
-    """
+    """Adds a row to `log` with each `look`."""
 
     def __init__(self, root: Path = ROOT) -> None:
+        """root: the folder of /proc and /sys, whose files are searched for once."""
         self.log = HostLog()
-        self.pid: int | None = None
+        self.pid: int | None = None  # of the measured process, once it runs
         self._root = root
         self._cpus = root / "sys/devices/system/cpu"
         self._files = dict(_scaled_files(root))
@@ -93,7 +92,7 @@ class HostReader:
         times = psutil.cpu_times()
         row |= {f"cpu_{mode}_s": getattr(times, mode) for mode in _CPU_MODES}
         for column, (path, factor) in self._files.items():
-            with suppress(OSError, ValueError):  # a sensor may have nothing to say now
+            with suppress(OSError, ValueError):  # a sensor may have no value now
                 row[column] = int(path.read_text()) * factor
         with suppress(OSError, ValueError):
             if self._throttles:
@@ -103,14 +102,14 @@ class HostReader:
         if throttled_s is not None:
             row["cgroup_throttled_s"] = throttled_s
         row |= self._settings()
-        with suppress(OSError, ValueError, IndexError):  # it may have ended
+        with suppress(OSError, ValueError, IndexError):  # the process may have ended
             row |= self._measured()
         self.log.rows.append(row)
 
     def _settings(self) -> Row:
-        """How many cores each governor has; the rest 1 or 0; the quota in cores."""
-        named = Counter(_text(path) for path in self._governors)
-        found: dict[str, float] = {f"governor_{name}": n for name, n in named.items() if name}
+        """Cores under each governor; smt_active and turbo as 1 or 0; the quota in cores."""
+        cores = Counter(_text(path) for path in self._governors)
+        settings: dict[str, float] = {f"governor_{name}": n for name, n in cores.items() if name}
         others: dict[str, str | float | None] = {
             "smt_active": _text(self._cpus / "smt/active"),
             "turbo": host.turbo(self._cpus),
@@ -119,17 +118,17 @@ class HostReader:
         for name, value in others.items():
             with suppress(ValueError):  # '' where there is no such file
                 if value is not None:
-                    found[name] = float(value)
-        return found
+                    settings[name] = float(value)
+        return settings
 
     def _measured(self) -> Row:
-        """Of the measured process, all of its threads; {} before it is there."""
+        """Values of the measured process with all its threads; {} before it runs."""
         if self.pid is None:
             return {}
         folder = self._root / f"proc/{self.pid}"
-        # The program's name, in brackets, may have spaces: fields are counted from behind it.
+        # The program's name, in brackets, may contain spaces: fields are counted after it.
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        found: dict[str, float] = {
+        values: dict[str, float] = {
             "measured_minor_faults": int(fields[7]),
             "measured_major_faults": int(fields[9]),
             "measured_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
@@ -137,25 +136,25 @@ class HostReader:
         }
         if self._switches is None or self._switches.process != folder:
             self._switches = _Switches(folder)
-        return {**found, **self._switches.read()}
+        return {**values, **self._switches.read()}
 
 
 class _Switches:
-    """Context switches of a process, from what each of its threads says.
+    """Adds up the context switches of all threads of a process.
 
-    The kernel forgets a thread's counts as it ends. What it said last stays in the sum, which so
-    never falls; only what it did after that, a second at most, is not known.
+    The kernel forgets the counts of a thread that ends. The counts last read stay in the sum, so that
+    it never falls; switches of the thread's last second may be missing.
     """
 
     def __init__(self, process: Path) -> None:
-        """process: its folder in /proc."""
+        """process: the folder of the process in /proc."""
         self.process = process
         self._threads: dict[str, Counter[str]] = {}
-        self._of_others = Counter[str]()  # whose numbers newer threads have by now
+        self._of_others = Counter[str]()  # ended threads whose IDs newer threads have by now
 
     def read(self) -> Row:
         for task in (self.process / "task").iterdir():
-            with suppress(OSError):  # it ended meanwhile
+            with suppress(OSError):  # the thread has ended meanwhile
                 self._note(task.name, (task / "status").read_text())
         total = sum(self._threads.values(), self._of_others)
         return {column: total[line] for line, column in _SWITCHES.items()}
@@ -169,7 +168,7 @@ class _Switches:
 
 
 def _scaled_files(root: Path) -> Iterator[tuple[str, tuple[Path, float]]]:
-    """Column -> its file, and what its number is multiplied with."""
+    """Yield each column with its file and the factor for the file's number."""
     frequencies = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq")
     for path in sorted(frequencies, key=lambda p: int(p.parts[-3].removeprefix("cpu"))):
         yield f"mhz_{path.parts[-3]}", (path, 1e-3)  # kHz
@@ -190,7 +189,7 @@ def _text(path: Path) -> str:
 
 
 def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str, Any] | None:
-    """`host` of result.json, over LoadGen's window; each value None where it was not told."""
+    """`host` of result.json, over LoadGen's window; a value is None where it was not reported."""
     rows = log.within(window_ns) if log is not None and window_ns is not None else []
     if not rows:
         return None
@@ -221,17 +220,17 @@ def summary(log: HostLog | None, window_ns: tuple[int, int] | None) -> dict[str,
 
 
 def _changed(rows: Sequence[Row]) -> Mapping[str, Sequence[float]]:
-    """Settings that were not the same in all rows: the lowest and the highest value of each."""
-    found = {}
+    """Settings that changed between rows: the lowest and the highest value of each."""
+    changed = {}
     for name in dict.fromkeys(n for row in rows for n in row if n.startswith(_SETTINGS)):
         values = [v for v in (_setting(row, name) for row in rows) if v is not None]
         if min(values) < max(values):
-            found[name] = [min(values), max(values)]
-    return found
+            changed[name] = [min(values), max(values)]
+    return changed
 
 
 def _setting(row: Row, name: str) -> float | None:
-    """None where it is not told. A governor that no core has any more has no column: that is 0."""
+    """None where the row lacks it; 0 for a governor, whose column is absent while no core has it."""
     governed = name.startswith("governor_") and any(n.startswith("governor_") for n in row)
     return row.get(name, 0.0 if governed else None)
 
@@ -255,7 +254,7 @@ def _grown(rows: Sequence[Row], column: str) -> float | None:
 
 
 def _cpu_shares(rows: Sequence[Row]) -> Mapping[str, float] | None:
-    """By mode, of all cores' time from the first row to the last."""
+    """Share of each mode in the time of all cores from the first row to the last."""
     spent = {mode: _grown(rows, f"cpu_{mode}_s") or 0.0 for mode in _CPU_MODES}
     total = sum(spent.values())
     return {mode: value / total for mode, value in spent.items()} if total > 0 else None

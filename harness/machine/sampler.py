@@ -1,30 +1,28 @@
-"""The supervisor's samplers: threads that read the machine while the measured process answers."""
+"""Samples the machine and its power meters on threads of the supervisor during a run."""
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
-from harness.core import registry
 from harness.core.clock import wall_ns
-from harness.core.extras import how_to_install
-from harness.core.registry import plugin
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
+from harness.errors import one_line
 from harness.machine.power.energy import PowerLog, unique
+from harness.machine.power.opening import open_meters
 from harness.types import PowerMeter, PowerSource
 
 POWER_PERIOD_S = 0.05
-"""Between two readings of a meter: 20 a second where reading takes no time."""
+"""Pause between two readings of a meter: 20 readings a second where reading takes no time."""
 
 IDLE_S = 1.0
 _IDLE_MARGIN_S = 0.2
-"""Around the idle baseline, so that every meter has been read before it begins and after it ends."""
+"""Wait before and after the idle baseline, so that a reading of every meter lies on either side."""
 
 
 END_LIMIT_S = 5.0
-"""For the last reading of each; then its thread is left behind, and ends with the supervisor."""
+"""Limit of a meter's last reading; a thread that takes longer ends with the supervisor."""
 
 
 class Repeated:
@@ -46,20 +44,20 @@ class Repeated:
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(END_LIMIT_S)  # a device that does not answer must not keep the run
+        self._thread.join(END_LIMIT_S)  # a device that does not answer must not block the run
 
     def _run(self) -> None:
         self._look()
         while not self._stop.wait(self._period_s):
             self._look()
-        self._look()  # once more: a window that ended just now is then bracketed
+        self._look()  # the last reading lies behind the end of the window
 
 
 class PowerSampler:
-    """Reads each meter on a thread of its own while entered. `log` grows meanwhile.
+    """Reads each meter on a thread of its own into `log` while entered.
 
-    A reading that fails is left out and remembered in `log.faults`; the next one is tried all the
-    same, and the cut (harness/machine/power/energy.py) judges the gap. Nothing here ends a run.
+    A reading that fails is left out and noted in `log.faults`, and the next one is tried; the cut
+    (harness/machine/power/energy.py) judges the gap. No failure of a meter ends the run.
     """
 
     def __init__(self, specs: Sequence[tuple[str, str]], period_s: float = POWER_PERIOD_S) -> None:
@@ -69,13 +67,12 @@ class PowerSampler:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """A ConfigError names every meter that does not work here, and why."""
+        """Open the meters; a ConfigError names every meter that does not work here, and why."""
         with ExitStack() as stack:
             meters = open_meters(self._specs, stack)
-            found = [list(opened.sources) for opened in meters]
-            names = iter(unique([source for sources in found for source in sources]))
-            for (name, _), (meter, _), own in zip(self._specs, meters, found, strict=True):
-                sources = [next(names) for _ in own]
+            named = iter(unique([source for opened in meters for source in opened.sources]))
+            for (name, _), (meter, own) in zip(self._specs, meters, strict=True):
+                sources = [next(named) for _ in own]
                 self.log.sources += tuple(sources)
                 self.log.series |= {source.name: [] for source in sources}
                 look = self._looking(meter, sources)
@@ -92,7 +89,7 @@ class PowerSampler:
         self._stack.close()
 
     def idle_baseline(self, sleep: Callable[[float], object]) -> None:
-        """The second to come is the machine at rest: nothing of the run has been started yet."""
+        """Measure the machine at rest for a second, before any process of the run starts."""
         sleep(_IDLE_MARGIN_S)
         begin_ns = wall_ns()
         sleep(IDLE_S)
@@ -104,14 +101,14 @@ class PowerSampler:
             try:
                 values = list(zip(sources, meter.read(), strict=True))
                 at_ns = wall_ns()
-            except Exception as e:  # noqa: BLE001 - a plug-in's; the gap it leaves is judged
-                self.log.faults |= {source.name: _told(e) for source in sources}
+            except Exception as e:  # noqa: BLE001 - of a plug-in; the cut judges the gap
+                self.log.faults |= {source.name: _describe(e) for source in sources}
                 return
             for source, value in values:
                 try:
                     self._add(source, at_ns, value)
-                except Exception as e:  # noqa: BLE001 - likewise, of this source alone
-                    self.log.faults[source.name] = _told(e)
+                except Exception as e:  # noqa: BLE001 - likewise, for this source alone
+                    self.log.faults[source.name] = _describe(e)
 
         return look
 
@@ -125,90 +122,5 @@ class PowerSampler:
         self.log.series[source.name].append((at_ns, float(value)))
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
-
-
-class Opened(NamedTuple):
-    """A meter that was entered, and what it reads."""
-
-    meter: PowerMeter
-    sources: Sequence[PowerSource]
-
-
-def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
-    """Entered, in order; `stack` leaves them. All problems at once: a ConfigError, or a
-    PluginUnavailable where nothing but that is wrong.
-    """
-    meters: list[Opened] = []
-    problems: list[HarnessError] = []
-    for name, argument in specs:
-        try:
-            entry = registry.METERS.get(name)
-            if entry is not None and not entry.installed:
-                raise registry.missing_extra("meter", name, entry)
-            with plugin(f"meter {name!r}"):
-                meter = stack.enter_context(_leaving(registry.load("meter", name)(argument)))
-                sources = list(meter.sources())
-                if not sources:
-                    raise ConfigError(f"meter {name!r} has nothing to read here")
-                meters.append(Opened(meter, sources))
-        except HarnessError as e:
-            problems.append(e)
-    if problems:
-        kinds = (ConfigError, PluginUnavailable)
-        kind = next(k for k in kinds if any(isinstance(e, k) for e in problems))
-        raise kind("\n".join(dict.fromkeys(map(str, problems)))) from problems[0]
-    return meters
-
-
-def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """[] where each is known by its name; else the `refusal`, so that whoever has to mend one sees
-    all that is wrong.
-    """
-    try:
-        for name, _ in specs:
-            registry.check_name("meter", name)
-    except HarnessError:
-        return refusal(specs)
-    return []
-
-
-def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
-    """Why these meters cannot be read here, all of them; [] where they can."""
-    with ExitStack() as stack:
-        try:
-            open_meters(specs, stack)
-        except HarnessError as e:
-            return str(e).splitlines()
-    return []
-
-
-@contextmanager
-def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
-    """Entered; a device that is gone when the meter is left has been read before, and ends no run."""
-    entered = meter.__enter__()
-    try:
-        yield entered
-    finally:
-        with suppress(Exception):
-            meter.__exit__(None, None, None)
-
-
-_NEEDS_ARGUMENT = {"command"}
-
-
-def availability() -> Iterator[tuple[str, str]]:
-    """Each meter of ours, and whether it works here: '' or why not. Other packages' are not run."""
-    for name, entry in registry.METERS.items():
-        if not entry.installed:
-            yield name, f"not installed: {how_to_install(entry.extra)}"
-        elif name in _NEEDS_ARGUMENT:
-            yield name, ""
-        else:
-            try:
-                with ExitStack() as stack:
-                    open_meters([(name, "")], stack)
-                yield name, ""
-            except HarnessError as e:
-                yield name, f"not here: {str(e).removeprefix(f'meter {name!r}: ')}"

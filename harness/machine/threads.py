@@ -1,8 +1,8 @@
-"""Threads put on logical processors, and whether those that compute stay there.
+"""Pins threads to logical processors, and checks which threads computed and where.
 
-A thread starts with the affinity mask of the thread that made it. So an instance that is loaded,
-warmed up and used on a pinned thread takes its framework's threads along, unless the framework
-keeps one pool for the whole process; which threads computed is looked up, not believed.
+A thread starts with the affinity mask of the thread that started it. So the threads of a framework
+follow a pinned thread that loads, warms up and calls an instance, unless the framework has one pool of
+threads for the whole process. The kernel's accounts show which threads have really computed.
 """
 
 import os
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEAST_NS = 100_000
-"""A thread that ran for less has not computed: it woke up and slept on."""
+"""Time that a thread must have run to count as computing; others only woke up and slept again."""
 
 
 TICK_S = 0.01
-"""Within it the kernel brings the account of every thread up to date, of the calling one, too."""
+"""Time within which the kernel updates the account of every thread, the calling one included."""
 
 
 def run_on(cpus: Sequence[int]) -> None:
-    """The calling thread, and those it starts from now on; without processors nothing changes."""
+    """Pin the calling thread and the threads it will start; does nothing where `cpus` is empty."""
     if cpus:
         os.sched_setaffinity(0, cpus)
 
 
 @contextmanager
 def running_on(cpus: Sequence[int]) -> Iterator[None]:
-    """The same for a while."""
+    """Context manager form of `run_on`; restores the mask on exit."""
     before = os.sched_getaffinity(0) if cpus else ()
     run_on(cpus)
     try:
@@ -39,23 +39,24 @@ def running_on(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Placed(NamedTuple):
-    """Threads that computed for an instance in its warm-up; of those, how many may run elsewhere.
+    """Threads that computed for an instance in its warm-up.
 
-    None where the kernel does not tell how long a thread ran.
+    Both are None where the kernel does not report how long a thread ran.
     """
 
     threads: int | None
     outside: int | None
+    """Threads among these that may run on other processors than the instance's."""
 
 
 class ComputingThreads:
-    """Which threads of this process and of its children have computed since this was made."""
+    """Finds the threads of this process and its children that compute after construction."""
 
     def __init__(self) -> None:
         self._before = _ran_ns()
 
     def placed(self, cpus: Sequence[int]) -> Placed:
-        """cpus: where they should be."""
+        """cpus: logical processors of the instance."""
         before, own = self._before, set(cpus)
         ran = [t for t, ns in _ran_ns().items() if ns - before.get(t, 0) > LEAST_NS]
         if not before:
@@ -68,20 +69,20 @@ class ComputingThreads:
 
 
 def _ran_ns() -> dict[int, int]:
-    """Thread id -> ns on a processor so far; empty where the kernel has no schedstat."""
+    """Thread ID -> ns on a processor so far; empty where the kernel has no schedstat."""
     time.sleep(TICK_S)
-    found = {}
+    ran_ns = {}
     for task in tasks():
         with suppress(OSError, ValueError, IndexError):
-            found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
-    return found
+            ran_ns[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return ran_ns
 
 
 TASKS = Path("/proc/self/task")
 
 
 def tasks() -> Iterator[Path]:
-    """The folder of each thread of this process and of its children, in /proc."""
+    """Yield the folder in /proc of each thread of this process and of its children."""
     for task in TASKS.iterdir():
         yield task
         with suppress(OSError):
@@ -90,7 +91,7 @@ def tasks() -> Iterator[Path]:
 
 
 def children_cpu_s() -> float:
-    """Of all its descendants: those that live, and those that it or they have waited for."""
+    """Processor time of all descendants, living ones and those that have been waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     ticks = sum(_ticks(pid) for pid in _descendants("self"))
     return waited.ru_utime + waited.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
@@ -106,7 +107,7 @@ def _descendants(pid: str) -> Iterator[str]:
 
 
 def _ticks(pid: str) -> int:
-    """Its own, and those of the children that it has waited for."""
+    """Clock ticks of a process and of the children it has waited for."""
     with suppress(OSError):
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)

@@ -337,9 +337,9 @@ def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> N
 def test_of_thousands_of_unknown_keys_the_first_are_told_and_the_rest_counted() -> None:
     problems: list[str] = []
     values = config_from({f"x{n}": 1 for n in range(3000)}, "my.yaml", problems)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as raised:
         make_config({**values, "scenario": "offline"}, problems)
-    lines = str(told.value).splitlines()
+    lines = str(raised.value).splitlines()
     assert lines[0] == "my.yaml: unknown key 'x0'"
     assert lines[19:] == ["my.yaml: unknown key 'x19'", "and 2,980 more problems like these"]
 

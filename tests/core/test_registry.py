@@ -1,4 +1,4 @@
-"""Plug-ins by name, module, file and entry point; each that cannot be had says why in one line."""
+"""Plug-ins are found by name, module, file and entry point, or refused in one line."""
 
 import re
 import sys
@@ -39,7 +39,7 @@ def test_every_name_in_the_tables_loads(kind: str) -> None:
         assert found is getattr(sys.modules[entry.target.partition(":")[0]], attribute)
 
 
-def test_scenarios_are_called_what_the_tables_say() -> None:
+def test_scenarios_have_the_names_in_the_table() -> None:
     for name in KINDS["scenario"]:
         assert registry.load("scenario", name).name == name
 
@@ -60,9 +60,7 @@ def test_scenarios_are_called_what_the_tables_say() -> None:
         ("backend", "no.py:X", "backend 'no.py:X': there is no file no.py"),
     ],
 )
-def test_a_name_that_cannot_be_right_is_refused_before_anything_is_imported(
-    kind: str, name: str, line: str
-) -> None:
+def test_a_wrong_name_is_refused_before_any_import(kind: str, name: str, line: str) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(line)}$"):
         registry.check_name(kind, name)
     assert refusal(kind, name, ConfigError) == line
@@ -93,7 +91,7 @@ def test_a_file_is_a_plug_in_and_may_define_dataclasses(tmp_path: Path) -> None:
     assert registry.load("backend", f"{path}:Mine")().x == 1
 
 
-def test_two_files_of_one_name_are_two_plug_ins(tmp_path: Path) -> None:
+def test_two_files_with_the_same_name_are_two_plug_ins(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(f"class Mine:\n    where = '{folder}'\n")
@@ -124,7 +122,7 @@ def test_a_broken_plug_in_file_is_one_line_and_status_3(
 
 
 @pytest.mark.parametrize("name", ["nosuchmodule:X", "harness.backends.nosuch:X"])
-def test_a_module_that_is_not_there_is_one_line(name: str) -> None:
+def test_a_missing_module_is_one_line(name: str) -> None:
     module = name.partition(":")[0]
     line = refusal("backend", name, PluginUnavailable)
     assert line == f"backend {name!r} needs the module {module!r}: install it into this environment"
@@ -137,7 +135,7 @@ def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
     assert line == f"backend 'ort' needs the module 'onnxruntime': {how_to_install('ort')}"
 
 
-def test_our_own_missing_module_is_a_bug_and_keeps_its_traceback(
+def test_a_missing_module_of_ours_is_a_bug_and_keeps_its_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(KINDS["backend"], "gone", Entry("harness.backends.gone:X", ""))
@@ -148,7 +146,7 @@ def test_our_own_missing_module_is_a_bug_and_keeps_its_traceback(
 @pytest.mark.parametrize(
     ("needs", "installed"), [("", True), ("numpy", True), ("nosuchmodule", False)]
 )
-def test_installed_is_whether_the_module_it_needs_is_there(needs: str, installed: bool) -> None:
+def test_a_plug_in_is_installed_where_its_module_is(needs: str, installed: bool) -> None:
     assert Entry("x:Y", "", "extra", needs).installed == installed
 
 

@@ -1,4 +1,4 @@
-"""Percentiles and early stopping: laws, MLPerf's table, and what LoadGen itself said."""
+"""Percentiles and early stopping obey their laws, MLPerf's table and LoadGen's logs."""
 
 import re
 from fractions import Fraction
@@ -28,7 +28,9 @@ TABLE = [
 
 
 @given(latencies, fractions)
-def test_is_a_measured_value_and_enough_samples_are_at_or_below(xs: list[int], f: float) -> None:
+def test_a_percentile_is_a_measured_value_that_enough_samples_do_not_exceed(
+    xs: list[int], f: float
+) -> None:
     p = percentile_ns(xs, f)
     assert p in xs
     assert sum(x <= p for x in xs) > f * len(xs) - 1e-9
@@ -55,9 +57,7 @@ def test_a_higher_fraction_never_gives_a_lower_latency(xs: list[int], f: float, 
         (1000, 0.999, 999),
     ],
 )
-def test_a_percentile_lies_where_loadgen_takes_it(
-    count: int, fraction: float, position: int
-) -> None:
+def test_a_percentile_has_loadgens_rank(count: int, fraction: float, position: int) -> None:
     assert percentile_ns(range(count), fraction) == position
 
 
@@ -74,21 +74,23 @@ def test_a_fraction_outside_0_and_1_is_refused(fraction: float) -> None:
 
 
 @pytest.mark.parametrize(("percentile", "late", "queries"), TABLE)
-def test_early_stopping_needs_as_many_queries_as_mlperf_says(
+def test_early_stopping_needs_the_queries_of_mlperfs_table(
     percentile: float, late: int, queries: int
 ) -> None:
     assert queries_needed(late, percentile) == queries
 
 
 @given(st.integers(0, 300), st.sampled_from(PERCENTILES))
-def test_queries_needed_is_the_first_count_that_allows_so_many_late(late: int, p: float) -> None:
+def test_queries_needed_is_the_lowest_count_that_allows_the_late_queries(
+    late: int, p: float
+) -> None:
     queries = queries_needed(late, p)
     assert late_allowed(queries, p) == late
     assert late_allowed(queries - 1, p) == late - 1
 
 
 @given(st.integers(1, 10_000), st.sampled_from(PERCENTILES))
-def test_late_allowed_is_the_last_count_that_so_many_queries_settle(queries: int, p: float) -> None:
+def test_late_allowed_is_the_highest_count_that_the_queries_allow(queries: int, p: float) -> None:
     late = late_allowed(queries, p)
     assert queries_needed(late + 1, p) > queries
     assert late < 0 or queries_needed(late, p) <= queries
@@ -109,7 +111,7 @@ def test_late_allowed_is_where_the_exact_binomial_passes_one_percent(
     assert late_allowed(queries, percent / 100) == late - 1
 
 
-def test_fewer_late_queries_than_none_is_refused() -> None:
+def test_a_negative_number_of_late_queries_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^late must be at least 0, got -1$"):
         queries_needed(-1, 0.99)
 
@@ -128,7 +130,7 @@ def test_the_queries_that_settle_a_share_pass_at_that_share(
 @pytest.mark.parametrize(
     ("late", "queries", "p"), [(7, 700, 0.99), (8, 700, 0.99), (100, 1000, 0.9), (1, 10, 0.9)]
 )
-def test_no_number_of_queries_settles_a_share_that_is_not_below_what_the_percentile_allows(
+def test_no_number_of_queries_settles_a_share_above_the_allowed_one(
     late: int, queries: int, p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bug: 0.01 was below 1.0 - 0.99, so that 7 late of 700 searched for minutes."""
@@ -136,7 +138,7 @@ def test_no_number_of_queries_settles_a_share_that_is_not_below_what_the_percent
     assert queries_to_settle(late, queries, p) is None
 
 
-def test_a_share_just_below_what_is_allowed_is_settled_without_a_long_search(
+def test_a_share_just_below_the_allowed_one_is_settled_quickly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Bug: every probe summed the binomial from 0, 60 million terms for 999 late of 100,000."""
@@ -154,31 +156,31 @@ def test_a_share_just_below_what_is_allowed_is_settled_without_a_long_search(
     assert needed is None or needed > 100_000
 
 
-def _ids(said: dict[str, Any]) -> str:
-    return f"{said['scenario']}-{said['queries']}-{said['late']}"
+def _ids(logged: dict[str, Any]) -> str:
+    return f"{logged['scenario']}-{logged['queries']}-{logged['late']}"
 
 
-SAID = early_stopping_table()
-STREAMS = [said for said in SAID if said["scenario"] != "Server"]
-SERVER = [said for said in SAID if said["scenario"] == "Server"]
+LOGGED = early_stopping_table()
+STREAMS = [logged for logged in LOGGED if logged["scenario"] != "Server"]
+SERVER = [logged for logged in LOGGED if logged["scenario"] == "Server"]
 
 
-@pytest.mark.parametrize("said", STREAMS, ids=_ids)
-def test_streams_stop_early_where_loadgen_says(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("logged", STREAMS, ids=_ids)
+def test_early_stopping_of_streams_equals_loadgens(logged: dict[str, Any]) -> None:
     """A stream's estimate drops one outlier more than a bound would need: one late at least."""
-    p = 0.9 if said["scenario"] == "SingleStream" else 0.99
-    allowed = late_allowed(said["queries"], p)
-    assert said["met"] == (allowed >= 1)
-    least = re.search(r"at least (\d+) queries", said["text"])
+    p = 0.9 if logged["scenario"] == "SingleStream" else 0.99
+    allowed = late_allowed(logged["queries"], p)
+    assert logged["met"] == (allowed >= 1)
+    least = re.search(r"at least (\d+) queries", logged["text"])
     assert least is not None
     assert int(least[1]) == queries_needed(1, p)
-    if said["met"]:
-        assert f"Would discard {allowed - 1} highest latency queries." in said["text"]
+    if logged["met"]:
+        assert f"Would discard {allowed - 1} highest latency queries." in logged["text"]
 
 
-@pytest.mark.parametrize("said", SERVER, ids=_ids)
-def test_server_stops_early_where_loadgen_says(said: dict[str, Any]) -> None:
-    assert said["met"] == (said["late"] <= late_allowed(said["queries"], 0.99))
-    more = re.search(r"run at least (\d+) more queries", said["text"])
-    wanted = queries_needed(said["late"], 0.99) - said["queries"]
-    assert (int(more[1]) if more else None) == (None if said["met"] else wanted)
+@pytest.mark.parametrize("logged", SERVER, ids=_ids)
+def test_early_stopping_of_server_equals_loadgens(logged: dict[str, Any]) -> None:
+    assert logged["met"] == (logged["late"] <= late_allowed(logged["queries"], 0.99))
+    more = re.search(r"run at least (\d+) more queries", logged["text"])
+    expected = queries_needed(logged["late"], 0.99) - logged["queries"]
+    assert (int(more[1]) if more else None) == (None if logged["met"] else expected)

@@ -1,4 +1,4 @@
-"""Numbers with units, between text and integers."""
+"""Numbers with units are parsed exactly and shown with three digits."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ from harness.core.units import (
         ("9007199254740993ns", 9_007_199_254_740_993),  # more than a float holds
     ],
 )
-def test_a_duration_with_its_unit_is_read_exactly(text: str, ns: int) -> None:
+def test_a_duration_with_its_unit_is_parsed_exactly(text: str, ns: int) -> None:
     assert parse_duration_ns(text) == ns
 
 
@@ -80,7 +80,7 @@ def test_a_duration_is_written_in_the_largest_unit_that_is_exact(ns: int, text: 
         (4e12, "4,000 s"),
     ],
 )
-def test_a_time_is_shown_with_three_digits_and_the_fitting_unit(ns: float, text: str) -> None:
+def test_a_time_is_shown_with_three_digits_and_a_suitable_unit(ns: float, text: str) -> None:
     assert show_ns(ns) == text
 
 
@@ -89,7 +89,7 @@ def _digits(number: str) -> int:
 
 
 @given(st.integers(1_000, 999 * 10**9))
-def test_a_shown_time_has_three_digits_and_is_at_most_half_of_the_last_one_off(ns: int) -> None:
+def test_a_shown_time_is_rounded_to_three_digits(ns: int) -> None:
     number, unit = show_ns(ns).split()
     size = {"us": 1e3, "ms": 1e6, "s": 1e9}[unit]
     assert _digits(number) == 3
@@ -141,11 +141,11 @@ def test_si_prefixes_are_chosen_by_size(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(0.2, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (11_100, "3 h 05 min")],
 )
-def test_a_wait_is_told_as_people_do(seconds: float, told: str) -> None:
-    assert show_wait(seconds) == told
+def test_a_wait_is_shown_in_the_units_that_people_use(seconds: float, text: str) -> None:
+    assert show_wait(seconds) == text
 
 
 @pytest.mark.parametrize(

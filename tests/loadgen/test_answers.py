@@ -1,4 +1,4 @@
-"""The real command with answers of every kind: its accuracy log, and the score made of it."""
+"""The command logs and scores answers of every kind."""
 
 import hashlib
 import importlib.util
@@ -83,7 +83,7 @@ def run(folder: Path, *arguments: str) -> tuple[dict[str, Any], dict[int, bytes]
     return json.loads((out / "result.json").read_text()), found
 
 
-def test_detections_of_a_model_become_its_mean_average_precision(tmp_path: Path) -> None:
+def test_a_models_detections_are_scored_by_mean_average_precision(tmp_path: Path) -> None:
     """Half of the categories are found, on every image: 50 %. LoadGen pads the last query."""
     pytest.importorskip("pycocotools")
     manifest = model(tmp_path, heads(), "boxes", "map", 49.5)
@@ -98,7 +98,7 @@ def test_detections_of_a_model_become_its_mean_average_precision(tmp_path: Path)
         assert payload == (row.tobytes() if i != 3 else b"")
 
 
-def test_the_best_five_labels_of_a_model(tmp_path: Path) -> None:
+def test_top5_scores_the_best_five_labels(tmp_path: Path) -> None:
     steps = "softmax, topk: {k: 5}"
     manifest = model(tmp_path, logits(), steps, "top5", 99.9)
     result, answers = run(tmp_path, "--scenario", "offline", "--model", manifest, *NUMBERS)
@@ -108,7 +108,7 @@ def test_the_best_five_labels_of_a_model(tmp_path: Path) -> None:
     assert answers == {i: best[i].tobytes() for i in range(COUNT)}
 
 
-def test_a_hooks_answers_of_different_lengths_reach_the_log(tmp_path: Path) -> None:
+def test_a_hooks_answers_of_different_lengths_are_in_the_log(tmp_path: Path) -> None:
     """Sample i is answered with its best 1 + i % 10 labels."""
     (tmp_path / "best.py").write_text(
         "def best(outputs, indices):\n"
@@ -124,15 +124,15 @@ def test_a_hooks_answers_of_different_lengths_reach_the_log(tmp_path: Path) -> N
     assert answers == {i: best[i, : 1 + i % 10].tobytes() for i in range(COUNT)}
 
 
-def test_a_metric_without_its_package_is_told_before_anything_is_measured(
+def test_a_metric_without_its_package_is_refused_before_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    wanted = f"metric 'rouge' needs the module 'rouge_score': {how_to_install('rouge')}"
+    message = f"metric 'rouge' needs the module 'rouge_score': {how_to_install('rouge')}"
     with pytest.raises(PluginUnavailable) as caught:
         preflight.check(
             RunConfig(scenario="offline", backend="null"), load_model("digits"), "digits", "rouge"
         )
-    assert str(caught.value) == wanted
+    assert str(caught.value) == message
     quick = RunConfig(scenario="offline", backend="null", mode="performance")
     preflight.check(quick, load_model("digits"), "digits", "rouge")

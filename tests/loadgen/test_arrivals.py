@@ -1,4 +1,4 @@
-"""--arrivals: what a file may say, what is wrong with it line by line, and the schedules `arrivals` writes."""
+"""Files of --arrivals are read exactly, their problems are reported by line, and `arrivals` writes them."""
 
 import errno
 import hashlib
@@ -59,7 +59,7 @@ def problems(folder: Path, content: str | bytes) -> list[str]:
         ("1e-400", 0),
     ],
 )
-def test_a_time_is_exact_to_the_nanosecond(text: str, ns: int) -> None:
+def test_a_time_is_parsed_to_the_nanosecond(text: str, ns: int) -> None:
     assert arrivals.parse_time_ns(text) == ns
 
 
@@ -71,14 +71,14 @@ def test_nanoseconds_written_as_seconds_are_read_back(ns: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "nan", "NaN", "NAN", "inf", "-inf", "INF", "abc", "1 2", "0x1"]
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_a_text_that_is_no_time_is_refused(text: str) -> None:
     message = re.escape(f"{text!r} is not a time: {ADVICE}")
     with pytest.raises(ValueError, match=f"^{message}$"):
         arrivals.parse_time_ns(text)
 
 
 @pytest.mark.parametrize("text", ["1_000", "٣", "1d", "1e", "--1", "1.2.3", "1,5", "9" * 90 + "ms"])
-def test_what_only_python_or_nobody_takes_for_a_number_is_refused(text: str) -> None:
+def test_a_malformed_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=" is not a time: "):
         arrivals.parse_time_ns(text)
 
@@ -89,7 +89,7 @@ def test_a_huge_time_is_refused_before_it_fills_the_memory(text: str) -> None:
         arrivals.parse_time_ns(text)
 
 
-def test_a_file_with_everything_it_may_have(tmp_path: Path) -> None:
+def test_comments_a_heading_and_empty_lines_are_skipped(tmp_path: Path) -> None:
     text = "\ufeff# a comment\r\narrival, sample\r\n\r\n10.5,3\r\n 10.5 , 0\r\n11s,4\r\n# end\r\n"
     path = written(tmp_path, text)
     found = arrivals.read(path)
@@ -99,12 +99,12 @@ def test_a_file_with_everything_it_may_have(tmp_path: Path) -> None:
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_without_a_second_column_samples_are_nobodys(tmp_path: Path) -> None:
+def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None:
     assert arrivals.read(written(tmp_path, "0\n1ms")).samples is None
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ("", [f"FILE has no arrivals: {ADVICE}, one a line"]),
         ("# nothing\n\narrival\n", [f"FILE has no arrivals: {ADVICE}, one a line"]),
@@ -129,16 +129,16 @@ def test_without_a_second_column_samples_are_nobodys(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_by_line(
-    content: str | bytes, told: list[str], tmp_path: Path
+def test_problems_of_a_file_are_reported_by_line(
+    content: str | bytes, expected: list[str], tmp_path: Path
 ) -> None:
-    assert problems(tmp_path, content) == told
+    assert problems(tmp_path, content) == expected
 
 
-def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
-    wanted = "pass a file with one arrival time a line"
-    for path, told in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
-        with pytest.raises(ConfigError, match=f"^--arrivals {path} {told}: {wanted}$"):
+def test_a_path_that_is_no_file_is_one_line(tmp_path: Path) -> None:
+    advice = "pass a file with one arrival time a line"
+    for path, expected in ((tmp_path, "is not a file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(ConfigError, match=f"^--arrivals {path} {expected}: {advice}$"):
             arrivals.read(path)
 
 
@@ -151,10 +151,10 @@ def test_too_many_arrivals_and_too_large_a_file_are_refused(
     assert problems(tmp_path, "0\n0\n") == ["FILE has 4 B, more than 3 B: cut it"]
 
 
-def test_a_verb_with_a_duration_of_its_own_asks_for_none(
+def test_a_verbs_own_duration_does_not_contradict_arrivals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """tune and profile said "--duration: the file of --arrivals says how long": nobody had given one."""
+    """Bug: tune and profile refused a --duration that the user had not set."""
     words = ["--scenario", "server", "--arrivals", str(written(tmp_path, "0\n1\n"))]
     assert main(["tune", *words]) == 2
     refusal = "tune offers Poisson arrivals: drop --arrivals and --concurrency"
@@ -172,8 +172,8 @@ def test_a_verb_with_a_duration_of_its_own_asks_for_none(
     main(["tune", "--config", str(file), "--target-qps", "100"])
     assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
     assert main(["profile", *words, "--duration", "2s"]) == 2
-    told = "--duration: the file of --arrivals says how long; --queries N takes its first N"
-    assert capsys.readouterr().err == f"harness: {told}\n"
+    expected = "--duration: the file of --arrivals says how long; --queries N takes its first N"
+    assert capsys.readouterr().err == f"harness: {expected}\n"
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
@@ -185,13 +185,13 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         arrivals.read(path, sha256)
 
 
-def test_a_long_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_long_file_is_read_back_exactly(tmp_path: Path) -> None:
     after_ns = np.arange(100_000) * 1000
     found = arrivals.read(written(tmp_path, "\n".join(lines(after_ns, "many"))))
     assert found.after_ns.tolist() == after_ns.tolist()
 
 
-def test_the_first_queries_are_replayed_and_never_more_than_there_are(tmp_path: Path) -> None:
+def test_queries_takes_the_first_arrivals_and_at_most_all(tmp_path: Path) -> None:
     found = arrivals.read(written(tmp_path, "1,0\n1.5,1\n3,2\n"))
     assert (found.load(None).query_count, found.load(None).expected_s) == (3, 2.0)
     assert found.load(2).expected_s == 0.5
@@ -209,7 +209,7 @@ def test_the_first_queries_are_replayed_and_never_more_than_there_are(tmp_path: 
     assert planned.tolist() == stored.after_ns.tolist()
 
 
-def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
+def test_a_sample_outside_of_memory_is_refused(tmp_path: Path) -> None:
     found = arrivals.read(written(tmp_path, "# two\n0,5\n\n1,20\n"))
     message = "line 4: asks for sample 20: the performance run holds samples 0 to 19 \\(--performance-count\\)"
     with pytest.raises(ConfigError, match=f"schedule.csv {message}$"):
@@ -217,19 +217,19 @@ def test_a_sample_that_is_not_held_is_refused(tmp_path: Path) -> None:
     found.put(plan("server", query_count=1), tmp_path)  # the second is not asked for
 
 
-def test_a_closed_loop_that_would_never_close_is_refused() -> None:
+def test_a_closed_loop_needs_at_least_as_many_queries_as_places() -> None:
     config = RunConfig(scenario="server", backend="null", concurrency=1000, queries=999)
-    told = (
+    expected = (
         "^--queries 999 are fewer than --concurrency keeps in flight, 1,000: raise it, or lower "
         "--concurrency$"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         preflight.check(config, load_model("digits"), "digits", None)
     preflight.check(replace(config, queries=1000), load_model("digits"), "digits", None)
 
 
 @pytest.mark.parametrize(
-    ("count", "queries", "told"),
+    ("count", "queries", "expected"),
     [
         (20, None, [21, 22, 23, None]),
         (24, None, [25]),
@@ -238,28 +238,28 @@ def test_a_closed_loop_that_would_never_close_is_refused() -> None:
         (None, None, []),
     ],
 )
-def test_samples_that_are_not_held_are_told_before_anything_starts(
-    count: int | None, queries: int | None, told: list[int | None], tmp_path: Path
+def test_samples_outside_of_memory_are_refused_before_the_run(
+    count: int | None, queries: int | None, expected: list[int | None], tmp_path: Path
 ) -> None:
     path = written(tmp_path, "\n".join(f"{n},{n}" for n in range(25)))
     config = RunConfig(
         scenario="server", backend="null", arrivals=path, performance_count=count, queries=queries
     )
-    said: list[str] = []
+    printed: list[str] = []
     try:
         preflight.check(config, load_model("digits"), "digits", None)
     except ConfigError as e:
-        said = str(e).splitlines()
-    assert said == [
+        printed = str(e).splitlines()
+    assert printed == [
         f"{path}: 2 more lines like these"
         if line is None
         else f"{path} line {line}: asks for sample {line - 1}: the performance run holds "
         f"samples 0 to {(count or 0) - 1} (--performance-count)"
-        for line in told
+        for line in expected
     ]
 
 
-def test_a_stored_schedule_that_is_broken_is_one_line(tmp_path: Path) -> None:
+def test_a_broken_stored_schedule_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / schedule.SCHEDULE
     path.write_bytes(b"PK\x03\x04nothing")
     with pytest.raises(ConfigError, match=f"^{path} cannot be read: "):
@@ -294,7 +294,7 @@ def test_a_schedule_starts_at_0_ascends_and_ends_in_time(kind: str) -> None:
 
 
 @each_kind
-def test_the_same_seed_gives_the_same_file_and_another_one_another(kind: str) -> None:
+def test_the_seed_determines_the_file(kind: str) -> None:
     same = list(lines(of(kind).after_ns(), of(kind).title()))
     assert list(lines(of(kind).after_ns(), of(kind).title())) == same
     assert (of(kind, seed=2).after_ns().tolist() == of(kind).after_ns().tolist()) == (
@@ -303,7 +303,7 @@ def test_the_same_seed_gives_the_same_file_and_another_one_another(kind: str) ->
 
 
 @each_kind
-def test_as_many_come_as_the_rates_ask_for(kind: str) -> None:
+def test_the_number_of_arrivals_follows_from_the_rates(kind: str) -> None:
     counts = [len(of(kind, seed=seed).after_ns()) for seed in range(20)]
     expected = 5 * float(np.mean(RATES[kind]))
     spread = {"constant": 0.0, "loadgen": 0.0, "gamma": 2.0}.get(kind, 1.0) * expected**0.5
@@ -319,7 +319,7 @@ def test_constant_arrivals_are_evenly_spaced() -> None:
     ]
 
 
-def test_steps_have_their_rates_in_their_part_of_the_time() -> None:
+def test_each_step_has_its_rate_in_its_part_of_the_time() -> None:
     after_s = profile("steps", (1000.0, 4000.0), duration_ns=20 * NS_PER_S).after_ns() / 1e9
     first, second = int((after_s < 10).sum()), int((after_s >= 10).sum())
     assert first == pytest.approx(10_000, rel=0.05)
@@ -327,7 +327,7 @@ def test_steps_have_their_rates_in_their_part_of_the_time() -> None:
 
 
 @pytest.mark.parametrize("rates", [(1000.0, 3000.0), (3000.0, 1000.0), (2000.0, 2000.0)])
-def test_a_ramp_grows_or_falls_evenly(rates: tuple[float, float]) -> None:
+def test_a_ramp_rises_or_falls_linearly(rates: tuple[float, float]) -> None:
     after_s = profile("ramp", rates, duration_ns=20 * NS_PER_S).after_ns() / 1e9
     quarters = np.histogram(after_s, np.linspace(0, 20, 5))[0] / 5
     middles = [rates[0] + (rates[1] - rates[0]) * at for at in (0.125, 0.375, 0.625, 0.875)]
@@ -335,19 +335,19 @@ def test_a_ramp_grows_or_falls_evenly(rates: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("cv", [0.3, 1.0, 3.0])
-def test_the_gaps_of_gamma_vary_as_asked(cv: float) -> None:
+def test_the_gaps_of_gamma_have_the_coefficient_of_variation(cv: float) -> None:
     gaps = np.diff(profile("gamma", (2000.0,), duration_ns=30 * NS_PER_S, cv=cv).after_ns())
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1)
 
 
 @given(st.integers(0, 2**64 - 1), st.floats(1, 5000))
-def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
+def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> None:
     found = profile("loadgen", (rate,), seed=seed, duration_ns=NS_PER_S // 10).after_ns()
     assert found.tolist() == server_schedule_ns(len(found), rate, seed).tolist()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ("ramp --rate 5", ["--rate has 1 rates, ramp takes 2"]),
         ("steps --rate 5", ["--rate has 1 rates, steps takes 2 or more"]),
@@ -373,19 +373,19 @@ def test_loadgen_writes_loadgens_own_schedule(seed: int, rate: float) -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_is_said_at_once(
-    words: str, told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_all_problems_of_a_profile_are_reported_at_once(
+    words: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.csv"
     assert main(["arrivals", *words.split(), "--out", str(out)]) == 2
-    said = [line.removeprefix("harness: ") for line in capsys.readouterr().err.splitlines()]
-    assert len(said) == len(told)
-    assert all(line.startswith(start) for line, start in zip(said, told, strict=True))
+    printed = [line.removeprefix("harness: ") for line in capsys.readouterr().err.splitlines()]
+    assert len(printed) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(printed, expected, strict=True))
     assert not out.exists()
 
 
 @each_kind
-def test_what_is_written_can_be_replayed_and_is_not_overwritten(
+def test_a_written_schedule_can_be_replayed_and_is_not_overwritten(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.csv"
@@ -404,7 +404,7 @@ def test_what_is_written_can_be_replayed_and_is_not_overwritten(
         assert found.after_ns.tolist() == server_schedule_ns(500, 500.0, seed).tolist()
 
 
-def test_half_a_schedule_is_none(
+def test_an_error_while_writing_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> Iterator[str]:
@@ -418,7 +418,7 @@ def test_half_a_schedule_is_none(
     assert not out.exists()
 
 
-def test_parts_of_a_profile_join_without_a_gap_or_an_overlap() -> None:
+def test_the_parts_of_a_profile_join_without_gap_or_overlap() -> None:
     """Steps of one rate are that rate: the pieces of the time meet exactly."""
     whole = profile("gamma", (300.0,), cv=1.0).after_ns()
     parts = profile("steps", (300.0, 300.0, 300.0)).after_ns()

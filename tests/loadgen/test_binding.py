@@ -1,4 +1,4 @@
-"""The one file that knows LoadGen: settings, the responder, and a quick run's exact count."""
+"""The binding passes settings and answers to LoadGen unchanged."""
 
 import ctypes
 import json
@@ -27,7 +27,7 @@ from tests.builders.support import SCENARIOS, plan
 
 
 class Taken:
-    """What LoadGen would be given: ids, and the bytes its pointers point at."""
+    """Takes responses in place of LoadGen: ids, and the bytes at their pointers."""
 
     def __init__(self, responder: Responder | RaggedResponder) -> None:
         self.calls: list[list[tuple[int, bytes]]] = []
@@ -39,28 +39,28 @@ class Taken:
 
 @pytest.mark.parametrize(("dtype", "shape"), [("int64", ()), ("float32", (10,)), ("uint8", (2, 3))])
 @given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=5))
-def test_each_id_is_answered_with_its_row_whatever_was_answered_before(
+def test_each_id_gets_its_row_whatever_the_batches_before(
     dtype: str, shape: tuple[int, ...], sizes: list[int]
 ) -> None:
     responder = Responder(8, AnswerRow(shape, np.dtype(dtype)))
     taken = Taken(responder)
-    wanted = []
+    expected = []
     for n, size in enumerate(sizes):
         rows = np.random.default_rng(n).integers(0, 99, (size, *shape)).astype(dtype)
         ids = [2**63 + 100 * n + i for i in range(size)]
         responder.complete(ids, rows)
-        wanted.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
-    assert taken.calls == wanted
+        expected.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
+    assert taken.calls == expected
 
 
 @pytest.mark.parametrize(("dtype", "trailing"), [("float32", (7,)), ("uint8", ()), ("int64", ())])
 @given(batches=st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=8), max_size=6))
-def test_answers_of_different_lengths_keep_their_sample_and_their_bytes(
+def test_answers_of_different_lengths_keep_their_ids_and_bytes(
     dtype: str, trailing: tuple[int, ...], batches: list[list[int]]
 ) -> None:
     responder = responder_for(8, AnswerRow((None, *trailing), np.dtype(dtype)))
     taken = Taken(responder)
-    wanted = []
+    expected = []
     for n, lengths in enumerate(batches):
         random = np.random.default_rng(n)
         rows = [random.integers(0, 99, (k, *trailing)).astype(dtype) for k in lengths]
@@ -68,11 +68,11 @@ def test_answers_of_different_lengths_keep_their_sample_and_their_bytes(
         ids = [2**63 + 100 * n + i for i in range(len(rows))]
         assert isinstance(responder, RaggedResponder)
         responder.complete(ids, Ragged(rows))
-        wanted.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
-    assert taken.calls == wanted
+        expected.append([(i, row.tobytes()) for i, row in zip(ids, rows, strict=True)])
+    assert taken.calls == expected
 
 
-def test_answers_of_one_length_have_the_faster_responder() -> None:
+def test_answers_of_one_length_get_the_faster_responder() -> None:
     assert isinstance(responder_for(1, AnswerRow((3,), np.dtype(np.int64))), Responder)
 
 
@@ -90,7 +90,7 @@ def test_the_installed_loadgen_is_the_pinned_one() -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_quick_settings_are_the_plans(scenario: str) -> None:
+def test_quick_settings_follow_the_plan(scenario: str) -> None:
     made = plan(scenario, percentile=0.95, latency_bound_ns=7, samples_per_query=3)
     settings = settings_for(made)
     assert settings.scenario.name == SCENARIOS[scenario]
@@ -151,9 +151,7 @@ def test_a_user_conf_that_loadgen_refuses_is_one_line(tmp_path: Path) -> None:
         "--scenario server --queries 700 --target-qps 1000000",
     ],
 )
-def test_a_quick_run_asks_exactly_the_queries_it_was_told_to(
-    arguments: str, tmp_path: Path
-) -> None:
+def test_a_quick_run_issues_exactly_the_planned_queries(arguments: str, tmp_path: Path) -> None:
     """Bug: min_duration_ms = 1 added queries above 1000 a ms, and the journal was too short."""
     out = tmp_path / "run"
     fixed = f"--backend null --mode performance --slo p90=1s --hang-timeout 2s --quiet --out {out}"

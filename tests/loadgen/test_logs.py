@@ -1,4 +1,4 @@
-"""LoadGen's log files as data: real ones, and whatever a killed or broken run may leave."""
+"""LoadGen's logs are read, also those of a killed or broken run."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_a_golden_accuracy_log_is_complete_without_results(scenario: str) -> Non
 
 
 @each_scenario
-def test_values_are_those_of_the_summary_that_people_read(scenario: str) -> None:
+def test_values_equal_those_in_loadgens_summary(scenario: str) -> None:
     summary = (GOLDEN / scenario / "performance" / SUMMARY).read_text()
     per = "per_query_latency" if scenario == "multi-stream" else "latency"
     shown = re.findall(r"^(\d\d\.\d\d) percentile latency \(ns\) +: (\d+)$", summary, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_values_are_those_of_the_summary_that_people_read(scenario: str) -> None
 
 @each_scenario
 @pytest.mark.parametrize("run", ["performance", "accuracy"])
-def test_a_log_with_a_cut_last_line_is_read_up_to_there(
+def test_a_log_with_a_cut_last_line_keeps_the_lines_before(
     scenario: str, run: str, file: Path
 ) -> None:
     whole = (GOLDEN / scenario / run / DETAIL).read_bytes().rstrip()
@@ -99,14 +99,14 @@ def test_a_missing_log_holds_nothing(tmp_path: Path) -> None:
     assert read_detail(tmp_path) == DetailLog()
 
 
-def test_garbage_between_good_lines_is_noticed(file: Path) -> None:
+def test_garbage_between_good_lines_makes_a_log_incomplete(file: Path) -> None:
     log = written(file, SERVER.replace(b"\n", b"\nnoise\n", 1))
     assert not log.complete
     assert log.malformed_lines == 1
     assert log.get("num_errors") == 0
 
 
-def test_of_two_runs_in_one_log_the_first_counts_and_the_second_is_noticed(file: Path) -> None:
+def test_the_first_of_two_runs_in_one_log_counts_and_the_second_is_counted(file: Path) -> None:
     """As MLCommons' own parser: the first value of a key wins."""
     other = (GOLDEN / "offline/performance" / DETAIL).read_bytes()
     log = written(file, SERVER + other)
@@ -135,7 +135,7 @@ def test_error_and_warning_lines_are_kept_in_order(file: Path) -> None:
 
 
 @each_scenario
-def test_a_golden_accuracy_log_answers_every_sample(scenario: str) -> None:
+def test_a_golden_accuracy_log_has_an_answer_for_every_sample(scenario: str) -> None:
     answers = list(read_answers(GOLDEN / scenario / "accuracy" / ACCURACY))
     assert {a.sample for a in answers} == set(range(SAMPLES))
     assert {len(a.payload) for a in answers} == {8}
@@ -143,7 +143,7 @@ def test_a_golden_accuracy_log_answers_every_sample(scenario: str) -> None:
     assert len(answers) == (24 if scenario == "multi-stream" else SAMPLES)
 
 
-def test_an_answer_is_its_sample_and_its_bytes(file: Path) -> None:
+def test_an_answer_has_its_sample_and_its_bytes(file: Path) -> None:
     file.write_text('[\n{ "seq_id" : 0, "qsl_idx" : 7, "data" : "0500FF" }\n]\n')
     assert list(read_answers(file)) == [Answer(7, b"\x05\x00\xff")]
 
@@ -166,12 +166,12 @@ def test_a_missing_accuracy_log_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[", "[\n{ ", '[{"a": 1}', "\x00", "[" * 100_000])
-def test_an_accuracy_log_that_is_cut_is_not_read(content: str, file: Path) -> None:
+def test_a_cut_accuracy_log_is_refused(content: str, file: Path) -> None:
     file.write_text(content)
     assert _refusal(file).startswith(f"{file} is not the JSON that LoadGen writes: ")
 
 
-def test_an_accuracy_log_that_is_no_list_is_not_read(file: Path) -> None:
+def test_an_accuracy_log_that_is_no_list_is_refused(file: Path) -> None:
     file.write_text("{}")
     assert _refusal(file) == f"{file} is not a list of answers"
 
@@ -191,7 +191,7 @@ def test_an_accuracy_log_that_is_no_list_is_not_read(file: Path) -> None:
         '{"qsl_idx": Infinity, "data": ""}',
     ],
 )
-def test_a_row_that_is_no_answer_is_shown(row: str, file: Path) -> None:
+def test_a_row_that_is_no_answer_is_in_the_message(row: str, file: Path) -> None:
     file.write_text(f"[{row}]")
     shown = repr(json.loads(row))
     assert _refusal(file) == f"{file} has a row that is not an answer: {shown}"

@@ -1,4 +1,4 @@
-"""The Server schedule, recomputed from its seed, against what LoadGen really did."""
+"""The Server schedule recomputed from its seed equals LoadGen's trace."""
 
 import numpy as np
 import pytest
@@ -20,19 +20,19 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Traced:
     return trace(tmp_path_factory.mktemp("trace"), QUERIES, late=0, qps=QPS)
 
 
-def test_the_schedule_is_loadgens_within_a_microsecond(traced: Traced) -> None:
+def test_the_schedule_equals_loadgens_within_a_microsecond(traced: Traced) -> None:
     ours = server_schedule_ns(QUERIES, QPS, SEED)
     theirs = traced.scheduled_ns - traced.scheduled_ns[0]
     assert int(np.abs(ours - theirs).max()) <= 1000
 
 
-def test_the_last_query_is_scheduled_when_loadgen_says(traced: Traced) -> None:
+def test_the_last_query_is_due_when_loadgen_reports(traced: Traced) -> None:
     """LoadGen draws one query more than it issues; the duration it tells is that one's time."""
     ours = server_schedule_ns(QUERIES + 1, QPS, SEED)
     assert traced.log.get("generated_query_duration") in ours[-2:].tolist()
 
 
-def test_percentiles_of_the_traced_latencies_are_loadgens(traced: Traced) -> None:
+def test_percentiles_of_the_traced_latencies_equal_loadgens(traced: Traced) -> None:
     found = percentiles(traced.latency_ns)
     for name, key in (("p50", "50.00"), ("p90", "90.00"), ("p99", "99.00"), ("p99.9", "99.90")):
         assert found[name] == traced.log.get(f"result_{key}_percentile_latency_ns")
@@ -69,7 +69,7 @@ def test_twice_the_rate_is_half_the_time(queries: int, qps: float, seed: int) ->
 
 
 @given(seeds)
-def test_only_the_lower_half_of_the_seed_counts_as_in_loadgen(seed: int) -> None:
+def test_only_the_lower_half_of_the_seed_has_effect_as_in_loadgen(seed: int) -> None:
     """std::mt19937 is seeded with 32 bits."""
     short = server_schedule_ns(10, 100, seed & 0xFFFFFFFF)
     assert server_schedule_ns(10, 100, seed).tolist() == short.tolist()

@@ -1,4 +1,4 @@
-"""user.conf: what LoadGen would misread in silence is a problem with its line number."""
+"""Lines of user.conf that LoadGen would misread are problems with their line numbers."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def problems(tmp_path: Path, text: str) -> list[str]:
     return [prefix.sub(r"\1: ", line) for line in str(caught.value).splitlines()]
 
 
-def test_a_good_file_is_returned_as_it_is(tmp_path: Path) -> None:
+def test_a_correct_file_is_returned_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "user.conf"
     path.write_text(GOOD)
     assert lint(path) == GOOD
@@ -104,7 +104,7 @@ def test_a_line_that_loadgen_would_misread_is_a_problem(
 
 
 @pytest.mark.parametrize("value", ["0.99", "0", "100", "250"])
-def test_a_percentile_that_is_no_percent_is_a_problem(value: str, tmp_path: Path) -> None:
+def test_a_percentile_that_is_not_in_percent_is_a_problem(value: str, tmp_path: Path) -> None:
     """LoadGen reads percent here: 0.99 would be a percentile of 0.0099, which every run meets."""
     (problem,) = problems(tmp_path, f"*.Server.target_latency_percentile = {value}\n")
     assert problem.startswith(f"1: target_latency_percentile = {value}: ")
@@ -122,7 +122,7 @@ def test_a_percentile_that_is_no_percent_is_a_problem(value: str, tmp_path: Path
         "*.Server.target_qps\t= 20",
     ],
 )
-def test_a_line_without_a_problem_is_one_that_loadgen_takes(line: str, tmp_path: Path) -> None:
+def test_loadgen_accepts_every_line_without_a_problem(line: str, tmp_path: Path) -> None:
     path = tmp_path / "user.conf"
     path.write_text(f"{line}\n")
     try:
@@ -132,7 +132,7 @@ def test_a_line_without_a_problem_is_one_that_loadgen_takes(line: str, tmp_path:
     official_load("server", "resnet50", str(path), 1024, 1024)
 
 
-def test_every_wrong_line_is_told_at_once(tmp_path: Path) -> None:
+def test_all_wrong_lines_are_reported_at_once(tmp_path: Path) -> None:
     text = "a=1\n*.Server.target_qps = 5\n*.serve.target_qp = 5\n"
     assert problems(tmp_path, text) == [
         "1: 'a=1' is not 'model.Scenario.key = value' with spaces round '='",
@@ -149,7 +149,7 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 SIZED = [("Server.target_qps", "100.000000")]
 
 
-def test_without_a_file_the_calibrated_sizes_are_used() -> None:
+def test_without_a_file_the_sizes_come_from_the_calibration() -> None:
     assert compose("", iter(SIZED)) == "# sized by calibration\n*.Server.target_qps = 100.000000\n"
     assert compose("", iter(())) == ""
 
@@ -168,17 +168,15 @@ def test_without_a_file_the_calibrated_sizes_are_used() -> None:
         ("#*.Server.target_qps = 20\n", 100),
     ],
 )
-def test_loadgen_reads_the_users_own_rate_where_there_is_one_else_the_calibrated(
-    text: str, qps: float, tmp_path: Path
-) -> None:
-    """Asked of LoadGen itself: model.Scenario, then *.Scenario, then model.*, then *.*."""
+def test_the_users_rate_replaces_the_calibrated_one(text: str, qps: float, tmp_path: Path) -> None:
+    """LoadGen itself reads the file: model.Scenario, then *.Scenario, then model.*, then *.*."""
     path = tmp_path / "user.conf"
     path.write_text(compose(text, iter(SIZED)))
     assert official_load("server", "resnet50", str(path), 1024, 1024).target_qps == qps
 
 
 @pytest.mark.parametrize("name", ["bert.Server", "bert.*"])
-def test_a_rate_for_another_model_is_not_this_models(name: str, tmp_path: Path) -> None:
+def test_a_rate_for_another_model_keeps_the_calibrated_one(name: str, tmp_path: Path) -> None:
     """Bug: a line for bert dropped the calibrated rate, and resnet50 ran at 1 query/s."""
     path = tmp_path / "user.conf"
     path.write_text(compose(f"{name}.target_qps = 20\n", iter(SIZED)))
@@ -196,9 +194,7 @@ def test_a_rate_for_another_model_is_not_this_models(name: str, tmp_path: Path) 
         ),
     ],
 )
-def test_a_rate_that_was_found_is_a_file_that_loadgen_reads(
-    slo: str, lines: list[str], tmp_path: Path
-) -> None:
+def test_loadgen_reads_the_file_of_a_peak_rate(slo: str, lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "user.conf"
     path.write_text(server_text(1234.5, parse_slo(slo), "found here\nand so"))
     head = ["# found here", "# and so", "*.Server.target_qps = 1234.500000"]

@@ -1,4 +1,4 @@
-"""Limits of containers, from files as both versions of cgroups write them."""
+"""Limits of containers are read from both versions of cgroups."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def written(root: Path, own: str, files: dict[str, str]) -> None:
         ("", {}, None),
     ],
 )
-def test_the_smallest_quota_above_counts(
+def test_the_lowest_quota_of_the_group_and_those_above_holds(
     own: str, files: dict[str, str], cores: float | None, root: Path
 ) -> None:
     written(root, own, files)
@@ -60,7 +60,7 @@ def test_the_smallest_quota_above_counts(
         ),
     ],
 )
-def test_memory_up_to_the_limit(
+def test_memory_left_is_counted_to_the_nearest_limit(
     own: str, files: dict[str, str], left: int | None, root: Path
 ) -> None:
     written(root, own, files)
@@ -76,6 +76,8 @@ def test_memory_up_to_the_limit(
         (V2, {"pod/run/cpu.stat": "usage_usec 9"}, None),
     ],
 )
-def test_time_held_back(own: str, files: dict[str, str], seconds: float | None, root: Path) -> None:
+def test_the_time_that_the_quota_held_back_is_read_from_both_versions(
+    own: str, files: dict[str, str], seconds: float | None, root: Path
+) -> None:
     written(root, own, files)
     assert cgroup.throttled_s() == seconds

@@ -1,4 +1,4 @@
-"""Cores really available, from affinity masks, quotas and SMT trees as kernels show them."""
+"""Available cores follow from affinity mask, quota and SMT siblings."""
 
 import os
 from pathlib import Path
@@ -33,14 +33,16 @@ SMT = {0: "0,4", 1: "1,5", 2: "2,6", 3: "3,7", 4: "0,4", 5: "1,5", 6: "2,6", 7: 
 
 
 @pytest.mark.parametrize("name", ["core_cpus_list", "thread_siblings_list"])
-def test_siblings_are_one_core(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smt_siblings_are_one_core(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = machine(tmp_path, monkeypatch, set(range(8)), SMT, name=name)
     assert found.groups == ((0, 4), (1, 5), (2, 6), (3, 7))
     assert (found.logical, found.threads, found.planned, found.worth) == (8, 8, 4, 4)
     assert str(found) == "8 processors on 4 cores, no quota"
 
 
-def test_what_the_mask_leaves_out_is_not_there(
+def test_processors_outside_the_affinity_mask_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = machine(tmp_path, monkeypatch, {1, 2, 6}, SMT)
@@ -48,7 +50,7 @@ def test_what_the_mask_leaves_out_is_not_there(
     assert (found.threads, found.planned) == (3, 2)
 
 
-def test_a_kernel_without_topology_has_a_core_for_each_processor(
+def test_without_topology_every_processor_is_a_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert machine(tmp_path, monkeypatch, {0, 3}, {}).groups == ((0,), (3,))
@@ -58,7 +60,7 @@ def test_a_kernel_without_topology_has_a_core_for_each_processor(
     ("quota", "threads", "planned", "worth"),
     [(None, 8, 4, 4), (16.0, 8, 4, 4), (5.0, 5, 4, 4), (2.5, 2, 2, 2.5), (0.5, 1, 1, 0.5)],
 )
-def test_a_quota_cuts_threads_to_whole_cores_and_leaves_one(
+def test_a_quota_limits_threads_to_whole_cores_and_at_least_one(
     quota: float | None,
     threads: int,
     planned: int,
@@ -76,7 +78,7 @@ def test_this_machine_has_a_core() -> None:
     assert 1 <= found.planned <= found.threads
 
 
-def test_instances_get_cores_of_their_own_before_siblings() -> None:
+def test_instances_get_whole_cores_before_siblings() -> None:
     found = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))
     assert found.assigned(2, 2) == ((0, 1), (2, 3), ())
     assert found.assigned(1, 3) == ((0, 1, 2), (3,))
@@ -88,7 +90,7 @@ def test_instances_get_cores_of_their_own_before_siblings() -> None:
     ("instances", "threads", "apart"),
     [(2, 2, True), (2, 3, False), (3, 2, True), (1, 3, True), (1, 5, True), (8, 1, False)],
 )
-def test_instances_that_share_a_core_are_not_apart(
+def test_apart_is_false_where_instances_share_a_core(
     instances: int, threads: int, apart: bool
 ) -> None:
     found = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))
@@ -101,7 +103,7 @@ def test_instances_that_share_a_core_are_not_apart(
     instances=st.integers(1, 6),
     threads=st.integers(1, 6),
 )
-def test_no_processor_is_given_twice(groups: list[int], instances: int, threads: int) -> None:
+def test_no_processor_is_assigned_twice(groups: list[int], instances: int, threads: int) -> None:
     numbers = iter(range(12))
     found = Cores(tuple(tuple(next(numbers) for _ in range(size)) for size in groups))
     if instances * threads > found.logical:

@@ -1,4 +1,4 @@
-"""The machine once a second: fake trees in the kernel's format, and what is judged from them."""
+"""Rows of host.csv are read from the kernel's files, and doubts follow from them."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from tests.results.test_result_json import findings
 START_NS = 1_795_232_845_107_000_000
 
 
-def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
+def test_a_row_has_every_value_that_the_machine_reports(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
     reader.look()
     reader.pid = 7
@@ -55,7 +55,9 @@ def test_a_row_has_every_value_that_the_machine_tells(tmp_path: Path) -> None:
     assert ("cgroup_throttled_s" in row) == (throttled_s() is not None)
 
 
-def test_settings_that_change_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_settings_are_in_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("harness.machine.cgroup.cpu_limit", iter([2.0, 1.5, 1.5]).__next__)
     reader = HostReader(machine(tmp_path))
     reader.look()
@@ -100,7 +102,7 @@ def test_this_process_is_read_from_the_real_proc() -> None:
 STAT = "1 (python) S " + "0 " * 20 + "100"
 
 
-def test_switches_of_threads_that_ended_still_count(tmp_path: Path) -> None:
+def test_context_switches_of_ended_threads_still_count(tmp_path: Path) -> None:
     """The kernel forgets them, and the sum fell."""
     process = tmp_path / "proc/1"
 
@@ -135,7 +137,7 @@ def test_switches_of_threads_that_ended_still_count(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_come_back_from_their_file(tmp_path: Path) -> None:
+def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     log = HostLog([{"wall_ns": START_NS, "a": 0.1}, {"wall_ns": START_NS + 1, "b": 1 / 3}])
     log.write(tmp_path / "host.csv")
     assert HostLog.read(tmp_path / "host.csv") == log
@@ -160,7 +162,7 @@ def summarised(count: int, columns: Mapping[str, tuple[float, float]]) -> dict[s
     return found
 
 
-def test_the_summary_is_of_the_window_alone() -> None:
+def test_the_summary_covers_only_the_window() -> None:
     log = rows(
         20, {"measured_minor_faults": (0, 190), "celsius_a": (30, 68), "cpu_user_s": (0, 19)}
     )
@@ -179,7 +181,7 @@ def doubts(count: int, columns: Mapping[str, tuple[float, float]]) -> list[Reaso
     return list(host_doubts(summarised(count, columns), "server", 1000))
 
 
-def test_a_frequency_that_drops_is_a_doubt() -> None:
+def test_a_falling_frequency_is_a_doubt() -> None:
     """The fastest core counts: cores without work clock down, and say nothing."""
     idle = {"mhz_cpu0": (3000.0, 800.0), "mhz_cpu1": (3100.0, 3100.0)}
     assert doubts(12, idle) == []
@@ -190,7 +192,7 @@ def test_a_frequency_that_drops_is_a_doubt() -> None:
     assert doubts(8, dropping) == []  # too short to say
 
 
-def test_a_processor_that_throttled_itself_is_a_doubt() -> None:
+def test_thermal_throttling_is_a_doubt() -> None:
     assert doubts(5, {"thermal_throttles": (40, 40)}) == []
     hot = {"thermal_throttles": (40.0, 47.0), "celsius_a": (60.0, 99.0)}
     (doubt,) = doubts(5, hot)
@@ -200,7 +202,7 @@ def test_a_processor_that_throttled_itself_is_a_doubt() -> None:
 
 
 @pytest.mark.parametrize(("faults", "codes"), [(10, []), (11, ["paged"])])
-def test_pages_that_come_from_the_disk_are_a_doubt(faults: int, codes: list[str]) -> None:
+def test_many_major_page_faults_are_a_doubt(faults: int, codes: list[str]) -> None:
     """More than one in a hundred of the thousand samples."""
     columns = {
         "measured_major_faults": (50.0, 50.0 + faults),
@@ -215,7 +217,7 @@ def test_pages_that_come_from_the_disk_are_a_doubt(faults: int, codes: list[str]
     ("switches", "cpu_s", "codes"),
     [(1000.0, 5.0, ["preempted"]), (999.0, 5.0, []), (99.0, 0.1, []), (500.0, 0.0, [])],
 )
-def test_threads_that_lose_their_cores_are_a_doubt(
+def test_many_involuntary_switches_are_a_doubt(
     switches: float, cpu_s: float, codes: list[str]
 ) -> None:
     columns = {
@@ -264,7 +266,7 @@ def test_the_doubts_of_the_host_are_in_the_result() -> None:
         ("cpufreq/other", "1", None),
     ],
 )
-def test_turbo_is_told_as_the_driver_tells_it(
+def test_turbo_is_read_from_either_driver(
     name: str, text: str, turbo: bool | None, tmp_path: Path
 ) -> None:
     folder, _, file = name.partition("/")

@@ -1,12 +1,15 @@
-"""Threads are where they were put, by the kernel's own account."""
+"""Threads run on their processors, as the kernel's accounts show."""
 
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness.core.child import call
 from harness.machine import threads
 from harness.machine.threads import ComputingThreads, Placed, run_on, running_on
 from harness.results.verdict.doubts import pin_doubts
@@ -16,19 +19,19 @@ several = pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
 
 
 def spin(milliseconds: int = 20) -> None:
-    """Of processor time, however busy the machine is."""
+    """Compute for so much processor time, however busy the machine is."""
     end = time.thread_time_ns() + milliseconds * 1_000_000
     while time.thread_time_ns() < end:
         pass
 
 
-def test_the_mask_is_narrower_for_a_while_and_then_as_before() -> None:
+def test_running_on_narrows_the_mask_and_restores_it() -> None:
     with running_on(MASK[:1]):
         assert os.sched_getaffinity(0) == set(MASK[:1])
     assert os.sched_getaffinity(0) == set(MASK)
 
 
-def test_the_mask_comes_back_after_an_error() -> None:
+def test_running_on_restores_the_mask_after_an_error() -> None:
     with pytest.raises(KeyError), running_on(MASK[:1]):
         raise KeyError
     assert os.sched_getaffinity(0) == set(MASK)
@@ -41,7 +44,7 @@ def test_without_processors_nothing_changes() -> None:
 
 
 @several
-def test_threads_started_meanwhile_inherit_the_mask_and_keep_it() -> None:
+def test_threads_started_within_running_on_keep_the_narrow_mask() -> None:
     found: list[set[int]] = []
     leave = threading.Event()
 
@@ -79,28 +82,44 @@ def computing(where: list[int], more: list[int]) -> Placed:
     return placed
 
 
-def test_threads_that_compute_where_they_should_are_counted() -> None:
-    assert computing(MASK[:1], MASK[:1]) == Placed(2, 0)
-
-
-@several
-def test_a_thread_that_may_compute_elsewhere_is_found() -> None:
-    assert computing(MASK[:1], MASK) == Placed(2, 1)
-
-
-def test_threads_that_sleep_do_not_count() -> None:
+def sleeping(where: list[int]) -> Placed:
+    """As seen for an instance on `where` beside a thread that sleeps."""
     leave = threading.Event()
     thread = threading.Thread(target=leave.wait)
     thread.start()
     threads = ComputingThreads()
-    with running_on(MASK[:1]):
+    with running_on(where):
         spin()
-        assert threads.placed(MASK[:1]) == Placed(1, 0)
+        placed = threads.placed(where)
     leave.set()
     thread.join()
+    return placed
 
 
-def test_a_kernel_that_does_not_tell_is_no_proof(
+def seen_alone(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {"placed": globals()[request["function"]](*request["masks"])}
+
+
+def alone(function: str, *masks: list[int]) -> Placed:
+    """In a child process: threads of pytest-xdist and of other tests compute in this one."""
+    found = call(f"{__name__}:seen_alone", {"function": function, "masks": masks}, None)
+    return Placed(*found["placed"])
+
+
+def test_computing_threads_on_their_processors_are_counted() -> None:
+    assert alone("computing", MASK[:1], MASK[:1]) == Placed(2, 0)
+
+
+@several
+def test_a_computing_thread_that_may_run_elsewhere_is_counted_as_outside() -> None:
+    assert alone("computing", MASK[:1], MASK) == Placed(2, 1)
+
+
+def test_sleeping_threads_do_not_count() -> None:
+    assert alone("sleeping", MASK[:1]) == Placed(1, 0)
+
+
+def test_without_schedstat_the_number_of_threads_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "TASKS", tmp_path)
@@ -108,7 +127,7 @@ def test_a_kernel_that_does_not_tell_is_no_proof(
     assert ComputingThreads().placed(MASK) == Placed(None, None)
 
 
-def test_what_is_not_pinned_is_a_doubt_with_its_numbers() -> None:
+def test_threads_outside_their_processors_are_a_doubt_with_their_numbers() -> None:
     assert list(pin_doubts("ort", [(0,), (1,)], [(1, 0), (1, 0)])) == []
     assert list(pin_doubts("ort", [], [])) == []
     (doubt,) = pin_doubts("tensorflow", [(0,), (1, 2)], [(1, 0), (3, 2)])

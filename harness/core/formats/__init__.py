@@ -1,1 +1,1 @@
-"""File formats read without their libraries."""
+"""Readers of file formats that need no library."""

@@ -1,8 +1,8 @@
-"""Protobuf's wire format, field by field and without a schema: what is read of an ONNX file.
+"""Reads Protobuf messages, the format of ONNX files, field by field and without a schema.
 
-The `onnx` package is no dependency of the frameworks, and would hold a file three times while it is
-parsed; here only the keys and lengths of fields are looked at. Every function raises ValueError for
-bytes that are no message.
+The frameworks do not need the `onnx` package, which would hold a file in memory three times while it
+parses it; these functions look at the keys and lengths of fields only. They raise ValueError for bytes
+that are no message.
 """
 
 import mmap
@@ -13,15 +13,13 @@ _PRODUCER, _PRODUCER_VERSION, _OPSET = 2, 3, 8
 """Fields of ONNX's ModelProto."""
 
 _DOMAIN, _VERSION = 1, 2
-"""Of its OperatorSetIdProto."""
+"""Fields of ONNX's OperatorSetIdProto."""
 
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field; numbers of fixed width are skipped, none is needed here. So are
-    groups, which parsers skip, too.
-    """
+    """Yield the number and the value of each field, without groups and numbers of fixed width."""
     position = depth = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -45,39 +43,40 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
             raise ValueError("not a protobuf message")
 
 
-def messages(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    """Those in the fields of that number."""
-    return (v for n, v in fields(message) if n == wanted and isinstance(v, memoryview))
+def messages(message: memoryview, number: int) -> Iterator[memoryview]:
+    """The messages in the fields of that number."""
+    return (v for n, v in fields(message) if n == number and isinstance(v, memoryview))
 
 
 def onnx_origin(path: Path) -> dict[str, str]:
-    """`producer`, what wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`; without what it does not
-    say, and empty where it is no such file.
+    """`producer`, the program that wrote an ONNX file, and `opsets`, e.g. `ai.onnx 17`.
+
+    A key is absent where the file does not name it; the result is empty for any other file.
     """
     try:
-        with path.open("rb") as file:  # the map outlives it, and goes with its last slice
+        with path.open("rb") as file:  # the map outlives the file object
             model = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        found = dict(fields(model))
+        values = dict(fields(model))
         opsets = ", ".join(_opset(message) for message in messages(model, _OPSET))
     except (OSError, ValueError):
         return {}
-    words = [_text(found[n]) for n in (_PRODUCER, _PRODUCER_VERSION) if n in found]
-    told = {"producer": " ".join(words).strip(), "opsets": opsets}
-    return {name: value for name, value in told.items() if value}
+    words = [_text(values[n]) for n in (_PRODUCER, _PRODUCER_VERSION) if n in values]
+    origin = {"producer": " ".join(words).strip(), "opsets": opsets}
+    return {name: value for name, value in origin.items() if value}
 
 
 def _opset(message: memoryview) -> str:
-    found = dict(fields(message))
-    return f"{_text(found.get(_DOMAIN)) or 'ai.onnx'} {found.get(_VERSION)}"
+    values = dict(fields(message))
+    return f"{_text(values.get(_DOMAIN)) or 'ai.onnx'} {values.get(_VERSION)}"
 
 
 def _text(value: object) -> str:
-    """What is no text is told as far as it is."""
+    """Text of the bytes, with replacement characters; '' where the field is a number."""
     return bytes(value).decode(errors="replace") if isinstance(value, bytes | memoryview) else ""
 
 
 def packed(numbers: memoryview) -> Iterator[int]:
-    """Repeated numbers in one field, as newer writers put them."""
+    """Yield the numbers of a packed repeated field."""
     position = 0
     while position < len(numbers):
         number, position = _varint(numbers, position)
@@ -85,7 +84,7 @@ def packed(numbers: memoryview) -> Iterator[int]:
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """-> the number at `position`, and where the next thing begins."""
+    """The number at `position`, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):

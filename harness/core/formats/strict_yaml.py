@@ -1,4 +1,4 @@
-"""Reads YAML without code: no aliases, no key twice, no more than a manifest's size."""
+"""Reads small YAML files without code, aliases or repeated keys."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """No aliases; a key that comes twice is an error, where YAML takes the last."""
+    """Refuses aliases and repeated keys; YAML itself takes the last of these."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -19,15 +19,15 @@ class _StrictLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        made: Any = super().construct_mapping(node, deep)
-        if len(made) < len(keys):
+        mapping: Any = super().construct_mapping(node, deep)
+        if len(mapping) < len(keys):
             twice = next(key for key, count in Counter(keys).items() if count > 1)
             raise yaml.YAMLError(f"the key {twice!r} comes twice{node.start_mark}")
-        return made
+        return mapping
 
 
 def load_yaml(path: Path) -> object:
-    """safe_load of a small file; a ConfigError names the file and the line."""
+    """The content of the file; a ConfigError names the file and the line."""
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise ConfigError(f"{path} is larger than 1 MiB: not a configuration or manifest")

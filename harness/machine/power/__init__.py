@@ -1,1 +1,1 @@
-"""Power and energy: meters, and the energy of the measured window."""
+"""Power meters, and the energy of the measured window."""

@@ -1,7 +1,7 @@
-"""Energy of a run: what meters read, cut to LoadGen's own window. Pure.
+"""Computes the energy of a run from the readings of meters within LoadGen's window.
 
-LoadGen logs `power_begin` and `power_end` around exactly what it measures, in UTC. Meters read from
-before the measured process is spawned until after it has ended; here the window is cut out of that.
+LoadGen logs `power_begin` and `power_end`, in UTC, around exactly the part that it measures. Meters
+are read from before the measured process starts until after it has ended.
 """
 
 import csv
@@ -19,56 +19,55 @@ from harness.types import Array, PowerSource
 POWER_CSV = "power.csv"
 
 END_NS = 200 * NS_PER_MS
-"""A reading must lie as near to each end of the window."""
+"""The most distance of each end of the window to its nearest reading."""
 
 GAP_NS = NS_PER_S
-"""Between two readings, at most; also about the span that the peak is a mean of."""
+"""The most time between two readings; also about the span over which peak_watts is a mean."""
 
 MOST_JOULES = 1e4
-"""No counter that wraps, of a processor or a board, counts more in GAP_NS: it was set back."""
+"""The most that a counter of a processor or board counts in GAP_NS; a larger step was a reset."""
 
 _HEADER = ("wall_ns", "source", "joules", "watts")
 
 
 class Energy(NamedTuple):
-    """Of one source in a window. peak_watts: the highest mean over a second (below two).
-
-    readings: how many the window was cut from.
-    """
+    """Energy and power of one source in a window."""
 
     joules: float
     mean_watts: float
     peak_watts: float
+    """The highest mean over a span of one to two seconds."""
     readings: int
+    """Number of readings it was computed from."""
 
 
 class NoReading(NamedTuple):
-    """Why a window has no energy."""
+    """A window whose energy is unknown, and the reason."""
 
     reason: str
 
 
 @dataclass(slots=True)
 class PowerLog:
-    """What the meters read. series: by source, (wall clock in ns, joules or watts), as it came.
-
-    idle_ns: begin and end of the idle baseline, wall clock. faults: by source, what went wrong last.
-    """
+    """The readings of all meters."""
 
     sources: tuple[PowerSource, ...] = ()
     series: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    """(wall clock in ns, joules or watts) in order of reading, by the source's name."""
     idle_ns: tuple[int, int] | None = None
+    """Begin and end of the idle baseline on the wall clock."""
     faults: dict[str, str] = field(default_factory=dict)
+    """The last error by the source's name."""
 
     def energy(self, source: PowerSource, window_ns: tuple[int, int]) -> Energy | NoReading:
-        found = cut(source, self.series.get(source.name, ()), *window_ns)
+        energy = cut(source, self.series.get(source.name, ()), *window_ns)
         fault = self.faults.get(source.name)
-        if isinstance(found, NoReading) and fault:
-            return NoReading(f"{found.reason} ({fault})")
-        return found
+        if isinstance(energy, NoReading) and fault:
+            return NoReading(f"{energy.reason} ({fault})")
+        return energy
 
     def to_json(self) -> dict[str, Any]:
-        """All but the series, which is in power.csv."""
+        """Everything but the readings, which are in power.csv."""
         return {
             "sources": [s._asdict() for s in self.sources],
             "idle_ns": self.idle_ns,
@@ -77,7 +76,7 @@ class PowerLog:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "PowerLog":
-        """The inverse of `to_json`, without readings. Raises KeyError, TypeError and their like."""
+        """The inverse of `to_json`, without readings. Raises errors of harness.core.files.WRONG_CONTENT."""
         sources = tuple(PowerSource(**s) for s in values["sources"])
         idle = values["idle_ns"]
         return cls(
@@ -88,14 +87,14 @@ class PowerLog:
         )
 
     def read(self, path: Path) -> None:
-        """The readings, from what `write` wrote. Raises OSError, ValueError and their like."""
+        """Read the file that `write` wrote. Raises OSError, or errors of WRONG_CONTENT."""
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 value = float(row["joules"] or row["watts"])
                 self.series[row["source"]].append((int(row["wall_ns"]), value))
 
     def write(self, path: Path) -> None:
-        """One row a reading, in order of time; the unit says in which column it is."""
+        """Write one row a reading, in order of time; the column depends on the unit."""
         rows = sorted(
             (at_ns, s.name, *((value, "") if s.unit == "J" else ("", value)))
             for s in self.sources
@@ -108,7 +107,7 @@ class PowerLog:
 
 
 def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
-    """LoadGen's power_begin and power_end, wall clock, exact to 1 ms; None where it logged none."""
+    """LoadGen's power_begin and power_end on the wall clock, exact to 1 ms; None where not logged."""
     try:
         begin, end = (utc_ns(log[key]) for key in ("power_begin", "power_end"))
     except (KeyError, TypeError, ValueError):
@@ -117,7 +116,7 @@ def window_ns(log: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def utc_ns(text: str) -> int:
-    """As LoadGen and PTDaemon write it, '11-21-2026 03:47:25.453', in UTC."""
+    """text: UTC as LoadGen and PTDaemon write it, '11-21-2026 03:47:25.453'."""
     at = datetime.strptime(text, "%m-%d-%Y %H:%M:%S.%f").replace(tzinfo=UTC)
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
 
@@ -125,9 +124,10 @@ def utc_ns(text: str) -> int:
 def cut(
     source: PowerSource, readings: Sequence[tuple[int, float]], begin_ns: int, end_ns: int
 ) -> Energy | NoReading:
-    """readings: (wall clock in ns, joules or watts). The window must be bracketed by them.
+    """Energy between begin_ns and end_ns; readings must lie on either side of both.
 
     Counters are interpolated at both ends; powers are integrated by the trapezoid rule.
+    readings: (wall clock in ns, joules or watts).
     """
     at = np.array([t for t, _ in readings], np.int64)
     value = np.array([v for _, v in readings], np.float64)
@@ -151,28 +151,31 @@ def cut(
 
 
 def counted(source: PowerSource, joules: Array) -> Array | NoReading:
-    """A counter's readings as if it never began at 0 again."""
+    """The counter's readings without its wraps, from 0."""
     steps = np.diff(joules)
     back = steps < 0
     if back.any() and source.wraps_at_joules is None:
-        return NoReading("the counter went back, and it does not say where it wraps")
+        return NoReading("the counter went back, and the value at which it wraps is unknown")
     steps[back] += source.wraps_at_joules or 0.0
     if (steps[back] > MOST_JOULES).any():
-        return NoReading("the counter was set back, and not because it was full")
+        return NoReading("the counter was reset before it was full")
     total: Array = np.concatenate([[0.0], np.cumsum(steps)])
     return total
 
 
 def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> str:
-    """'' where the readings cover the window. first, last: around it, as searchsorted tells."""
+    """Why the readings do not cover the window; '' where they do.
+
+    first, last: positions of the readings around the window.
+    """
     if not len(at):
-        return "it gave no reading"
+        return "the meter returned no value"
     if (np.diff(at) <= 0).any():
-        return "the wall clock went back while it was read"
+        return "the wall clock went back between readings"
     if first < 0 or last == len(at):
         late = begin_ns - int(at[0]) if first < 0 else int(at[-1]) - end_ns
-        what = "began after the run" if first < 0 else "ended before the run"
-        return f"its readings {what}, by {show_ns(abs(late))}"
+        fault = "began after the run" if first < 0 else "ended before the run"
+        return f"its readings {fault}, by {show_ns(abs(late))}"
     for name, end in (("begin", begin_ns), ("end", end_ns)):
         away_ns = int(np.abs(at - end).min())
         if away_ns > END_NS:
@@ -184,22 +187,22 @@ def _unusable(at: Array, first: int, last: int, begin_ns: int, end_ns: int) -> s
 
 
 def _with_ends(seconds: Array, watts: Array, length_s: float) -> tuple[Array, Array]:
-    """The ends of the window as points of their own, so that the trapezoids end there."""
+    """Points in time and power, with interpolated ones at both ends of the window."""
     inside = seconds[(seconds > 0) & (seconds < length_s)]
     points = np.concatenate([[0.0], inside, [length_s]])
     return points, np.interp(points, seconds, watts)
 
 
 def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Energy | NoReading:
-    """total: joules up to each point of time; the window is 0 to length_s."""
+    """total: joules up to each of `seconds`; the window is 0 to length_s."""
 
     def until(when: Array | float) -> Any:
         return np.interp(when, seconds, total)
 
     joules = float(until(length_s) - until(0.0))
     if joules <= 0:
-        return NoReading("it did not move in the whole run: it counts nothing here")
-    # Whole spans fill the window, so no mean over one of them can hide that all exceed it.
+        return NoReading("the counter stood still in the whole run: it counts nothing here")
+    # Whole spans fill the window, so the highest mean over a span is not below the mean of all.
     span_s = length_s / max(1, int(length_s * NS_PER_S // GAP_NS))
     ends = np.concatenate([seconds, seconds - span_s, np.arange(0, length_s, span_s)])
     begins = ends[(ends >= 0) & (ends <= length_s - span_s * (1 - 1e-9))].clip(0, length_s - span_s)
@@ -208,9 +211,9 @@ def _energy(seconds: Array, total: Array, length_s: float, readings: int) -> Ene
 
 
 def unique(sources: Iterable[PowerSource]) -> list[PowerSource]:
-    """Their names made different, should two meters use the same one."""
-    made: list[PowerSource] = []
+    """The sources with different names: '#2' and so on follows a name that is taken."""
+    renamed: list[PowerSource] = []
     for source in sources:
-        same = sum(s.name.partition("#")[0] == source.name for s in made)
-        made.append(source._replace(name=f"{source.name}#{same + 1}") if same else source)
-    return made
+        same = sum(s.name.partition("#")[0] == source.name for s in renamed)
+        renamed.append(source._replace(name=f"{source.name}#{same + 1}") if same else source)
+    return renamed

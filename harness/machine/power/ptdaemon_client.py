@@ -1,4 +1,4 @@
-"""power-dev's client.py as a process: what it says is logged, and told where it matters."""
+"""Runs power-dev's client.py, logs its output and turns its failures into one line."""
 
 import os
 import re
@@ -12,10 +12,10 @@ from harness.core.console import say
 from harness.errors import BY_EXIT_STATUS, ConfigError, HarnessError, RunDied, RunInvalid, one_line
 
 WORKLOAD = "workload.sh"
-"""The script that the client runs, by its name in what the client says of it."""
+"""Name of the script that the client runs; the client's messages contain it."""
 
 END_LIMIT_S = 30.0
-"""For the client's run to save what it has, once it is told to stop."""
+"""Time for the client's run to save its measurements after SIGTERM."""
 
 _LINE = re.compile(r"client \S+ \S+ \[(?P<level>[A-Z]+)\] (?P<text>.*)")
 _MODE = re.compile(r"Running workload in (\w+) mode")
@@ -28,18 +28,21 @@ _ADVICE = {
     "Handshake failed": "take the same power-dev on both machines",
     "ynchroni": "let both machines' clocks follow one NTP server, or correct ntp=",
 }
-"""What to do, by what the client's errors say; before anything was run, they are the user's."""
+"""Remedy by words in the client's errors; before the first run these are the user's to mend."""
 
 
 class PowerClient:
-    """One call of client.py. mode: the phase it has come to, ranging or testing; '' before that."""
+    """One call of client.py."""
 
     def __init__(self, log: Path, *, quiet: bool) -> None:
-        self.mode = ""
+        self.mode = ""  # the phase: ranging or testing; '' before the first
         self._log, self._quiet = log, quiet
 
     def run(self, words: Sequence[str]) -> int:
-        """Its exit status, which is 0 in some failures, too. Stopped by a signal, so is the client."""
+        """Run the client; returns its exit status, which is 0 in some failures, too.
+
+        An exception here, e.g. by a signal, stops the client as well.
+        """
         with (
             self._log.open("w", encoding="utf-8") as log,
             subprocess.Popen(
@@ -49,7 +52,7 @@ class PowerClient:
                 stderr=subprocess.STDOUT,
                 encoding="utf-8",
                 errors="replace",
-                start_new_session=True,  # Ctrl-C is ours to handle
+                start_new_session=True,  # the harness handles Ctrl-C
             ) as process,
         ):
             assert process.stdout is not None
@@ -57,32 +60,32 @@ class PowerClient:
                 for line in process.stdout:
                     log.write(line)
                     log.flush()
-                    self._heard(line.rstrip())
+                    self._show(line.rstrip())
             except BaseException:
                 _end(process)
                 raise
         return process.returncode
 
-    def _heard(self, line: str) -> None:
-        """Shows the runs' notices, and of the client's own words those that matter."""
+    def _show(self, line: str) -> None:
+        """Print the client's phases, warnings and errors, and the notices of the runs."""
         match = _LINE.fullmatch(line)
-        found = _MODE.fullmatch(match["text"]) if match else None
-        if found:
-            self.mode = found[1]
+        mode = _MODE.fullmatch(match["text"]) if match else None
+        if mode:
+            self.mode = mode[1]
         matters = match["level"] != "INFO" if match else line.startswith("harness: ")
-        if not self._quiet and (found or matters):
+        if not self._quiet and (mode or matters):
             say(match["text"] if match else line.removeprefix("harness: "))
 
     def failure(self, status: int, *, has_run: bool) -> HarnessError:
-        """One line: what it said, in which phase, and what to do. has_run: there are runs to keep."""
-        said = self._log.read_text(encoding="utf-8")
+        """The error in one line: phase, message and remedy. has_run: finished runs must be kept."""
+        output = self._log.read_text(encoding="utf-8")
         phase = f"in the {self.mode} phase" if self.mode else "before the ranging phase"
-        workload = _STATUS.search(said)
+        workload = _STATUS.search(output)
         if workload:
-            told = re.findall(r"^harness: (.*)$", said, re.MULTILINE)[-1:]
+            last = re.findall(r"^harness: (.*)$", output, re.MULTILINE)[-1:]
             kind = BY_EXIT_STATUS.get(int(workload[1]), RunDied)
-            return kind(": ".join([f"the run {phase} ended with status {workload[1]}", *told]))
-        why = _words(said) or f"it ended with status {status} and without its files"
+            return kind(": ".join([f"the run {phase} ended with status {workload[1]}", *last]))
+        why = _errors(output) or f"it ended with status {status} and without its files"
         advice = next((a for words, a in _ADVICE.items() if words in why), "")
         text = f"MLPerf Power's client failed {phase}: {why}"
         if advice and not has_run:
@@ -90,19 +93,19 @@ class PowerClient:
         return RunInvalid(f"{text}: {advice or f'see {self._log}'}")
 
 
-def _words(said: str) -> str:
-    """The errors that the client logged, what the director answered, and an exception's last line."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    found = [m for line in lines if (m := _LINE.fullmatch(line))]
-    words = [m["text"] for m in found if m["level"] in ("ERROR", "CRITICAL")]
-    words += [m[2] for m in _REPLY.finditer(said)]
+def _errors(output: str) -> str:
+    """The client's logged errors, the director's error replies, and an exception's last line."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    logged = [m for line in lines if (m := _LINE.fullmatch(line))]
+    errors = [m["text"] for m in logged if m["level"] in ("ERROR", "CRITICAL")]
+    errors += [m[2] for m in _REPLY.finditer(output)]
     if lines and not _LINE.fullmatch(lines[-1]):
-        words.append(lines[-1])
-    return one_line("; ".join(dict.fromkeys(words)))
+        errors.append(lines[-1])
+    return one_line("; ".join(dict.fromkeys(errors)))
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
-    """The client with the run it made, which saves what it has; the director notices by itself."""
+    """Stop the client and its run, which saves its measurements; the director notices by itself."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""What PTDaemon read at the wall: spl.txt as power-dev's server writes it, cut by MLPerf's formula."""
+"""Reads spl.txt, PTDaemon's readings at the wall, and computes energy by MLPerf's formula."""
 
 import itertools
 import json
@@ -15,33 +15,33 @@ from harness.types import PowerSource
 SPL = "spl.txt"
 CLIENT_JSON = "client.json"
 SOURCE = PowerSource(
-    "ptdaemon", "what the analyser is wired to: at the wall, the whole system", "W"
+    "ptdaemon", "everything wired to the analyser: at the wall, the whole system", "W"
 )
 
 GAP_NS = 2500 * NS_PER_MS
-"""Without a sample, at most: the analyser gives one a second, and one may be lost."""
+"""The most time between two samples: the analyser takes one a second, and one may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class PtdaemonLog:
-    """The testing phase of a session. samples: (wall clock in ns, watts), a mean over a second each.
-
-    session: its name. refused: the checks of power-dev's check.py that it did not pass.
-    fault: why there are no samples.
-    """
+    """Readings in the testing phase of a session."""
 
     session: str
+    """The session's name."""
     refused: tuple[str, ...] = ()
+    """Checks of power-dev's check.py that the session failed."""
     samples: tuple[tuple[int, float], ...] = ()
+    """(wall clock in ns, watts); each is a mean over one second."""
     fault: str = ""
+    """Why there are no samples."""
 
     def to_json(self) -> dict[str, Any]:
-        """What does not stand in the session's own files."""
+        """The fields that the session's own files lack."""
         return {"refused": list(self.refused)}
 
     @classmethod
     def from_files(cls, values: Mapping[str, Any], performance: Path) -> "PtdaemonLog":
-        """values: of to_json. performance: the folder with power/ and run_1/."""
+        """values: from to_json. performance: the folder with power/ and run_1/."""
         session, refused = "", tuple(str(name) for name in values["refused"])
         try:
             client = json.loads((performance / "power" / CLIENT_JSON).read_text(encoding="utf-8"))
@@ -55,9 +55,9 @@ class PtdaemonLog:
         return cls(session, refused, samples)
 
     def energy(self, window_ns: tuple[int, int]) -> Energy | NoReading:
-        """Mean power of the samples between begin and end, times the time between them.
+        """Mean power of the samples within the window times its length; peak_watts: highest sample.
 
-        Source: mlcommons/inference tools/submission, get_power_metric. peak_watts: the highest sample.
+        Source: mlcommons/inference tools/submission, get_power_metric.
         """
         begin_ns, end_ns = window_ns
         inside = [(at, watts) for at, watts in self.samples if begin_ns < at < end_ns]
@@ -70,7 +70,7 @@ class PtdaemonLog:
 
 
 def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) -> str:
-    """'' where the samples cover the window."""
+    """Why the samples do not cover the window; '' where they do."""
     if not inside:
         return f"{SPL} has no sample between the run's begin and end"
     dead = sum(watts <= 0 for _, watts in inside)
@@ -84,9 +84,9 @@ def unusable(inside: Sequence[tuple[int, float]], begin_ns: int, end_ns: int) ->
 
 
 def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
-    """`Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>` and more, a line each.
+    """Yield the samples: lines `Time,<when>,Watts,<sum of channels>,Volts,,Amps,,PF,,Mark,<mark>...`.
 
-    A ValueError where a sample is malformed, out of order, or of another measurement.
+    Raises ValueError where a sample is malformed, out of order, or from another measurement.
     """
     latest_ns = 0
     for number, line in enumerate(text.splitlines(), 1):
@@ -99,8 +99,8 @@ def read_samples(text: str, mark: str) -> Iterator[tuple[int, float]]:
         except (ValueError, IndexError, OverflowError):
             raise ValueError(f"{SPL}, line {number} is not what PTDaemon writes") from None
         if named != ("Watts", "Mark", mark):
-            raise ValueError(f"{SPL}, line {number} is of another measurement than {mark}")
+            raise ValueError(f"{SPL}, line {number} is from another measurement than {mark}")
         if not at_ns > latest_ns or not abs(watts) < float("inf"):
-            raise ValueError(f"{SPL}, line {number}: its time or power cannot be")
+            raise ValueError(f"{SPL}, line {number} has an impossible time or power")
         latest_ns = at_ns
         yield at_ns, watts

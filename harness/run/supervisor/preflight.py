@@ -12,7 +12,8 @@ from harness.loadgen.arrivals import Arrivals
 from harness.loadgen.plan import Loaded
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
-from harness.machine import cores, sampler
+from harness.machine import cores
+from harness.machine.power import opening
 from harness.models.manifest import requirements
 from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
 from harness.models.manifest.manifest import Model, load_model
@@ -46,7 +47,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     """
     entry = registry.BACKENDS.get(config.backend)
     names = {"backend": config.backend, "dataset": dataset, "metric": metric}
-    problems = [*unknown_names(names), *sampler.unknown(config.meter)]
+    problems = [*unknown_names(names), *opening.unknown(config.meter)]
     problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
@@ -101,7 +102,7 @@ def _check_extras(config: RunConfig, metric: str | None) -> None:
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(_missing_extras(needed))
     if any(_missing_extras([("meter", name) for name, _ in config.meter])):
-        missing += sampler.refusal(config.meter)
+        missing += opening.refusal(config.meter)
     if missing:
         raise PluginUnavailable("\n".join(missing))
 

@@ -1,4 +1,4 @@
-"""The window is cut out of what a meter read: exactly, or not at all with the reason."""
+"""The energy of a window is exact, or absent with its reason."""
 
 import itertools
 from pathlib import Path
@@ -36,7 +36,7 @@ def inside(at: list[int], low: float, high: float) -> tuple[int, int]:
 
 
 @given(steps_ms, st.floats(0.1, 900.0), st.floats(0.0, 0.4), st.floats(0.6, 1.0))
-def test_a_constant_power_gives_power_times_time_however_it_was_read(
+def test_constant_power_gives_power_times_time_for_any_readings(
     gaps: list[int], watts: float, low: float, high: float
 ) -> None:
     at = stamps(gaps)
@@ -54,7 +54,7 @@ def test_a_constant_power_gives_power_times_time_however_it_was_read(
 
 
 @given(steps_ms, st.lists(st.floats(0.5, 500.0), min_size=61, max_size=61), st.floats(0.3, 0.7))
-def test_two_windows_side_by_side_hold_as_much_as_the_whole(
+def test_the_energies_of_adjacent_windows_add_up(
     gaps: list[int], watts: list[float], middle: float
 ) -> None:
     at = stamps(gaps)
@@ -73,7 +73,7 @@ def test_two_windows_side_by_side_hold_as_much_as_the_whole(
 
 
 @given(steps_ms, st.lists(st.floats(0.01, 20.0), min_size=61, max_size=61), st.integers(0, 60))
-def test_a_counter_that_wraps_counts_on(gaps: list[int], used: list[float], start: int) -> None:
+def test_a_counter_counts_on_after_it_wraps(gaps: list[int], used: list[float], start: int) -> None:
     at = stamps(gaps)
     wraps = 65.0
     total = [float(start + j) for j in itertools.accumulate(used)][: len(at)]
@@ -86,20 +86,20 @@ def test_a_counter_that_wraps_counts_on(gaps: list[int], used: list[float], star
     assert again.joules == pytest.approx(straight.joules, rel=1e-6, abs=1e-9)
 
 
-def test_a_counter_that_wraps_nowhere_and_goes_back_is_no_reading() -> None:
+def test_a_counter_that_goes_back_without_a_wrap_gives_no_reading() -> None:
     at = stamps([100] * 20)
     found = cut(COUNTER, [(t, float(n % 7)) for n, t in enumerate(at)], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter went back, and it does not say where it wraps")
+    assert found == NoReading("the counter went back, and the value at which it wraps is unknown")
 
 
 @pytest.mark.parametrize("before", [20.0, 130_000.0, 250_000.0])
-def test_a_counter_that_was_set_back_has_not_wrapped(before: float) -> None:
+def test_a_reset_counter_has_not_wrapped(before: float) -> None:
     """As a suspended machine does; the energy would be as much as the counter holds."""
     at = stamps([50] * 40)
     wrapped = COUNTER._replace(wraps_at_joules=262_143.328850)
     readings = [(t, before + n if n < 20 else n - 20.0) for n, t in enumerate(at)]
     found = cut(wrapped, readings, *inside(at, 0.1, 0.9))
-    assert found == NoReading("the counter was set back, and not because it was full")
+    assert found == NoReading("the counter was reset before it was full")
 
 
 def test_the_peak_is_the_highest_mean_over_a_second() -> None:
@@ -115,7 +115,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
-        ((), "it gave no reading"),
+        ((), "the meter returned no value"),
         ((30, 100), "its readings began after the run, by 1.00 s"),
         ((0, 75), "its readings ended before the run, by 600 ms"),
         (
@@ -126,7 +126,7 @@ def test_the_peak_is_the_highest_mean_over_a_second() -> None:
         ((0, 40, 51, 100), "no reading for 1.20 s in the run, at most 1.00 s is allowed"),
     ],
 )
-def test_no_reading_says_why(kept: tuple[int, ...], reason: str) -> None:
+def test_a_window_without_a_reading_has_a_reason(kept: tuple[int, ...], reason: str) -> None:
     """A window from 2.0 to 8.0 s, a reading each 0.1 s; kept: of which numbers, from and to."""
     pairs = list(zip(kept[::2], kept[1::2], strict=True))
     shift = 10 if "nearest" in reason else 0
@@ -138,21 +138,21 @@ def test_no_reading_says_why(kept: tuple[int, ...], reason: str) -> None:
 
 
 @pytest.mark.parametrize("source", [COUNTER, POWER])
-def test_a_meter_that_stands_still_is_no_reading_and_never_zero(source: PowerSource) -> None:
+def test_a_counter_that_stands_still_gives_no_reading_and_never_zero(source: PowerSource) -> None:
     at = stamps([100] * 20)
     value = 7.0 if source.unit == "J" else 0.0
     found = cut(source, [(t, value) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("it did not move in the whole run: it counts nothing here")
+    assert found == NoReading("the counter stood still in the whole run: it counts nothing here")
 
 
-def test_a_clock_that_went_back_is_no_reading() -> None:
+def test_a_clock_that_went_back_gives_no_reading() -> None:
     at = stamps([100] * 20)
     at[10] = at[8]
     found = cut(POWER, [(t, 5.0) for t in at], *inside(at, 0.1, 0.9))
-    assert found == NoReading("the wall clock went back while it was read")
+    assert found == NoReading("the wall clock went back between readings")
 
 
-def test_the_window_is_loadgens_own() -> None:
+def test_the_window_is_read_from_loadgens_log() -> None:
     """It lies around the journal's stamps of the same golden run, which are wall clock, too."""
     log = golden_log("server")
     found = window_ns(log.values)
@@ -171,7 +171,7 @@ def test_a_log_without_a_window_has_none(text: object) -> None:
     assert window_ns({"power_end": end}) is None
 
 
-def test_what_was_read_comes_back_from_its_files(tmp_path: Path) -> None:
+def test_readings_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     at = stamps([100] * 12)
     log = PowerLog(
         sources=(COUNTER._replace(wraps_at_joules=262143.328850), POWER),
@@ -185,7 +185,7 @@ def test_what_was_read_comes_back_from_its_files(tmp_path: Path) -> None:
     assert again == log
 
 
-def test_a_report_says_per_query_and_sample_and_what_is_missing() -> None:
+def test_a_report_has_energy_a_query_and_a_sample_and_the_missing_sources() -> None:
     at = stamps([50] * 40)
     log = PowerLog(
         sources=(COUNTER, POWER),
@@ -205,39 +205,39 @@ def test_a_report_says_per_query_and_sample_and_what_is_missing() -> None:
     (missing,) = found["power"]["missing"]
     assert missing == {
         "source": POWER.name,
-        "reason": "it gave no reading (OSError: no such device)",
+        "reason": "the meter returned no value (OSError: no such device)",
     }
     assert found["power"]["note"].startswith("not an MLPerf Power result")
 
 
-def test_a_report_without_a_window_or_a_reading_says_why() -> None:
+def test_a_report_without_a_window_or_a_reading_has_a_reason() -> None:
     none = PowerLog(sources=(POWER,), series={POWER.name: []})
     logged = {"power_begin": "11-21-2026 03:47:25.607", "power_end": "11-21-2026 03:47:26.607"}
     assert report(none, {}, 10, 10)["power"] is None
     assert report(none, {}, 10, 10)["power_reason"].startswith("LoadGen's log tells no begin")
     assert report(none, logged, 10, 10) == {
         "power": None,
-        "power_reason": "hwmon:board: it gave no reading",
+        "power_reason": "hwmon:board: the meter returned no value",
     }
 
 
-def test_sources_of_two_meters_that_share_a_name_are_told_apart() -> None:
+def test_sources_with_the_same_name_are_renamed() -> None:
     names = [s.name for s in unique([POWER, COUNTER, POWER, POWER])]
     assert names == ["hwmon:board", "rapl:package-0", "hwmon:board#2", "hwmon:board#3"]
 
 
-def test_the_table_names_source_provenance_and_what_is_missing() -> None:
+def test_the_table_names_sources_provenance_and_missing_sources() -> None:
     power = {
         "readings": [
             {"source": "estimate:cpu", "provenance": "estimated", "mean_watts": 8.0}
             | {"peak_watts": 9.0, "idle_watts": None, "joules": 16.0, "joules_per_query": 0.008}
         ],
-        "missing": [{"source": "rapl:psys", "reason": "it gave no reading"}],
+        "missing": [{"source": "rapl:psys", "reason": "the meter returned no value"}],
         "note": NOT_OFFICIAL,
     }
-    told = [
+    expected = [
         "power       mean 8.00 W  peak 9.00 W  16.0 J, 8.00 mJ a query  (estimate:cpu, estimated)",
-        "            rapl:psys: no reading: it gave no reading",
+        "            rapl:psys: no reading: the meter returned no value",
         f"            {NOT_OFFICIAL}",
     ]
     run = findings("server", evidence("server"))
@@ -246,6 +246,6 @@ def test_the_table_names_source_provenance_and_what_is_missing() -> None:
         return list(run_table.lines({**result(run), **changed}, Path("r")))
 
     shown = table_of(power=power, power_reason=None)
-    assert [line for line in shown if line in told] == told
+    assert [line for line in shown if line in expected] == expected
     assert not [line for line in table_of() if line.startswith("power")]
     assert "power       not measured: it is gone" in table_of(power_reason="it is gone")

@@ -1,4 +1,4 @@
-"""Each meter against what it reads: fake trees in the kernel's format, scripted programs."""
+"""Meters read the kernel's files, NVML and programs, and refuse with the cause and the remedy."""
 
 import importlib.util
 import os
@@ -20,13 +20,14 @@ from harness.machine.power.meters.estimate import EstimateMeter
 from harness.machine.power.meters.hwmon import HwmonMeter
 from harness.machine.power.meters.nvml import NvmlMeter
 from harness.machine.power.meters.rapl import RaplMeter
-from harness.machine.sampler import PowerSampler, availability
+from harness.machine.power.opening import availability
+from harness.machine.sampler import PowerSampler
 from tests.builders.power_trees import MAX_UJ, files, powercap
 
 NOWHERE = "/nowhere/powercap"
 
 
-def test_rapl_reads_every_zone_in_joules_and_says_what_it_covers(tmp_path: Path) -> None:
+def test_rapl_reads_every_zone_in_joules_and_describes_it(tmp_path: Path) -> None:
     root = powercap(tmp_path)
     (root / "intel-rapl:0:1/energy_uj").write_text("2500000\n")
     with RaplMeter(str(root)) as meter:
@@ -43,7 +44,7 @@ def test_rapl_reads_every_zone_in_joules_and_says_what_it_covers(tmp_path: Path)
     assert {(s.unit, s.provenance) for s in sources.values()} == {("J", "measured")}
 
 
-def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
+def test_rapl_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = powercap(tmp_path)
@@ -54,9 +55,9 @@ def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
         return 1.0
 
     monkeypatch.setattr(rapl, "micro", denied)  # tests may run as root, who may read all
-    with pytest.raises(ConfigError) as told, RaplMeter(str(root)):
+    with pytest.raises(ConfigError) as raised, RaplMeter(str(root)):
         pass
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"meter 'rapl': {root}/intel-rapl:0/energy_uj is for root only; until the next boot, this "
         f"opens it: sudo chmod a+r {root}/*/energy_uj"
     )
@@ -72,7 +73,7 @@ def test_rapl_that_only_root_may_read_names_the_command_that_opens_it(
         ),
     ],
 )
-def test_rapl_says_what_is_wrong_with_its_folder(
+def test_rapl_names_the_problem_of_its_folder(
     content: dict[str, str] | None, line: str, tmp_path: Path
 ) -> None:
     if content is not None:
@@ -103,7 +104,7 @@ def hwmon(root: Path) -> Path:
     return root
 
 
-def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -> None:
+def test_hwmon_reads_power_in_watts_and_counters_in_joules(tmp_path: Path) -> None:
     with HwmonMeter(str(hwmon(tmp_path))) as meter:
         sources = meter.sources()
         found = {s.name: (v, s.unit) for s, v in zip(sources, meter.read(), strict=True)}
@@ -114,7 +115,7 @@ def test_hwmon_reads_power_at_the_moment_and_counters_in_units(tmp_path: Path) -
     }
 
 
-def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
+def test_hwmon_without_permission_names_the_command_that_grants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """amd_energy's counters are for root, since they tell secrets as RAPL's do."""
@@ -124,9 +125,9 @@ def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(hwmon_module, "micro", denied)
-    with pytest.raises(ConfigError) as told, HwmonMeter(str(tmp_path)):
+    with pytest.raises(ConfigError) as raised, HwmonMeter(str(tmp_path)):
         pass
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"meter 'hwmon': {path}/energy12_input is for root only; until the next boot, this opens it: "
         f"sudo chmod a+r {tmp_path}/hwmon*/energy*"
     )
@@ -135,14 +136,16 @@ def test_hwmon_that_only_root_may_read_names_the_command_that_opens_it(
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: boards"),
+        ({"name": "coretemp", "temp1_input": 4}, r"has no sensor of power or energy: few boards"),
         (
             {"name": "acpi", "power1_average": "x"},
             r"has no sensor .* that can be read \(.*power1_a",
         ),
     ],
 )
-def test_hwmon_without_power_says_so(content: dict[str, str], line: str, tmp_path: Path) -> None:
+def test_hwmon_without_a_sensor_is_refused(
+    content: dict[str, str], line: str, tmp_path: Path
+) -> None:
     files(tmp_path / "hwmon0", content)
     with (
         pytest.raises(ConfigError, match=rf"^meter 'hwmon': {tmp_path} {line}"),
@@ -192,7 +195,7 @@ class FakeNvml(ModuleType):
         return 70_500
 
 
-def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
+def test_nvml_reads_energy_or_power_where_no_counter_exists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = FakeNvml()
@@ -213,7 +216,7 @@ def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
     ("argument", "refusal", "line"),
     [
         ("x", "", "--meter nvml=x: write GPU numbers, e.g. nvml=0,1"),
-        ("1,2", "", "meter 'nvml': there is no GPU 2, 2 are here"),
+        ("1,2", "", "meter 'nvml': there is no GPU 2: this machine has 2"),
         (
             "",
             "NVML Shared Library Not Found",
@@ -229,18 +232,18 @@ def test_nvml_counts_energy_and_reads_power_where_there_is_no_counter(
         ),
     ],
 )
-def test_nvml_says_what_is_in_the_way(
+def test_nvml_names_the_cause_of_its_refusal(
     argument: str, refusal: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeNvml(refusal)
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    with pytest.raises(ConfigError) as told, NvmlMeter(argument):
+    with pytest.raises(ConfigError) as raised, NvmlMeter(argument):
         pass
-    assert str(told.value) == line
+    assert str(raised.value) == line
     assert fake.open == 0
 
 
-def test_nvml_goes_on_with_the_other_gpus_when_one_is_lost(
+def test_nvml_reads_the_other_gpus_when_one_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fake = FakeNvml()
@@ -251,7 +254,7 @@ def test_nvml_goes_on_with_the_other_gpus_when_one_is_lost(
     assert (str(lost), other) == ("GPU is lost", 70.5)
 
 
-def test_nvml_reads_power_where_the_counter_stands_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_reads_power_where_the_counter_stays_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(joules=0))
     with NvmlMeter("0") as meter:
         assert [(s.unit, v) for s, v in zip(meter.sources(), meter.read(), strict=True)] == [
@@ -259,17 +262,17 @@ def test_nvml_reads_power_where_the_counter_stands_at_0(monkeypatch: pytest.Monk
         ]
 
 
-def test_an_estimate_is_busy_time_at_the_watts_given_and_says_that_it_is_one() -> None:
+def test_an_estimate_is_busy_time_times_watts_and_is_called_estimated() -> None:
     with EstimateMeter("") as meter, EstimateMeter(str(8.0 * (os.cpu_count() or 1))) as double:
         ((one,), (two,)) = meter.read(), double.read()
         (source,) = meter.sources()
     assert two / one == pytest.approx(2.0, rel=1e-3)  # the machine worked between the two
     assert source.provenance == "estimated"
-    assert source.domain.endswith("x 4 W a hardware thread; nothing was measured")
+    assert source.domain.endswith("x 4 W a hardware thread; no power was measured")
 
 
 @pytest.mark.parametrize("argument", ["x", "0", "-5", "nan"])
-def test_an_estimate_needs_a_number_of_watts(argument: str) -> None:
+def test_an_estimate_refuses_an_argument_that_is_no_power(argument: str) -> None:
     with pytest.raises(ConfigError, match=rf"^--meter estimate={argument}: write the processor's"):
         EstimateMeter(argument)
 
@@ -293,7 +296,7 @@ def test_a_command_that_ends_is_started_again(
         assert [meter.read() for _ in range(2)] == [[value], [value]]
 
 
-def test_a_command_that_goes_on_is_read_as_it_prints(tmp_path: Path) -> None:
+def test_a_command_that_keeps_running_is_read_as_it_prints(tmp_path: Path) -> None:
     words = script(
         tmp_path / "loop.py",
         "import time\nfor n in range(10**6):\n    print(n, 'J', flush=True); time.sleep(0.01)",
@@ -312,9 +315,9 @@ def test_a_command_that_goes_on_is_read_as_it_prints(tmp_path: Path) -> None:
 )
 def test_a_command_without_readings_is_refused(text: str, line: str, tmp_path: Path) -> None:
     words = script(tmp_path / "bad.py", text)
-    with pytest.raises(ConfigError) as told, CommandMeter(words):
+    with pytest.raises(ConfigError) as raised, CommandMeter(words):
         pass
-    assert str(told.value).startswith(f"--meter command={words}: {line}")
+    assert str(raised.value).startswith(f"--meter command={words}: {line}")
 
 
 @pytest.mark.parametrize("argument", ["", "sh -c 'open", "/nosuch/program"])
@@ -323,7 +326,7 @@ def test_a_command_that_cannot_be_run_is_refused(argument: str) -> None:
         pass
 
 
-def test_the_sampler_reads_ten_times_a_second_and_survives_a_meter_that_goes_away(
+def test_the_sampler_reads_ten_times_a_second_and_survives_a_lost_meter(
     tmp_path: Path,
 ) -> None:
     root = powercap(tmp_path)
@@ -337,35 +340,35 @@ def test_the_sampler_reads_ten_times_a_second_and_survives_a_meter_that_goes_awa
         time.sleep(0.3)
     assert sampler.log.idle_ns is not None
     assert min(counts) >= 10
-    (told,) = sampler.log.faults.items()
-    assert told[0] == "rapl:package-0"
-    assert told[1].startswith("FileNotFoundError")
+    (fault,) = sampler.log.faults.items()
+    assert fault[0] == "rapl:package-0"
+    assert fault[1].startswith("FileNotFoundError")
     grown = {name for name, s in sampler.log.series.items() if len(s) > then[name]}
     assert grown == {"rapl:package-0/core", "rapl:package-0/dram", "rapl:psys"}
 
 
-def test_every_meter_that_does_not_work_is_told_at_once(tmp_path: Path) -> None:
+def test_all_broken_meters_are_reported_at_once(tmp_path: Path) -> None:
     specs = [("rapl", str(tmp_path)), ("command", "/nosuch/program")]
-    with pytest.raises(ConfigError) as told, PowerSampler(specs):
+    with pytest.raises(ConfigError) as raised, PowerSampler(specs):
         pass
-    assert [line.partition(":")[0] for line in str(told.value).splitlines()] == [
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
         "meter 'rapl'",
         "--meter command=/nosuch/program",
     ]
 
 
 @pytest.mark.parametrize(
-    ("meters", "status", "told"),
+    ("meters", "status", "expected"),
     [
         ((f"rapl={NOWHERE}", "nosuch", "other", "nosuch"), 2, [f"meter 'rapl': {NOWHERE}", "no meter named 'nosuch'", "no meter named 'other'"]),
         (("nvml", f"rapl={NOWHERE}", "rouge.py:X"), 2, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}", "meter 'rouge.py:X': there is no file"]),
         (("nvml", f"rapl={NOWHERE}"), 3, ["meter 'nvml' needs the module 'pynvml'", f"meter 'rapl': {NOWHERE}"]),
     ],
 )  # fmt: skip
-def test_wrong_names_missing_extras_and_silent_meters_are_told_together(
+def test_wrong_names_missing_extras_and_silent_meters_are_reported_at_once(
     meters: tuple[str, ...],
     status: int,
-    told: list[str],
+    expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -376,14 +379,14 @@ def test_wrong_names_missing_extras_and_silent_meters_are_told_together(
     words = [word for meter in meters for word in ("--meter", meter)]
     assert main(["--scenario", "offline", *words]) == status
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line, start in zip(lines, told, strict=True) if start not in line] == []
+    assert [line for line, start in zip(lines, expected, strict=True) if start not in line] == []
 
 
-def test_list_says_of_each_meter_whether_it_works_here() -> None:
-    told = dict(availability())
-    assert told["command"] == ""
-    assert told["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
-    assert "rapl" in told
+def test_list_shows_for_each_meter_whether_it_works_here() -> None:
+    reasons = dict(availability())
+    assert reasons["command"] == ""
+    assert reasons["ptdaemon"].startswith("not here: it needs a checkout of MLCommons' power-dev")
+    assert "rapl" in reasons
 
 
 PLUG_IN = """
@@ -432,7 +435,7 @@ def sampled(tmp_path: Path, argument: str, sleep_s: float = 0.2) -> PowerLog:
         ("error", (True, False), "OSError: no such device"),
     ],
 )
-def test_a_meter_of_the_users_own_may_be_odd(
+def test_odd_readings_of_a_users_meter_do_not_end_the_run(
     argument: str, counted: tuple[bool, bool], fault: str | None, tmp_path: Path
 ) -> None:
     log = sampled(tmp_path, argument)
@@ -443,12 +446,12 @@ def test_a_meter_of_the_users_own_may_be_odd(
         assert log.faults["odd:b"].startswith(fault)
 
 
-def test_a_meter_that_raises_as_it_is_opened_is_a_plug_in_at_fault(tmp_path: Path) -> None:
+def test_a_meter_that_raises_on_entering_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no device$"):
         sampled(tmp_path, "raises")
 
 
-def test_a_meter_whose_sources_raise_is_a_plug_in_at_fault_and_one_without_any_is_refused(
+def test_a_meter_whose_sources_raise_or_are_empty_is_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(PluginUnavailable, match=r"odd\.py:Odd' raised RuntimeError: no list$"):
@@ -457,11 +460,11 @@ def test_a_meter_whose_sources_raise_is_a_plug_in_at_fault_and_one_without_any_i
         sampled(tmp_path, "empty")
 
 
-def test_a_meter_whose_device_is_gone_as_it_is_left_has_been_read(tmp_path: Path) -> None:
+def test_an_error_on_leaving_a_meter_keeps_its_readings(tmp_path: Path) -> None:
     assert len(sampled(tmp_path, "gone").series["odd:a"]) >= 2
 
 
-def test_a_meter_that_blocks_does_not_keep_the_run(
+def test_a_blocking_meter_does_not_block_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampler_module, "END_LIMIT_S", 0.1)

@@ -78,13 +78,13 @@ def director(folder: Path) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
         text=True,
     ) as server:
         assert server.stderr is not None
-        said = []
+        output = []
         for line in server.stderr:
-            said.append(line)
+            output.append(line)
             if "Ready to accept" in line:
                 break
         else:
-            pytest.fail("".join(said))
+            pytest.fail("".join(output))
         reader = threading.Thread(target=server.stderr.read)
         reader.start()
         try:
@@ -103,15 +103,15 @@ RUN = ("--scenario", "single-stream", "--backend", "null", "--mode", "performanc
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_session_of_power_dev_measures_the_run_and_its_checker_refuses_the_stand_in(
+def test_a_session_measures_the_run_and_the_checker_refuses_the_stand_in(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     with director(tmp_path) as (port, _):
         arguments = [*RUN, "--duration", "4s", "--no-metrics", "--out", str(out), *meter(port)]
         assert main(arguments) == 0, capfd.readouterr().err
-    said = capfd.readouterr().err
-    phases = re.findall(r"^harness: Running workload in (\w+) mode$", said, re.MULTILINE)
+    output = capfd.readouterr().err
+    phases = re.findall(r"^harness: Running workload in (\w+) mode$", output, re.MULTILINE)
     assert phases == ["ranging", "testing"]
     content = json.loads((out / "result.json").read_text())
     (reading,) = content["power"]["readings"]
@@ -165,7 +165,7 @@ def test_a_rehearsal_with_power_goes_from_plan_to_the_packed_session(
 
 
 @pytest.mark.usefixtures("clock")
-def test_no_server_on_the_director_is_one_line_and_leaves_nothing(
+def test_a_director_without_a_server_is_one_line_and_leaves_no_folder(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()

@@ -1,4 +1,4 @@
-"""spl.txt in power-dev's format, cut by MLPerf's formula; and what a reading of it may be called."""
+"""Energy follows from spl.txt by MLPerf's formula; its note says whether it is official."""
 
 import json
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ SAMPLES = [sample(ms, watts) for ms, watts in
            [(-600, 90), (400, 20), (1404, 24), (2408, 22), (3412, 26), (4416, 90)]]  # fmt: skip
 
 
-def test_the_energy_is_the_mean_of_the_samples_inside_times_the_time(tmp_path: Path) -> None:
+def test_energy_is_the_mean_of_the_samples_in_the_window_times_its_length(tmp_path: Path) -> None:
     log = session(tmp_path, SAMPLES)
     assert log.energy(WINDOW) == Energy(joules=92.0, mean_watts=23.0, peak_watts=26.0, readings=4)
     assert log.samples[1] == (BEGIN_NS + 400 * NS_PER_MS, 20.0)
 
 
-def test_a_sample_on_an_end_is_outside(tmp_path: Path) -> None:
+def test_a_sample_on_an_end_of_the_window_does_not_count(tmp_path: Path) -> None:
     lines = [sample(0, 90), *SAMPLES[1:5], sample(4000, 90)]
     assert session(tmp_path, lines).energy(WINDOW) == Energy(92.0, 23.0, 26.0, 4)
 
@@ -61,7 +61,7 @@ def test_a_sample_on_an_end_is_outside(tmp_path: Path) -> None:
     ],
     ids=["channels", "analysers"],
 )
-def test_the_sum_of_channels_and_analysers_stands_first(more: str, tmp_path: Path) -> None:
+def test_the_sum_of_channels_and_analysers_is_read(more: str, tmp_path: Path) -> None:
     lines = [sample(ms, 23, more) for ms in (500, 1500, 2500, 3500)]
     found = session(tmp_path, lines).energy(WINDOW)
     assert found == Energy(92.0, 23.0, 23.0, 4)
@@ -82,13 +82,22 @@ def test_one_lost_sample_is_bridged(tmp_path: Path) -> None:
         ([*SAMPLES[:4], sample(3412, -1)], "1 of the 4 samples in the run are not above 0 W"),
         (["Time,soon,Watts,x"], "ValueError: spl.txt, line 1 is not what PTDaemon writes"),
         (["Time,11-21-2026 10:04:31.000,Watts,5"], "ValueError: spl.txt, line 1 is not what"),
-        ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2: its time or power cannot be"),
-        ([sample(400, float("nan"))], "ValueError: spl.txt, line 1: its time or power cannot be"),
-        ([sample(400, 5, mark="x_testing")], "ValueError: spl.txt, line 1 is of another measurem"),
-        ([sample(400, 5, mark=f"{SESSION}_ranging")], "ValueError: spl.txt, line 1 is of another"),
+        ([SAMPLES[2], SAMPLES[1]], "ValueError: spl.txt, line 2 has an impossible time or power"),
+        (
+            [sample(400, float("nan"))],
+            "ValueError: spl.txt, line 1 has an impossible time or power",
+        ),
+        (
+            [sample(400, 5, mark="x_testing")],
+            "ValueError: spl.txt, line 1 is from another measurem",
+        ),
+        (
+            [sample(400, 5, mark=f"{SESSION}_ranging")],
+            "ValueError: spl.txt, line 1 is from another",
+        ),
     ],
 )
-def test_what_cannot_be_trusted_is_no_reading(
+def test_untrustworthy_samples_give_no_reading(
     lines: list[str], reason: str, tmp_path: Path
 ) -> None:
     found = session(tmp_path, lines).energy(WINDOW)
@@ -106,7 +115,7 @@ def test_what_cannot_be_trusted_is_no_reading(
         ("power/client.json", "[]", "TypeError: "),
     ],
 )
-def test_a_file_that_is_missing_or_broken_is_the_reason(
+def test_a_missing_or_broken_file_is_the_reason(
     name: str, content: str | None, reason: str, tmp_path: Path
 ) -> None:
     session(tmp_path, SAMPLES)
@@ -118,40 +127,40 @@ def test_a_file_that_is_missing_or_broken_is_the_reason(
     assert reason in found.reason
 
 
-def told(log: PtdaemonLog, others: PowerLog | None = None, *, under_rules: bool = True) -> Any:
+def reported(log: PtdaemonLog, others: PowerLog | None = None, *, under_rules: bool = True) -> Any:
     return report(others, LOGGED, 1000, 1000, log, under_rules=under_rules)
 
 
-def test_only_an_official_run_that_the_checker_accepts_loses_the_words(tmp_path: Path) -> None:
+def test_only_an_accepted_official_run_has_the_official_note(tmp_path: Path) -> None:
     good = session(tmp_path, SAMPLES)
-    assert told(good)["power"]["note"] == OFFICIAL
-    assert told(good, under_rules=False)["power"]["note"] == (
+    assert reported(good)["power"]["note"] == OFFICIAL
+    assert reported(good, under_rules=False)["power"]["note"] == (
         "not an MLPerf Power result: a quick run, not under the official rules"
     )
     refused = session(tmp_path, SAMPLES, refused=["Check UUID", "Check session name"])
-    assert told(refused)["power"]["note"] == (
+    assert reported(refused)["power"]["note"] == (
         "not an MLPerf Power result: power-dev's checker: Check UUID, Check session name"
     )
     assert "not an MLPerf Power result" not in OFFICIAL
 
 
-def test_other_meters_beside_it_keep_the_words(tmp_path: Path) -> None:
+def test_the_note_calls_readings_of_other_meters_unofficial(tmp_path: Path) -> None:
     at = [BEGIN_NS + n * 100 * NS_PER_MS for n in range(-2, 43)]
     board = PowerSource("hwmon:board", "board", "W")
     others = PowerLog((board,), {board.name: [(t, 5.0) for t in at]})
-    power = told(session(tmp_path, SAMPLES), others)["power"]
+    power = reported(session(tmp_path, SAMPLES), others)["power"]
     assert [r["source"] for r in power["readings"]] == ["ptdaemon", "hwmon:board"]
     assert power["note"] == f"{OFFICIAL}; the others are not"
-    power = told(session(tmp_path, []), others)["power"]
+    power = reported(session(tmp_path, []), others)["power"]
     assert [m["source"] for m in power["missing"]] == ["ptdaemon"]
     assert power["note"] == NOT_OFFICIAL
 
 
-def test_the_reading_has_what_the_others_have(tmp_path: Path) -> None:
-    (reading,) = told(session(tmp_path, SAMPLES))["power"]["readings"]
+def test_the_reading_has_the_fields_of_other_meters(tmp_path: Path) -> None:
+    (reading,) = reported(session(tmp_path, SAMPLES))["power"]["readings"]
     assert reading == {
         "source": "ptdaemon",
-        "domain": "what the analyser is wired to: at the wall, the whole system",
+        "domain": "everything wired to the analyser: at the wall, the whole system",
         "provenance": "measured",
         "joules": 92.0,
         "mean_watts": 23.0,

@@ -81,7 +81,7 @@ def test_both_phases_are_the_same_load(finished: Path) -> None:
     assert ptdaemon == [f"ptdaemon={power_dev},director=127.0.0.1:4950,ntp=ntp.example.com"]
 
 
-def test_check_derives_the_power_again_and_finds_what_was_edited(
+def test_check_derives_the_power_again_and_finds_edits(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", str(finished)]) == 0
@@ -103,7 +103,7 @@ def test_the_database_has_the_session_as_one_run(
     assert [row["folder"] for row in rows] == ["run"]
 
 
-def test_every_problem_is_told_before_the_director_hears_of_it(
+def test_all_problems_are_reported_before_the_director_is_contacted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--scenario", "server", "--data-dir", "/nosuch", *meter(tmp_path), *meter(ROOT)]
@@ -126,13 +126,13 @@ def test_every_problem_is_told_before_the_director_hears_of_it(
         (
             lambda c: (c / "ptd_client_server/client.py").write_text("#"),
             (
-                "client.py in {c}/ptd_client_server is not as sources_checksums.json has it, and "
-                "results of changed sources are refused: take a fresh checkout"
+                "client.py in {c}/ptd_client_server differs from sources_checksums.json, and the checker "
+                "refuses results of changed sources: take a fresh checkout"
             ),
         ),
         (
             lambda c: (c / "ptd_client_server/lib/more.py").write_text("#"),
-            "lib/more.py in {c}/ptd_client_server is not as sources_checksums.json has it, and",
+            "lib/more.py in {c}/ptd_client_server differs from sources_checksums.json, and",
         ),
         (
             lambda c: (c / "compliance/check.py").unlink(),
@@ -148,11 +148,11 @@ def test_every_problem_is_told_before_the_director_hears_of_it(
         ),
         (
             lambda c: (c / "compliance/sources_checksums.json").write_text("[]"),
-            "client.py in {c}/ptd_client_server is not as sources_checksums.json has it",
+            "client.py in {c}/ptd_client_server differs from sources_checksums.json",
         ),
     ],
 )
-def test_a_checkout_that_is_not_power_devs_is_refused(
+def test_a_changed_or_incomplete_checkout_is_refused(
     change: Any, line: str, tmp_path: Path
 ) -> None:
     made = checkout(tmp_path)
@@ -181,13 +181,13 @@ def test_a_checkout_that_is_not_power_devs_is_refused(
         ("p,director=a,ntp=-x", "ntp=-x: write HOST, without a port"),
     ],
 )
-def test_an_argument_that_is_not_one_says_how_it_is_written(argument: str, line: str) -> None:
-    with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as told:
+def test_a_wrong_argument_is_refused_with_the_right_form(argument: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"^meter 'ptdaemon': {re.escape(line)}") as raised:
         PtdaemonMeter(argument)
-    assert "needs" not in line or str(told.value).endswith(USAGE)
+    assert "needs" not in line or str(raised.value).endswith(USAGE)
 
 
-def test_an_argument_is_read_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_is_valid_in_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     made = PtdaemonMeter("~/power-dev, director=10.0.0.2:5000, ntp=time.lab")
     assert made.argument == "/home/me/power-dev,director=10.0.0.2:5000,ntp=time.lab"
@@ -199,7 +199,7 @@ RANGING = INFO + "Running workload in ranging mode\n"
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "has_run", "kind", "line"),
+    ("output", "status", "has_run", "kind", "line"),
     [
         (
             INFO + "Synchronizing with the server and with ntp.example.com...\n" + ERROR
@@ -244,34 +244,34 @@ RANGING = INFO + "Running workload in ranging mode\n"
         ),
     ],
 )  # fmt: skip
-def test_what_a_client_says_as_it_fails_becomes_one_line(
-    said: str, status: int, has_run: bool, kind: type[HarnessError], line: str, tmp_path: Path
+def test_a_failure_of_the_client_becomes_one_line(
+    output: str, status: int, has_run: bool, kind: type[HarnessError], line: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "power-client.log"
     client = PowerClient(log, quiet=True)
-    script = f"import sys; sys.stdout.write({said!r})"
+    script = f"import sys; sys.stdout.write({output!r})"
     assert client.run([sys.executable, "-c", script]) == 0
     error = client.failure(status, has_run=has_run)
     assert type(error) is kind
     assert str(error) == line.format(log=log)
 
 
-def test_a_run_that_the_harness_refuses_ends_the_session_as_it_would_end_alone(
+def test_a_refused_run_ends_the_session_with_its_own_status(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     power_dev = checkout(tmp_path / "power-dev")
     out = tmp_path / "run"
     arguments = [*SHORT, "--backend", "ort", "--backend-option", "nosuch=1", "--out", str(out)]
     assert main([*arguments, *meter(power_dev)]) == 2
-    said = capfd.readouterr().err.splitlines()
-    assert said[-1].startswith("harness: the run in the ranging phase ended with status 2: ")
-    assert "nosuch" in said[-1]
-    assert "harness: the stand-in has no director" in said
+    output = capfd.readouterr().err.splitlines()
+    assert output[-1].startswith("harness: the run in the ranging phase ended with status 2: ")
+    assert "nosuch" in output[-1]
+    assert "harness: the stand-in has no director" in output
     assert not list(tmp_path.glob("run*"))
 
 
 @pytest.mark.slow
-def test_an_invalid_run_is_measured_to_its_end_beside_other_meters(
+def test_an_invalid_run_is_measured_to_its_end_with_other_meters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
@@ -288,7 +288,7 @@ def test_an_invalid_run_is_measured_to_its_end_beside_other_meters(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_client_and_the_run_that_it_made(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
     """The run saves what it has; its folder is kept."""
     power_dev, out = checkout(tmp_path / "power-dev"), tmp_path / "run"
     arguments = [*RUN, "--duration", "60s", "--no-metrics", "--out", str(out), *meter(power_dev)]
@@ -301,9 +301,9 @@ def test_ctrl_c_ends_the_client_and_the_run_that_it_made(tmp_path: Path) -> None
             assert time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.splitlines()[-2:] == [
+    assert output.splitlines()[-2:] == [
         "harness: stopped by SIGINT before the end of the session",
         f"harness: what there is until then is in {out}.partial",
     ]

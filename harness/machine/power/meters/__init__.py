@@ -1,1 +1,1 @@
-"""One power meter a module (entry-point group `harness.meters`)."""
+"""Power meters, one a module (entry-point group `harness.meters`)."""

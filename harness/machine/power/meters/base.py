@@ -1,10 +1,10 @@
-"""What meters share."""
+"""Helpers of meters that read the kernel's files."""
 
 from types import TracebackType
 
 
 class HoldsNothing:
-    """A meter that keeps nothing open between two readings."""
+    """A meter without open files or processes, so that leaving it does nothing."""
 
     def __exit__(
         self,
@@ -16,15 +16,16 @@ class HoldsNothing:
 
 
 def micro(path: str) -> float:
-    """A number of the kernel's in millionths, e.g. microjoules. Opened anew for every reading: a file
-    that is kept open outlives its device.
+    """Read a number that the kernel writes in millionths, e.g. microjoules.
+
+    The file is opened for every reading: an open file would outlive its device.
     """
     with open(path, encoding="ascii") as file:  # noqa: PTH123 - 20 times a second, while others work
         return int(file.read()) / 1e6
 
 
 def tried(path: str) -> float | Exception:
-    """The same, or what is in its way: a sensor that is gone does not take the others with it."""
+    """`micro`, or its exception as the value: a sensor that is gone must not stop the others."""
     try:
         return micro(path)
     except (OSError, ValueError) as e:

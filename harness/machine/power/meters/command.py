@@ -1,4 +1,4 @@
-"""Any program that prints watts or joules: ipmitool, a PDU, a Redfish query."""
+"""Reads a program that prints watts or joules: ipmitool, a PDU, a Redfish query."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _LINE = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*(m|k)?([WJ])\s*")
 _FACTORS = {"m": 1e-3, "k": 1e3, None: 1.0}
 
 FIRST_LIMIT_S = 10.0
-"""Until the first reading: programs that ask a device over a network are slow to begin."""
+"""Limit of the first reading; programs that query a device over a network start slowly."""
 
 READ_LIMIT_S = 1.0
 _BYTES = 65_536
@@ -27,9 +27,9 @@ _BYTES = 65_536
 class CommandMeter:
     """argument: the program and its arguments, in a shell's quoting; no shell runs.
 
-    A line that is a number and W, mW, kW, J, mJ or kJ is a reading, every other line is passed over;
-    joules are a counter. A program that goes on printing is read as it prints. One that ends is
-    started again, which costs the machine a process for each reading.
+    A line that consists of a number and W, mW, kW, J, mJ or kJ is a reading; all other lines are
+    ignored. Joules are a counter. A program that keeps printing is read as it prints. A program that
+    ends is started again, which costs the machine a process a reading.
     """
 
     def __init__(self, argument: str) -> None:
@@ -69,11 +69,11 @@ class CommandMeter:
     def read(self) -> list[float]:
         value, unit = self._next(READ_LIMIT_S)
         if unit != self._unit:
-            raise ValueError(f"it printed {self._unit} first and {unit} now")
+            raise ValueError(f"the program printed {self._unit} first and {unit} now")
         return [value]
 
     def _next(self, limit_s: float) -> tuple[float, Literal["J", "W"]]:
-        """The newest reading that is there, else the next one. An OSError where none comes."""
+        """The newest reading already printed, else the next one. Raises OSError where none comes."""
         deadline = time.monotonic() + limit_s
         while True:
             lines = self._lines(deadline - time.monotonic())
@@ -85,7 +85,7 @@ class CommandMeter:
                     return float(match[1]) * _FACTORS[match[2]], unit
 
     def _lines(self, limit_s: float) -> list[str]:
-        """Whole lines as soon as there are any; [] where the program has ended and began anew."""
+        """Whole lines as soon as there are any; [] where the program has just ended."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -93,9 +93,9 @@ class CommandMeter:
         fd = self._process.stdout.fileno()
         if not select.select([fd], [], [], max(0.0, limit_s))[0]:
             raise TimeoutError(f"no line such as '12.3 W' or '456 J' came within {limit_s:.1f} s")
-        got = os.read(fd, _BYTES)
-        whole, newline, self._left = (self._left + got).rpartition(b"\n")
-        if not got:
+        chunk = os.read(fd, _BYTES)
+        whole, newline, self._left = (self._left + chunk).rpartition(b"\n")
+        if not chunk:
             whole, newline, self._left = self._left, b"", b""
             self._ended()
         return (whole + newline).decode(errors="replace").splitlines()
@@ -107,13 +107,13 @@ class CommandMeter:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the supervisor's to handle
+            start_new_session=True,  # the supervisor handles Ctrl-C
         )
 
     def _ended(self) -> None:
         assert self._process is not None
         process, has_read = self._process, self._has_read
-        with suppress(subprocess.TimeoutExpired):  # one that closed its output and lives on
+        with suppress(subprocess.TimeoutExpired):  # it closed its output and lives on
             process.wait(READ_LIMIT_S)
         self._kill()
         if not has_read:
@@ -123,10 +123,10 @@ class CommandMeter:
             )
 
     def _kill(self) -> None:
-        """The whole process group, for programs that are scripts."""
+        """Kill the process group: the program may be a script that started others."""
         if self._process is None:
             return
-        with suppress(ProcessLookupError, PermissionError):  # what it started may still be there
+        with suppress(ProcessLookupError, PermissionError):  # no process is left in the group
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self._process.stdout is not None:

@@ -1,4 +1,4 @@
-"""An estimate from busy CPU time, for machines that tell no power. Never measured, and says so."""
+"""Estimates energy from busy CPU time on machines without a meter; the result says `estimated`."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from harness.machine.power.meters.base import HoldsNothing
 from harness.types import PowerMeter, PowerSource
 
 WATTS_A_THREAD = 4.0
-"""What codecarbon takes for a processor it does not know: 4 W a hardware thread under load."""
+"""Power of a hardware thread under load, as codecarbon assumes for unknown processors."""
 
 
 class EstimateMeter(HoldsNothing):
-    """argument: watts of the whole processor with every hardware thread busy; else 4 W a thread.
+    """argument: watts of the whole processor with every hardware thread busy; '': 4 W a thread.
 
-    Joules are watts a thread times the seconds that threads were busy. Idle power, memory and
-    everything else of the machine are not in it, and neither is the clock's frequency.
+    Energy is watts a thread times the seconds that threads were busy. It leaves out idle power,
+    memory, the rest of the machine, and changes of frequency.
     """
 
     def __init__(self, argument: str) -> None:
@@ -39,13 +39,13 @@ class EstimateMeter(HoldsNothing):
     def sources(self) -> list[PowerSource]:
         domain = (
             f"an estimate: busy CPU time of the whole machine x {self._watts / self._threads:.3g} W "
-            "a hardware thread; nothing was measured"
+            "a hardware thread; no power was measured"
         )
         return [PowerSource("estimate:cpu", domain, "J", provenance="estimated")]
 
     def read(self) -> list[float]:
         times = psutil.cpu_times()
-        busy_s = times.user + times.nice + times.system  # user has guest time in it, too
+        busy_s = times.user + times.nice + times.system  # user includes guest time
         return [busy_s * self._watts / self._threads]
 
 

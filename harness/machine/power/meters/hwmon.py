@@ -1,4 +1,4 @@
-"""Sensors of the kernel's hwmon: power and energy of boards, sockets and supplies.
+"""Reads power and energy of boards, sockets and supplies from the kernel's hwmon sensors.
 
 Source: Documentation/hwmon/sysfs-interface.rst: power in microwatts, energy in microjoules.
 """
@@ -23,9 +23,9 @@ class _Sensor(NamedTuple):
 
 
 class HwmonMeter(HoldsNothing):
-    """argument: the hwmon folder, where it is not /sys/class/hwmon (e.g. the host's, mounted).
+    """argument: the hwmon folder, e.g. the host's, mounted; '': /sys/class/hwmon.
 
-    A sensor with both powerN_input and powerN_average is read at the moment (input).
+    Of a sensor with both powerN_input and powerN_average, the power at the moment (input) is read.
     """
 
     def __init__(self, argument: str) -> None:
@@ -33,23 +33,23 @@ class HwmonMeter(HoldsNothing):
         self._sensors: list[_Sensor] = []
 
     def __enter__(self) -> Self:
-        found: dict[str, _Sensor] = {}
+        sensors: dict[str, _Sensor] = {}
         errors: list[tuple[Path, OSError | ValueError]] = []
-        for path in sorted(self._root.glob("hwmon*/*")):  # average before input
+        for path in sorted(self._root.glob("hwmon*/*")):  # input comes last and replaces average
             if _FILE.fullmatch(path.name):
                 try:
                     micro(str(path))
                 except (OSError, ValueError) as e:
                     errors.append((path, e))
                     continue
-                found[str(path).rpartition("_")[0]] = _Sensor(str(path), _source(path))
-        self._sensors = [found[key] for key in sorted(found)]
+                sensors[str(path).rpartition("_")[0]] = _Sensor(str(path), _source(path))
+        self._sensors = [sensors[key] for key in sorted(sensors)]
         if not self._sensors:
             raise ConfigError(f"meter 'hwmon': {self._refusal(errors)}")
         return self
 
     def _refusal(self, errors: Sequence[tuple[Path, OSError | ValueError]]) -> str:
-        """Why there is nothing to read; amd_energy's counters, for one, are for root only."""
+        """Why no sensor can be read; only root may read the counters of amd_energy, for example."""
         for path, error in errors:
             if isinstance(error, PermissionError):
                 files = f"{self._root}/hwmon*/{path.name.partition('_')[0].rstrip('0123456789')}*"
@@ -57,14 +57,14 @@ class HwmonMeter(HoldsNothing):
                     f"{path} is for root only; until the next boot, this opens it: sudo chmod a+r "
                     f"{files}"
                 )
-        told = ""
+        detail = ""
         if errors:
             path, error = errors[0]
             why = error.strerror if isinstance(error, OSError) else error
-            told = f" that can be read ({path}: {why})"
+            detail = f" that can be read ({path}: {why})"
         return (
-            f"{self._root} has no sensor of power or energy{told}: boards with one are rare, and "
-            "need its driver"
+            f"{self._root} has no sensor of power or energy{detail}: few boards have one, and it "
+            "needs its driver"
         )
 
     def sources(self) -> list[PowerSource]:
@@ -75,7 +75,7 @@ class HwmonMeter(HoldsNothing):
 
 
 def _source(path: Path) -> PowerSource:
-    """Named by chip and label, which outlive a reboot; hwmon's own numbers do not."""
+    """The source is named by chip and label, which survive a reboot; hwmon's numbers do not."""
     chip = _text(path.parent / "name") or path.parent.name
     sensor = path.name.partition("_")[0]
     label = _text(path.with_name(f"{sensor}_label"))

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs by NVML: the energy counter of the board, or its power where it has no counter."""
+"""Reads NVIDIA GPUs by NVML: the board's energy counter, or its power where it has no counter."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -9,15 +9,16 @@ from harness.types import PowerMeter, PowerSource
 
 
 class _Gpu(NamedTuple):
-    """read_milli: millijoules since the driver was loaded (Volta and newer), or milliwatts."""
+    """One GPU and the function of NVML that reads it."""
 
     source: PowerSource
     read_milli: Callable[[Any], int]
+    """Millijoules since the driver was loaded (Volta and newer), or milliwatts."""
     handle: Any
 
 
 class NvmlMeter:
-    """argument: the numbers of the GPUs as nvidia-smi counts them, e.g. `0,1`; all without it."""
+    """argument: numbers of the GPUs as nvidia-smi counts them, e.g. `0,1`; '': all GPUs."""
 
     def __init__(self, argument: str) -> None:
         words = argument.split(",") if argument else []
@@ -38,7 +39,7 @@ class NvmlMeter:
             self._gpus = [self._gpu(number) for number in self._numbers()]
         except pynvml.NVMLError as e:
             pynvml.nvmlShutdown()
-            raise ConfigError(f"meter 'nvml': the GPU tells no power: {one_line(e)}") from e
+            raise ConfigError(f"meter 'nvml': the GPU reports no power: {one_line(e)}") from e
         except ConfigError:
             pynvml.nvmlShutdown()
             raise
@@ -59,7 +60,7 @@ class NvmlMeter:
         return [self._tried(gpu) for gpu in self._gpus]
 
     def _tried(self, gpu: _Gpu) -> float | Exception:
-        """A GPU that has fallen off the bus does not take the others with it."""
+        """The reading, or its exception: a GPU that has fallen off the bus must not stop the others."""
         try:
             return gpu.read_milli(gpu.handle) / 1e3
         except self._nvml.NVMLError as e:
@@ -71,7 +72,7 @@ class NvmlMeter:
         missing = [n for n in self._asked if n >= count]
         if missing or not count:
             raise ConfigError(
-                f"meter 'nvml': there is no GPU {missing[0] if missing else 0}, {count} are here"
+                f"meter 'nvml': there is no GPU {missing[0] if missing else 0}: this machine has {count}"
             )
         return self._asked or list(range(count))
 
@@ -88,7 +89,7 @@ class NvmlMeter:
         return _Gpu(source, nvml.nvmlDeviceGetPowerUsage, handle)
 
     def _counts(self, handle: Any) -> bool:
-        """Some virtual GPUs have the counter, and leave it at 0."""
+        """True where the energy counter counts; some virtual GPUs have one that stays at 0."""
         try:
             return bool(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 0)
         except self._nvml.NVMLError:
@@ -96,7 +97,7 @@ class NvmlMeter:
 
 
 def _advice(error: Exception) -> str:
-    """By NVML's text for NVML_ERROR_NO_PERMISSION."""
+    """The remedy, chosen by NVML's text for NVML_ERROR_NO_PERMISSION."""
     if "Insufficient Permissions" in str(error):
         return (
             "until the next boot, this opens it: sudo chmod a+rw /dev/nvidiactl /dev/nvidia[0-9]*"

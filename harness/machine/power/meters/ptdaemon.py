@@ -1,7 +1,7 @@
-"""MLPerf Power: what has to be known for a run to be measured by PTDaemon.
+"""Parses and checks `--meter ptdaemon`, for runs that MLPerf Power's PTDaemon measures.
 
-The one meter that is no sampler of ours: MLCommons' own client and server, from the user's checkout of
-power-dev, start the run and read the analyser at the wall (harness/run/supervisor/ptdaemon_session.py).
+This meter has no sampler here: MLCommons' client and server, from the user's checkout of power-dev,
+start the run and read the analyser at the wall (harness/run/supervisor/ptdaemon_session.py).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from harness.errors import ConfigError, one_line
 NAME = "ptdaemon"
 USAGE = "--meter ptdaemon=POWER_DEV,director=HOST[:PORT],ntp=HOST"
 DEFAULT_PORT = 4950
-"""Of power-dev's server (ptd_client_server/lib/common.py)."""
+"""Port of power-dev's server (ptd_client_server/lib/common.py)."""
 
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)(?::(?P<port>\d{1,5}))?", re.ASCII)
 
@@ -23,33 +23,33 @@ _HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)(?::(?P<port>\d{1,5}))?", re.AS
 class PtdaemonMeter:
     """argument: `POWER_DEV,director=HOST[:PORT],ntp=HOST`.
 
-    power_dev: the checkout. host, port: where power-dev's server listens on the director, the machine
-    that runs PTDaemon. ntp: the NTP server that the client checks the clocks against.
+    power_dev: the checkout. host, port: address of power-dev's server on the director, the machine
+    that runs PTDaemon. ntp: the NTP server by which the client checks the clocks.
     """
 
     def __init__(self, argument: str) -> None:
         checkout, *words = [word.strip() for word in argument.split(",")]
-        given = dict(word.split("=", 1) for word in words if "=" in word)
-        if not checkout or len(words) != 2 or set(given) != {"director", "ntp"}:
+        hosts = dict(word.split("=", 1) for word in words if "=" in word)
+        if not checkout or len(words) != 2 or set(hosts) != {"director", "ntp"}:
             raise ConfigError(
                 f"meter {NAME!r}: it needs a checkout of MLCommons' power-dev, a director with "
                 f"PTDaemon and an NTP server: {USAGE}"
             )
-        director, ntp = _HOST.fullmatch(given["director"]), _HOST.fullmatch(given["ntp"])
+        director, ntp = _HOST.fullmatch(hosts["director"]), _HOST.fullmatch(hosts["ntp"])
         port = int((director and director["port"]) or DEFAULT_PORT)
         if director is None or not 0 < port <= 65_535:
             raise ConfigError(
-                f"meter {NAME!r}: director={given['director']}: write HOST or HOST:PORT, e.g. "
+                f"meter {NAME!r}: director={hosts['director']}: write HOST or HOST:PORT, e.g. "
                 f"192.168.1.2:{DEFAULT_PORT}"
             )
         if ntp is None or ntp["port"]:
-            raise ConfigError(f"meter {NAME!r}: ntp={given['ntp']}: write HOST, without a port")
+            raise ConfigError(f"meter {NAME!r}: ntp={hosts['ntp']}: write HOST, without a port")
         self.power_dev = Path(checkout).expanduser().absolute()
         self.host, self.port, self.ntp = director["host"], port, ntp["host"]
 
     @property
     def argument(self) -> str:
-        """The same, from whatever folder it is read."""
+        """The argument with an absolute path, so that any folder can read it."""
         return f"{self.power_dev},director={self.host}:{self.port},ntp={self.ntp}"
 
     @property
@@ -61,7 +61,7 @@ class PtdaemonMeter:
         return self.power_dev / "compliance" / "check.py"
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the checkout: its checker refuses results of changed sources."""
+        """Problems of the checkout, one a line; its checker refuses results of changed sources."""
         for needed in (self.client, self.checker):
             if not needed.is_file():
                 yield (
@@ -78,21 +78,21 @@ class PtdaemonMeter:
             return
         if changed:
             yield (
-                f"meter {NAME!r}: {changed[0]} in {self.client.parent} is not as {path.name} has "
-                "it, and results of changed sources are refused: take a fresh checkout"
+                f"meter {NAME!r}: {changed[0]} in {self.client.parent} differs from {path.name}, and "
+                "the checker refuses results of changed sources: take a fresh checkout"
             )
 
 
 def _changed(folder: Path, allowed: list[dict[str, str]]) -> list[str]:
-    """The sources that keep `folder` from being one of the allowed; [] where it is one."""
-    found = {
+    """Sources that differ from the most similar of `allowed`; [] where `folder` equals one of them."""
+    digests = {
         path.relative_to(folder).as_posix(): hashlib.sha1(
             path.read_bytes(), usedforsecurity=False
         ).hexdigest()
         for path in folder.rglob("*.py")
     }
     differences = [
-        sorted(name for name in {*found, *sources} if found.get(name) != sources.get(name))
+        sorted(name for name in {*digests, *sources} if digests.get(name) != sources.get(name))
         for sources in allowed
     ]
-    return min(differences, key=len, default=sorted(found))
+    return min(differences, key=len, default=sorted(digests))

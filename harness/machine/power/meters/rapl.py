@@ -1,4 +1,4 @@
-"""RAPL: the energy counters of the processor, as the kernel's powercap shows them (Intel and AMD)."""
+"""Reads RAPL, the energy counters of Intel and AMD processors, from the kernel's powercap."""
 
 from pathlib import Path
 from typing import Self
@@ -16,13 +16,13 @@ _DOMAINS = {
     "dram": "memory",
     "psys": "whole platform, as the mainboard counts it",
 }
-"""By the first word of a zone's name (Documentation/power/powercap/powercap.rst)."""
+"""Descriptions by the first word of a zone's name (Documentation/power/powercap/powercap.rst)."""
 
 
 class RaplMeter(HoldsNothing):
-    """argument: the powercap folder, where it is not /sys/class/powercap (e.g. the host's, mounted).
+    """argument: the powercap folder, e.g. the host's, mounted; '': /sys/class/powercap.
 
-    Zones lie flat in it: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
+    All zones lie in this folder: `intel-rapl:0` is a package, `intel-rapl:0:2` one of its parts.
     """
 
     def __init__(self, argument: str) -> None:
@@ -31,8 +31,8 @@ class RaplMeter(HoldsNothing):
         self._sources: list[PowerSource] = []
 
     def __enter__(self) -> Self:
-        """Zones that the kernel shows and cannot read (some of intel-rapl-mmio) are left out."""
-        told = ""
+        """Find the zones, without those that the kernel cannot read (some of intel-rapl-mmio)."""
+        detail = ""
         for counter in sorted(self._root.glob("*rapl*:*/energy_uj")):
             try:
                 micro(str(counter))
@@ -44,10 +44,10 @@ class RaplMeter(HoldsNothing):
                     f"it: sudo chmod a+r {self._root}/*/energy_uj"
                 ) from e
             except (OSError, ValueError) as e:
-                told = f" that can be read ({counter}: {e})"
+                detail = f" that can be read ({counter}: {e})"
         if not self._counters:
             raise ConfigError(
-                f"meter 'rapl': {self._root} has no energy counters{told}: most virtual machines "
+                f"meter 'rapl': {self._root} has no energy counters{detail}: most virtual machines "
                 "show none; measure on the host, or use another meter"
             )
         return self

@@ -1,0 +1,99 @@
+"""Opens power meters, and lists those that do not work on this machine with the reasons."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
+
+from harness.core import registry
+from harness.core.extras import how_to_install
+from harness.core.registry import plugin
+from harness.errors import ConfigError, HarnessError, PluginUnavailable
+from harness.types import PowerMeter, PowerSource
+
+
+class Opened(NamedTuple):
+    """An entered meter and its sources."""
+
+    meter: PowerMeter
+    sources: Sequence[PowerSource]
+
+
+def open_meters(specs: Sequence[tuple[str, str]], stack: ExitStack) -> list[Opened]:
+    """Enter the meters in order; `stack` leaves them.
+
+    Raises one error with the problems of all meters: a ConfigError, or a PluginUnavailable where
+    every problem is one.
+    """
+    meters: list[Opened] = []
+    problems: list[HarnessError] = []
+    for name, argument in specs:
+        try:
+            entry = registry.METERS.get(name)
+            if entry is not None and not entry.installed:
+                raise registry.missing_extra("meter", name, entry)
+            with plugin(f"meter {name!r}"):
+                meter = stack.enter_context(_leaving(registry.load("meter", name)(argument)))
+                sources = list(meter.sources())
+                if not sources:
+                    raise ConfigError(f"meter {name!r} has nothing to read here")
+                meters.append(Opened(meter, sources))
+        except HarnessError as e:
+            problems.append(e)
+    if problems:
+        kinds = (ConfigError, PluginUnavailable)
+        kind = next(k for k in kinds if any(isinstance(e, k) for e in problems))
+        raise kind("\n".join(dict.fromkeys(map(str, problems)))) from problems[0]
+    return meters
+
+
+def unknown(specs: Sequence[tuple[str, str]]) -> list[str]:
+    """[] where every meter's name is known; else the `refusal`, with all problems of the meters."""
+    try:
+        for name, _ in specs:
+            registry.check_name("meter", name)
+    except HarnessError:
+        return refusal(specs)
+    return []
+
+
+def refusal(specs: Sequence[tuple[str, str]]) -> list[str]:
+    """Every reason why these meters cannot be read here; [] where they can."""
+    with ExitStack() as stack:
+        try:
+            open_meters(specs, stack)
+        except HarnessError as e:
+            return str(e).splitlines()
+    return []
+
+
+@contextmanager
+def _leaving(meter: PowerMeter) -> Iterator[PowerMeter]:
+    """Enter the meter; ignore errors on leaving it, since all its readings are there by then."""
+    entered = meter.__enter__()
+    try:
+        yield entered
+    finally:
+        with suppress(Exception):
+            meter.__exit__(None, None, None)
+
+
+_NEEDS_ARGUMENT = {"command"}
+
+
+def availability() -> Iterator[tuple[str, str]]:
+    """Yield the name of each built-in meter and why it does not work here, or ''.
+
+    Meters of other packages are left out: checking them would run their code.
+    """
+    for name, entry in registry.METERS.items():
+        if not entry.installed:
+            yield name, f"not installed: {how_to_install(entry.extra)}"
+        elif name in _NEEDS_ARGUMENT:
+            yield name, ""
+        else:
+            try:
+                with ExitStack() as stack:
+                    open_meters([(name, "")], stack)
+                yield name, ""
+            except HarnessError as e:
+                yield name, f"not here: {str(e).removeprefix(f'meter {name!r}: ')}"
