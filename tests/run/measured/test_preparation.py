@@ -13,8 +13,8 @@ from harness.loadgen.plan import Instances
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
+from harness.run.measured.answerer import Answerer
 from harness.run.measured.preparation import Preparation
-from harness.run.measured.warm_up import Answerer
 from harness.types import Batch
 from tests.builders.support import plan
 
@@ -143,7 +143,7 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
 def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     heard: list[int] = []
     model = Model()
-    made = prepared(model, "sliced", 8, tell_alive=lambda: heard.append(len(model.sizes)))
+    made = prepared(model, "sliced", 8, report_alive=lambda: heard.append(len(model.sizes)))
     made.finish(plan("offline", query_count=13, expected_s=0.0))
     assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
     assert heard[2:] == [len(model.sizes)]

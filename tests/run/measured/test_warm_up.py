@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.run.measured import answerer, calibration
 from harness.run.measured import warm_up as warmup
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.calibration import measure_curve
 from harness.run.measured.warm_up import (
     FLAT_LIMIT_S,
-    Answerer,
     batch_sizes,
-    measure_curve,
     probes,
     remainders,
     warm_up,
@@ -65,7 +66,8 @@ def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     made = FakeTime()
-    monkeypatch.setattr(warmup, "time", made)
+    for module in (answerer, calibration, warmup):
+        monkeypatch.setattr(module, "time", made)
     return made
 
 

@@ -1,7 +1,8 @@
-"""How queries reach the model: inline (streams), sliced (offline), queued (server).
+"""Hands queries to the model: inline (streams), sliced (Offline) or queued (Server).
 
-Whatever happens in a batch, every sample of it is answered: LoadGen waits for ever on a lost one.
-The hot path does no logging, takes no lock beyond the queue's and makes no object per sample.
+Every sample of a batch is answered, whatever happens in the batch: LoadGen waits for ever for a
+lost sample. The hot path does no logging, takes no lock beyond the queue's and makes no object per
+sample.
 """
 
 import threading
@@ -19,11 +20,11 @@ from harness.run.measured.dispatch.by_length import Lengths, by_length
 from harness.types import Backend, Dataset
 
 WORKER = "instance-"
-"""What the worker threads' names begin with."""
+"""How the names of worker threads begin."""
 
 
 class Failures:
-    """How many samples were in failed batches, and the first one's traceback. Any thread may add."""
+    """Counts the samples of failed batches and holds the first traceback. Any thread may add."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -37,7 +38,7 @@ class Failures:
 
 
 class Responder(Protocol):
-    """Tells LoadGen a batch's answers, or that there are none. -> the wall clock as it does."""
+    """Completes a batch in LoadGen, with answers or without. Returns the wall clock at the call."""
 
     def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
 
@@ -45,7 +46,7 @@ class Responder(Protocol):
 
 
 class Instance:
-    """One copy of the model and what it needs to answer. Used by one thread at a time.
+    """One copy of the model with all it needs to answer. Used by one thread at a time.
 
     cpus: the logical processors of that thread, () for any.
     """
@@ -84,7 +85,7 @@ class Instance:
         self._failures = failures
 
     def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """One batch, start to end. first: issue order of its first sample."""
+        """Answers one batch. first: issue order of its first sample. taken_ns: wall clock."""
         gathered = inferred = taken_ns
         try:
             batch = self._to_batch(indices)
@@ -92,7 +93,7 @@ class Instance:
             outputs = self._infer(batch)
             inferred = wall_ns()
             answers = self._postprocess(outputs, indices)
-            # Assigned into a buffer, a wrong shape would be broadcast without a word.
+            # Assignment into the buffer would broadcast a wrong shape silently.
             if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
                 raise ValueError(self._mismatch(answers, len(ids)))
             postprocessed = wall_ns()
@@ -111,12 +112,15 @@ class Instance:
     def _mismatch(self, answers: Answers, count: int) -> str:
         return (
             f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
-            f"wanted {self._row_dtype} of shape {(count, *self._row_shape)}"
+            f"expected {self._row_dtype} of shape {(count, *self._row_shape)}"
         )
 
 
 class Dispatcher(Protocol):
-    """issue: LoadGen's callback. stop: every worker has ended when it returns."""
+    """issue: LoadGen's callback, on its issuing thread; it must not raise.
+
+    stop: returns when every worker has ended.
+    """
 
     def issue(self, ids: list[int], indices: list[int]) -> None: ...
 
@@ -124,7 +128,7 @@ class Dispatcher(Protocol):
 
 
 class InlineDispatcher:
-    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1."""
+    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1 us."""
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
         self._answer = instances[0].answer
@@ -147,7 +151,7 @@ class InlineDispatcher:
 
 
 class _Workers:
-    """One thread for each instance, each taking jobs from one queue; None ends a worker."""
+    """One thread for each instance. All threads take jobs from one queue; None ends a worker."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
@@ -178,10 +182,10 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 
 
 class SlicedDispatcher(_Workers):
-    """Offline: all samples come in one call; workers take slices of it from one shared counter.
+    """Offline: all samples come in one call, and workers take slices by a shared counter.
 
-    A range iterator is that counter: taking the next value is one step under the GIL. Samples that
-    differ in length are first put into batches of their like; the time it takes counts.
+    The counter is a range iterator: taking the next value is one step under the GIL. Samples that
+    differ in length are first sorted into batches of similar length; that time is measured too.
     """
 
     def __init__(
@@ -220,11 +224,11 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
+    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes all that waits.
 
-    Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
-    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item
-    larger than a batch only the batch is copied: the rest each time would be quadratic work.
+    Batches grow by themselves under load and never wait when idle. One worker takes at a time, so
+    that a batch is contiguous in issue order; the others wait for their turn. An item may be larger
+    than a batch: only the batch is copied, because copying the rest each time would be quadratic.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -233,7 +237,7 @@ class QueuedDispatcher(_Workers):
         self._issued = issuer.issued
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: tuple[list[int], list[int], int] | None = None  # from that place on
+        self._rest: tuple[list[int], list[int], int] | None = None  # ids, indices, first index left
         self._taken = 0
         self.start()
 
@@ -247,7 +251,7 @@ class QueuedDispatcher(_Workers):
             answer(*batch, wall_ns())
 
     def _take(self) -> tuple[list[int], list[int], int] | None:
-        """What waits, up to the largest batch; blocks for the first sample. None: closed."""
+        """Up to max_batch waiting samples; blocks for the first one. None when closed."""
         with self._turn:
             queue, limit, first = self._queue, self._max_batch, self._taken
             if self._rest is None:
@@ -266,7 +270,7 @@ class QueuedDispatcher(_Workers):
             while len(ids) < limit and not queue.empty():
                 more = queue.get()
                 if more is None:
-                    queue.put(None)  # for the next to take: this batch goes first
+                    queue.put(None)  # for the next worker: this batch goes first
                     break
                 ids += more[0]
                 indices += more[1]
