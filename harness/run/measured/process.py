@@ -184,9 +184,7 @@ class _Measurement:
         used = samples.used()  # before the bare loops, which need memory too
         dispatcher.stop()
         bare = preparation.bare_loops(plan, self._failures.samples)
-        self._close(
-            stack, samples.used(), row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare
-        )
+        self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
 
     def _close(
         self,
