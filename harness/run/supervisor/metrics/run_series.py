@@ -57,7 +57,7 @@ _GAUGES: _Known = (
     (
         "progress_ratio",
         "Share of the planned samples that is answered",
-        lambda t: min(1.0, c.completed / max(1, t.planned_samples)),
+        lambda c: min(1.0, c.completed / max(1, c.planned_samples)),
     ),
 )
 
