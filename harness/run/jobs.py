@@ -19,7 +19,7 @@ class Job(Protocol):
     """A verb that makes several runs."""
 
     folder: Path
-    """Its result folder, under the name that it has by now."""
+    """The result folder, under its current name."""
 
     def run(self) -> int:
         """Returns the exit status."""

@@ -84,7 +84,7 @@ class Preparation:
         self.curve: list[tuple[int, int]] = []
         """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
         self.lengths: Lengths | None = None
-        """Of the samples, where they differ and Offline may use them; set by `finish`."""
+        """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
 

@@ -26,7 +26,7 @@ BYTES_PER_SCHEDULED_QUERY = 24
 """Our own scheduler keeps a query's due time, after the start and on the clock, and its sample."""
 
 BYTES_PER_LOGGED_ANSWER = 64
-"""Of a row of the accuracy log, without the answer itself."""
+"""A row of the accuracy log, without the answer itself."""
 
 MEMORY_SHARE = 0.60
 """The share of the available memory that a run may take; the rest is a reserve."""
