@@ -43,8 +43,8 @@ from harness.run.journal import Journal
 from harness.run.measured.answerer import Answerer
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
+from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
-from harness.run.measured.dispatch.threads import Failures, Instance
 from harness.run.measured.load import run_load
 from harness.run.measured.own_scheduler import scheduler_for
 from harness.run.measured.preparation import Preparation
@@ -54,11 +54,7 @@ from harness.types import Backend, Dataset, TensorSpec
 
 
 def main() -> None:
-    serve(_measure)
-
-
-def _measure(channel: Channel, message: Mapping[str, Any], journal_fd: int) -> None:
-    _Measurement(channel, Setup.from_json(message), journal_fd).run()
+    serve(lambda channel, message, fd: _Measurement(channel, Setup.from_json(message), fd).run())
 
 
 class _Measurement:

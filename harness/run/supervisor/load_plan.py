@@ -100,7 +100,7 @@ def plan_for(
 
 def _model_key(run: ResolvedRun) -> str:
     """LoadGen's name for the benchmark; a name it does not know gets the general rules."""
-    declared = run.model.manifest.mlperf_model if run.model.manifest else None
+    declared = run.model.manifest and run.model.manifest.mlperf_model
     return run.config.mlperf_model or declared or run.model.name
 
 

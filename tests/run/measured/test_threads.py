@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.run.journal import Journal
+from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SPLIT_FROM, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
-    Failures,
     InlineDispatcher,
-    Instance,
     QueuedDispatcher,
     SlicedDispatcher,
 )

@@ -7,11 +7,11 @@ from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.by_length import Lengths
 from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.shared import LARGEST_BATCH_NS, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
     InlineDispatcher,
-    Instance,
     QueuedDispatcher,
     SlicedDispatcher,
 )

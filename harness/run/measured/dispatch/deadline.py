@@ -12,7 +12,8 @@ import numpy as np
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.run.journal import Issuer
-from harness.run.measured.dispatch.threads import Instance, QueuedDispatcher
+from harness.run.measured.dispatch.instance import Instance
+from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.types import Array
 
 

@@ -15,7 +15,8 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_MS
 from harness.machine.threads import run_on
 from harness.run.journal import Issuer
-from harness.run.measured.dispatch.threads import WORKER, Instance
+from harness.run.measured.dispatch.instance import Instance
+from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
 """Models whose slowest warm-up batch is faster than this share the issuing thread: a query waits no
