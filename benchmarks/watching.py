@@ -1,6 +1,6 @@
-"""The command with a supervisor that looks, or never does: watching.py looks|blind ARGUMENTS...
+"""Runs the command with a supervisor that watches, or does not: watching.py looks|blind ARGUMENTS...
 
-A person at a terminal also sees a progress line; it is made here too, and thrown away.
+A person at a terminal also sees a progress line; it is made here too, and discarded.
 """
 
 import sys
@@ -13,13 +13,16 @@ from harness.run.supervisor.watchdog import Now
 
 
 class _Blind:
-    """A watcher that takes nothing from the journal."""
+    """A watchdog that reads nothing of the journal."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def look(self) -> Now:
         return Now(0, 0, 0, None, 0)
+
+    def still_loading(self) -> None:
+        """Nothing is watched."""
 
 
 def _never(*_: object) -> AbstractContextManager[None]:

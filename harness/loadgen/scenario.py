@@ -35,7 +35,7 @@ class Load(NamedTuple):
 
 
 class ExpectedLoad(NamedTuple):
-    """What LoadGen's official settings make of a run."""
+    """A run's size by LoadGen's official settings."""
 
     queries: float
     """Queries (Offline: samples) that LoadGen generates, unless its least count is larger."""
@@ -50,7 +50,7 @@ class Axis(NamedTuple):
     """The load that `peak` raises until the SLO is missed."""
 
     field: str
-    """Its field in RunConfig."""
+    """The field in RunConfig."""
 
     unit: str
     least: float
@@ -150,8 +150,9 @@ class Scenario(Protocol):
         ...
 
     def slo_value_ns(self, log: Mapping[str, Any], percentile: float) -> tuple[int, str] | None:
-        """What an SLO is judged on and its key in the log; None where LoadGen judges it, or has
-        too few queries for an estimate.
+        """The value that an SLO is judged on, and its key in the log.
+
+        None where LoadGen judges the SLO, or has too few queries for an estimate.
         """
         ...
 

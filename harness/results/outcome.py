@@ -1,4 +1,4 @@
-"""The outcome of a measured run: exit status, folder, content of result.json."""
+"""Describes how a run ended: exit status, folder and content of result.json."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,19 +10,22 @@ from harness.results.pages import run_table
 
 
 class Finished(NamedTuple):
-    """A run that has ended, however it did. status: the exit status. folder: its name by now.
-    result: the content of result.json.
-    """
+    """A run that has ended, in whatever way."""
 
     status: int
+    """The exit status."""
+
     folder: Path
+    """The result folder, under its last name."""
+
     result: Mapping[str, Any]
+    """The content of result.json."""
 
     def show(self, *, as_json: bool) -> None:
-        """On stdout: the table, or result.json."""
+        """Prints the table, or result.json."""
         text = json.dumps(self.result, indent=2, default=str) if as_json else None
         show(text or "\n".join(run_table.lines(self.result, self.folder)))
 
 
 Measure = Callable[..., Finished]
-"""harness.run.supervisor.job.measure, for what makes runs and must not know the composition."""
+"""harness.run.supervisor.job.measure, handed to the jobs that make several runs."""

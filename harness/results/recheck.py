@@ -74,8 +74,10 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
     performance = records.read(folder / "performance" / "run_1", scenario.loadgen_name)
+    accuracy = records.read(folder / "accuracy", scenario.loadgen_name)
     slo = None if config.mlperf else slo_of(scenario, config, model)
-    plan = performance.plan if performance else None
+    measured = performance or accuracy
+    plan = measured.plan if measured else None
     if config.mlperf and plan and plan.percentile and plan.latency_bound_ns:
         slo = Slo(plan.percentile, plan.latency_bound_ns)
     run = ResolvedRun(
@@ -90,7 +92,7 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     found = Findings(
         resolved=run,
         performance=performance,
-        accuracy=records.read(folder / "accuracy", scenario.loadgen_name),
+        accuracy=accuracy,
         **values,
     )
     if scored and found.loaded is not None:

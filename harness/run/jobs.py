@@ -1,4 +1,4 @@
-"""What the verbs that make several runs do alike: a failed start leaves nothing, a table ends them."""
+"""Runs a job of many runs: a failed start leaves no folder, and a table ends the job."""
 
 import json
 import shutil
@@ -12,22 +12,27 @@ from harness.core.signals import stoppable
 from harness.errors import ConfigError, RunInvalid
 
 Lines = Callable[[Mapping[str, Any], Path], Iterable[str]]
-"""(content, folder) -> the table."""
+"""(content of the job's JSON file, folder) -> the lines of its table."""
 
 
 class Job(Protocol):
-    """folder: where it lies by now. run: returns the exit status. content: of its JSON file."""
+    """A verb that makes several runs."""
 
     folder: Path
+    """The result folder, under its current name."""
 
-    def run(self) -> int: ...
+    def run(self) -> int:
+        """Returns the exit status."""
+        ...
 
-    def content(self) -> Mapping[str, Any]: ...
+    def content(self) -> Mapping[str, Any]:
+        """The content of its JSON file."""
+        ...
 
 
 def conclude(job: Job, lines: Lines, *, as_json: bool) -> int:
-    """Runs it, prints its table (or JSON) and returns its exit status."""
-    with stoppable():  # a signal between two runs ends the next one, and the table still comes
+    """Runs the job, prints its table (or JSON) and returns its exit status."""
+    with stoppable():  # a signal between two runs ends the next one; the table is still printed
         status = job.run()
         content = job.content()
         text = json.dumps(content, indent=2) if as_json else "\n".join(lines(content, job.folder))
@@ -37,7 +42,7 @@ def conclude(job: Job, lines: Lines, *, as_json: bool) -> int:
 
 @contextmanager
 def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
-    """What is in `folder` stays, unless nothing was measured and no run left its traceback there."""
+    """Removes `folder` after an error, unless something was measured or a run left a traceback."""
     try:
         yield
     except OSError as e:

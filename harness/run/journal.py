@@ -1,14 +1,15 @@
-"""The journal: what the measured process tells while it runs, in shared memory, and nothing else.
+"""Defines the journal: the rows in shared memory that the measured process writes while it runs.
 
-The supervisor creates it (a memfd passed by descriptor, so that no name can be left behind) and
-may read it at any time, also after the measured process died. Three parts:
+The journal is the measured process's only output during the run. The supervisor creates it (a memfd
+passed by descriptor, so that no name can be left behind) and may read it at any time, also after
+the measured process has died. It has three parts:
 
     cells    counters, one cache line for the issuing thread and one for each worker
-    samples  one row a sample in issue order: dataset index, callback entry (wall clock, ns)
-    batches  one row a batch for each worker: which samples, and the stamps they share
+    samples  one row per sample in issue order: dataset index, callback entry (wall clock, ns)
+    batches  one row per batch for each worker: its samples, and the time stamps they share
 
 Every row and counter has one writer; a worker raises its row counter after the row is written.
-All tables are as long as the run could need: pages never written cost no memory.
+All tables are as long as the run could need: pages that are never written cost no memory.
 """
 
 import mmap
@@ -38,14 +39,17 @@ ROW_DTYPE = np.dtype(
         ("completed_ns", "<i8"),
     ]
 )
-"""first: issue order of the batch's first sample; its samples are contiguous in issue order."""
+"""first: issue order of the batch's first sample; a batch is contiguous in issue order."""
 
 BYTES_PER_SAMPLE = 12
 BYTES_PER_BATCH = ROW_DTYPE.itemsize
 
 
 class Journal:
-    """A view of one journal. capacity: samples it can hold; workers: how many write batches."""
+    """A view of one journal.
+
+    capacity: how many samples it can hold. workers: how many workers write batches.
+    """
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, os.fstat(fd).st_size)
@@ -60,7 +64,7 @@ class Journal:
 
     @staticmethod
     def create() -> int:
-        """An empty journal's descriptor; `resize` before anyone attaches."""
+        """The descriptor of an empty journal; call `resize` before any process attaches."""
         return os.memfd_create("harness-journal", os.MFD_CLOEXEC)
 
     @staticmethod
@@ -81,7 +85,7 @@ class Journal:
 
     @property
     def loading(self) -> bool:
-        """LoadGen waits for samples to be loaded or unloaded, which is not timed."""
+        """LoadGen waits while samples are loaded or unloaded, which is not timed."""
         return bool(self._cells[_LOADING])
 
     @loading.setter
@@ -90,7 +94,7 @@ class Journal:
 
     @property
     def start_ns(self) -> int:
-        """Wall clock at which our own scheduler began; 0 under LoadGen, which does not tell."""
+        """Wall clock at which our own scheduler began; 0 under LoadGen, which does not report it."""
         return self._cells[_START]
 
     @start_ns.setter
@@ -120,7 +124,7 @@ class Journal:
 
 
 def _layout(capacity: int, workers: int) -> tuple[int, int, int, int]:
-    """Ends of the cells, entry column, index column and batch tables, in bytes."""
+    """The byte offsets at which the cells, entry column, index column and batch tables end."""
     cells_end = 8 * _LINE_CELLS * (1 + workers)
     entries_end = cells_end + 8 * capacity
     indices_end = entries_end + -(-4 * capacity // 8) * 8
@@ -128,7 +132,7 @@ def _layout(capacity: int, workers: int) -> tuple[int, int, int, int]:
 
 
 class Issuer:
-    """Written by LoadGen's issuing thread alone."""
+    """Used by LoadGen's issuing thread alone."""
 
     __slots__ = ("_cells", "_column", "_entry_ns", "count")
 
@@ -139,7 +143,7 @@ class Issuer:
         self.count = 0
 
     def issued(self, samples: int, entry_ns: int) -> int:
-        """Note one callback; returns the issue order of its first sample."""
+        """Records one callback; returns the issue order of its first sample."""
         first = self.count
         self.count = end = first + samples
         if samples == 1:
@@ -151,7 +155,7 @@ class Issuer:
 
 
 class Writer:
-    """Written by one worker alone."""
+    """Used by one worker alone."""
 
     __slots__ = ("_cells", "_column", "_index", "_line", "_pack", "_rows", "_rows_done", "_samples")
 

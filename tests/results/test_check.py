@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.loadgen.plan import Instances
 from harness.machine.power.energy import PowerLog
+from harness.results.recheck import check
 from harness.types import PowerSource
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
-    | {"dataset": "digits", "scored": True}
+    | {"dataset": "digits", "spec": Instances(1, 1, 1)._asdict(), "scored": True}
 )
 
 
@@ -73,6 +75,17 @@ def test_agreement_names_the_verdict_of_an_invalid_run(
     assert main(["check", str(run)]) == 0
     told = f"{run}: result.json agrees with the files; the run is INVALID (slo-missed)\n"
     assert capsys.readouterr().out == told
+
+
+def test_an_official_accuracy_run_has_loadgens_bound_and_agrees_with_its_files(
+    tmp_path: Path,
+) -> None:
+    """Bug: `check` took LoadGen's bound from the performance run alone."""
+    out = tmp_path / "run"
+    options = ["--scenario", "server", "--mlperf", "--mode", "accuracy", "--quiet", "--no-report"]
+    assert main([*options, "--no-metrics", "--out", str(out)]) == 0
+    assert json.loads((out / "result.json").read_text())["slo"] == "p99=10ms"
+    assert check(out) == []
 
 
 @pytest.mark.parametrize(

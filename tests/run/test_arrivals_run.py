@@ -1,4 +1,4 @@
-"""Runs by our own scheduler for real: valid, marked, repeated from config.yaml, checked from files."""
+"""Real runs by our own scheduler are valid, marked, repeatable and checked from their files."""
 
 import json
 from collections.abc import Callable
@@ -67,21 +67,21 @@ def test_a_replayed_run_is_valid_and_never_called_mlperf(replayed: Path, written
 
 
 def test_every_query_was_due_when_the_file_says(replayed: Path, written: Path) -> None:
-    found, wanted = (
+    done, stored = (
         columns(replayed),
         schedule.read_stored(str(replayed / "performance/run_1" / schedule.SCHEDULE)),
     )
-    due_ns = found["scheduled_ns"] - found["scheduled_ns"][0]
-    assert due_ns.tolist() == wanted.after_ns.tolist()
+    due_ns = done["scheduled_ns"] - done["scheduled_ns"][0]
+    assert due_ns.tolist() == stored.after_ns.tolist()
     lines = [line for line in written.read_text().splitlines() if not line.startswith("#")]
     assert [f"{ns // 10**9}.{ns % 10**9:09d}" for ns in due_ns.tolist()] == lines
-    assert bool((found["entry_ns"] >= found["scheduled_ns"]).all())
+    assert bool((done["entry_ns"] >= done["scheduled_ns"]).all())
 
 
 def test_answers_under_load_are_compared_with_the_accuracy_runs(replayed: Path) -> None:
     compared = result(replayed)["accuracy"]["compared"]
-    kept = json.loads((replayed / "performance/run_1" / ANSWERS).read_text())
-    assert compared["answers"] == len(kept) >= 500
+    logged = json.loads((replayed / "performance/run_1" / ANSWERS).read_text())
+    assert compared["answers"] == len(logged) >= 500
     assert compared["differing"] == 0
 
 
@@ -119,21 +119,21 @@ def test_another_way_to_arrive_takes_the_place_of_the_configurations(
     assert config(replayed)["arrivals_sha256"] == result(replayed)["arrivals"]["schedule_sha256"]
     words = ["--config", str(replayed / "config.yaml"), "--mode", "performance", "--quiet"]
     assert main([*words, "--concurrency", "4", "--queries", "700", "--out", f"{tmp_path}/c"]) == 0
-    found = config(tmp_path / "c")
-    assert found["concurrency"] == 4
-    assert "arrivals" not in found
-    assert "arrivals_sha256" not in found
+    values = config(tmp_path / "c")
+    assert values["concurrency"] == 4
+    assert "arrivals" not in values
+    assert "arrivals_sha256" not in values
 
 
 def test_a_closed_loop_keeps_so_many_in_flight_and_obeys_littles_law(kept_busy: Path) -> None:
-    content, found = result(kept_busy), columns(kept_busy)
+    content, rows = result(kept_busy), columns(kept_busy)
     assert content["verdict"] == "VALID"
     assert content["arrivals"]["concurrency"] == 16
     assert content["reference"]["reason"].startswith("with a fixed number in flight ")
     assert config(kept_busy)["concurrency"] == 16
-    completed = np.sort(found["completed_ns"])
-    answered = np.searchsorted(completed, found["entry_ns"], "right")
-    assert int((found["order"] + 1 - answered).max()) <= 16
+    completed = np.sort(rows["completed_ns"])
+    answered = np.searchsorted(completed, rows["entry_ns"], "right")
+    assert int((rows["order"] + 1 - answered).max()) <= 16
     assert content["throughput_per_s"]["scheduled"] is None
     rate = content["throughput_per_s"]["completed"]
     in_flight = rate * content["latency_ns"]["mean"] / 1e9

@@ -1,4 +1,4 @@
-"""The real command on image files: a small ONNX model, its declared steps, an accuracy."""
+"""The real command runs on image files, with a small ONNX model, its steps and an accuracy."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def reddest(folder: Path, colour: str = "rgb") -> Path:
 
 
 def coloured(folder: Path, count: int = 30) -> Path:
-    """The label of each is its brightest channel: 0 red, 1 green, 2 blue."""
+    """Each image's label is its brightest channel: 0 red, 1 green, 2 blue."""
     random = np.random.default_rng(0)
     lines = ["file,label"]
     (folder / "x").mkdir(parents=True, exist_ok=True)
@@ -88,8 +88,8 @@ def test_images_are_measured_and_scored(tmp_path: Path) -> None:
     rgb = reddest(tmp_path / "model")
     done = offline(tmp_path, rgb, "rgb", "--performance-count", "7")
     assert done.status == 0, done.said + done.printed
-    found = result(tmp_path / "rgb")
-    accuracy = found["accuracy"]
+    content = result(tmp_path / "rgb")
+    accuracy = content["accuracy"]
     assert (accuracy["value"], accuracy["samples"]) == (100.0, 30)
 
     about = environment(tmp_path / "rgb")["dataset"]

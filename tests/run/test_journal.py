@@ -1,4 +1,4 @@
-"""The journal: what a writer put in is what any mapping of it sees."""
+"""Every view of a journal sees what its writers wrote."""
 
 import os
 from itertools import pairwise
@@ -48,13 +48,13 @@ def test_what_is_written_is_read_by_every_mapping(
 
 
 def test_rows_from_a_later_start_are_the_new_ones() -> None:
-    made = journal(capacity=4, workers=2)
-    writer = made.writer(1)
+    view = journal(capacity=4, workers=2)
+    writer = view.writer(1)
     for n in range(4):
         writer.batch(n, [n], 0, 1, 2, 3, 4, 5)
-    assert made.rows(1, start=2)["first"].tolist() == [2, 3]
-    assert made.rows(1, start=4).tolist() == []
-    assert len(made.rows(0)) == 0
+    assert view.rows(1, start=2)["first"].tolist() == [2, 3]
+    assert view.rows(1, start=4).tolist() == []
+    assert len(view.rows(0)) == 0
 
 
 def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
@@ -63,38 +63,38 @@ def test_issue_order_goes_on_where_the_last_callback_ended() -> None:
 
 
 def test_a_row_is_counted_only_after_it_and_its_samples_are_there() -> None:
-    """A reader that sees the row counter raised must find everything below it written."""
-    made = journal(capacity=2, workers=1)
+    """When a reader sees the row counter raised, every row below it must be written."""
+    view = journal(capacity=2, workers=1)
     seen: list[tuple[int, int]] = []
 
     class Cells:
         def __setitem__(self, cell: int, value: int) -> None:
-            stamps = made._view[made._rows_start : made._rows_start + ROW_DTYPE.itemsize]
+            stamps = view._view[view._rows_start : view._rows_start + ROW_DTYPE.itemsize]
             seen.append((cell, int.from_bytes(stamps[-8:], "little")))
-            made._cells[cell] = value
+            view._cells[cell] = value
 
-    writer = made.writer(0)
+    writer = view.writer(0)
     writer._cells = Cells()  # type: ignore[assignment]
     writer.batch(0, [7, 8], 0, 1, 2, 3, 4, 5)
     (samples_cell, at_samples), (rows_cell, at_rows) = seen
     assert (at_samples, at_rows) == (5, 5)
     assert samples_cell == rows_cell + 1
-    assert (made.completed, len(made.rows(0))) == (2, 1)
+    assert (view.completed, len(view.rows(0))) == (2, 1)
 
 
 def test_the_largest_batch_fits_into_a_row() -> None:
-    made = journal(capacity=MAX_BATCH, workers=1)
-    made.writer(0).batch(0, range(MAX_BATCH), 1, 1, 2, 3, 4, 5)
-    assert made.rows(0)["size"].tolist() == [MAX_BATCH]
-    assert made.completed == MAX_BATCH
+    view = journal(capacity=MAX_BATCH, workers=1)
+    view.writer(0).batch(0, range(MAX_BATCH), 1, 1, 2, 3, 4, 5)
+    assert view.rows(0)["size"].tolist() == [MAX_BATCH]
+    assert view.completed == MAX_BATCH
 
 
 def test_pages_never_touched_cost_no_memory() -> None:
     fd = Journal.create()
     try:
         Journal.resize(fd, 100_000_000, 8)
-        made = Journal(fd)
-        made.writer(7).batch(99_999_999, [1], 0, 1, 2, 3, 4, 5)
+        view = Journal(fd)
+        view.writer(7).batch(99_999_999, [1], 0, 1, 2, 3, 4, 5)
         status = os.fstat(fd)
     finally:
         os.close(fd)
@@ -103,20 +103,20 @@ def test_pages_never_touched_cost_no_memory() -> None:
 
 
 def test_no_two_writers_share_a_cache_line() -> None:
-    """False sharing would make every worker's counter a stall of the others'."""
-    made = journal(capacity=1, workers=WORKERS)
-    lines = [0, *[8 * made._line(w) for w in range(WORKERS)]]
+    """False sharing would make each worker's counter stall the others."""
+    view = journal(capacity=1, workers=WORKERS)
+    lines = [0, *[8 * view._line(w) for w in range(WORKERS)]]
     assert all(b - a >= 64 for a, b in pairwise(lines))
 
 
 def test_a_batch_beyond_the_capacity_is_an_error_not_another_workers_row() -> None:
-    made = journal(capacity=1, workers=2)
-    writer = made.writer(0)
+    view = journal(capacity=1, workers=2)
+    writer = view.writer(0)
     writer.batch(0, [0], 0, 1, 2, 3, 4, 5)
     with pytest.raises(IndexError):
         writer.batch(1, [1], 0, 1, 2, 3, 4, 5)
-    assert len(made.rows(1)) == 0
-    assert len(made.rows(0)) == 1
+    assert len(view.rows(1)) == 0
+    assert len(view.rows(0)) == 1
 
 
 def test_a_journal_leaves_no_name_behind() -> None:

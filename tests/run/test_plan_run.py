@@ -1,4 +1,4 @@
-"""Real runs: the plan is carried out, seen from outside, and told in result.json."""
+"""Real runs carry the plan out, as seen from outside, and report it in result.json."""
 
 import os
 from pathlib import Path
@@ -27,12 +27,12 @@ MASK = sorted(os.sched_getaffinity(0))
 
 
 def masks(pid: int) -> dict[str, str]:
-    """Thread -> the processors that the kernel lets it run on, as in /proc."""
-    found = {}
+    """Thread -> the processors it may run on, as in /proc."""
+    allowed = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         lines = dict(x.split(":\t", 1) for x in (task / "status").read_text().splitlines())
-        found[task.name] = lines["Cpus_allowed_list"]
-    return found
+        allowed[task.name] = lines["Cpus_allowed_list"]
+    return allowed
 
 
 @pytest.mark.skipif(len(MASK) < 2, reason="needs two processors")
@@ -47,22 +47,22 @@ def test_pinned_threads_are_where_the_plan_says(tmp_path: Path) -> None:
     seen = masks(pid)
     done = ended(process)
     assert done.status == 0, done.said + done.printed
-    found = result(out)
-    first, second = found["plan"]["pinned"]
+    content = result(out)
+    first, second = content["plan"]["pinned"]
     assert f"pinned to {first[0]} | {second[0]}" in done.said
     # LoadGen's thread answers on the first instance, a worker on the second.
     assert sorted(v for v in seen.values() if v in (str(first[0]), str(second[0]))) == [
         str(first[0]),
         str(second[0]),
     ]
-    assert found["plan"]["dispatcher"] == "shared"
-    assert found["plan"]["issuer"] == first
-    assert found["plan"]["placed"] == [{"threads": 1, "outside": 0}] * 2
-    cold, warm = found["cold"], found["warm_up"]
+    assert content["plan"]["dispatcher"] == "shared"
+    assert content["plan"]["issuer"] == first
+    assert content["plan"]["placed"] == [{"threads": 1, "outside": 0}] * 2
+    cold, warm = content["cold"], content["warm_up"]
     assert len(cold["load_s"]) == len(cold["first_batch_ns"]) == 2
     assert min(cold["import_s"], *cold["load_s"], *cold["first_batch_ns"]) > 0
     assert (cold["first_batch_samples"], warm["sizes"], warm["skipped"]) == (1, 64, 0)
-    assert found["measured_process"]["cyclic_garbage_objects"] >= 0
+    assert content["measured_process"]["cyclic_garbage_objects"] >= 0
     assert "not-pinned" not in doubts(out)
     assert check(out) == []
 
@@ -123,10 +123,10 @@ def test_batches_are_made_as_asked(
 ) -> None:
     done = run(*PERFORMANCE, "--oversubscribe", "--instances", "2", *more, "--out", f"{tmp_path}/r")
     assert done.status == 0, done.said + done.printed
-    found: dict[str, Any] = result(tmp_path / "r")
-    assert found["plan"]["dispatcher"] in dispatcher
-    assert found["queries"]["mean_batch"] >= mean_batch  # 500/s: ten come in 20 ms
-    points = found["calibration"]["batch_latency_ns"]
+    content: dict[str, Any] = result(tmp_path / "r")
+    assert content["plan"]["dispatcher"] in dispatcher
+    assert content["queries"]["mean_batch"] >= mean_batch  # 500/s: ten come in 20 ms
+    points = content["calibration"]["batch_latency_ns"]
     assert [size for size, _ in points or ()] == (
         [1, 2, 4, 8, 16, 32, 64] if "deadline" in more else []
     )

@@ -36,7 +36,7 @@ def digits(folder: Path) -> Path:
 def test_the_manifest_is_read_by_the_command_line_and_by_preflight_and_then_no_more(
     tmp_path: Path,
 ) -> None:
-    """Five times before: also by two measured processes and for the score."""
+    """It was read five times: also by both measured processes and for the score."""
     manifest, reads = digits(tmp_path), tmp_path / "reads"
     (tmp_path / "sitecustomize.py").write_text(COUNT_READS)
     ended = run(

@@ -1,4 +1,4 @@
-"""The main job for real: one short run for each scenario, on a real LoadGen and a real model."""
+"""The main job runs: one short run per scenario, with a real LoadGen and a real model."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def test_a_quick_run_is_valid_and_accurate(scenario: str, tmp_path: Path) -> Non
 
 
 def test_power_is_read_in_the_run_and_check_derives_it_again(tmp_path: Path) -> None:
-    """A counter that grows at 80 W and wraps on its way; beside it a program, in the same run."""
+    """A counter that grows at 80 W and wraps, and a program that is read in the same run."""
     out, root = tmp_path / "run", powercap(tmp_path / "powercap")
     program = "command=sh -c 'while :; do echo 12.5 W; sleep 0.05; done'"
     with counting(root / "intel-rapl:0/energy_uj", watts=80.0):

@@ -1,10 +1,10 @@
-"""Service times of one layout, of as many batch sizes as are worth it, in a process of their own.
+"""Times one placement's bare loops, batch size after batch size, in a process of its own.
 
-So threads, memory and settings that a framework has once for a process are this layout's alone, and
-a layout that cannot be loaded, or takes the process with it, costs nothing but itself.
+Threads, memory and settings that a framework has once per process then belong to this placement
+alone, and a placement that cannot be loaded, or crashes the process, costs only itself.
 
-    receives   setup    the configuration with the layout in it, and the batch sizes
-    sends      loaded   what the backend declares tunable, the batch that the file fixes
+    receives   setup    the configuration with the placement in it, and the batch sizes
+    sends      loaded   the backend's tunable options, and the batch that the file fixes
     sends      timed    for each size; then `done`           (or `error` at any time)
 """
 
@@ -30,39 +30,39 @@ from harness.models.opened.loading import (
     samples_held,
 )
 from harness.models.steps.postprocess import postprocessor
+from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.run.measured.service_times import batches_of, measure
-from harness.run.measured.warm_up import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 SIZE_LIMIT_S = 0.06
-"""For one size, if three batches of it take no longer."""
+"""Time for one size, unless three batches take longer."""
 
 GROWTH = 1.02
 PATIENCE = 2
-"""So many sizes, one after another, that bring no more samples/s than GROWTH: larger ones are left
-out, as they would be in a search by hand.
+"""After PATIENCE sizes in a row that do not raise samples/s by the factor GROWTH, larger sizes are left
+out, as in a search by hand.
 """
 
 _QUIET = 0.25
-"""Of a size's times, to judge whether larger ones are worth it: others on the machine only add."""
+"""Quantile of a size's times that decides about larger sizes: other load only makes times longer."""
 
 SAMPLES = 64
-"""Loaded ones; larger batches hold some of them more than once."""
+"""How many samples are loaded; larger batches hold some of them more than once."""
 
 
 def main() -> None:
     """Entry of the process."""
-    serve(_time)
+    serve(_measure)
 
 
-def _time(channel: Channel, _journal_fd: int) -> None:
+def _measure(channel: Channel, _journal_fd: int) -> None:
     setup = channel.receive()
     if setup is not None:
         with ExitStack() as stack:
-            _measure(channel, setup, stack)
+            _time_placement(channel, setup, stack)
 
 
-def _measure(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> None:
+def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> None:
     config: RunConfig = from_plain(setup["config"])
     spec = Instances.from_json(setup["spec"])
     model = load_model(config.model)
@@ -71,15 +71,15 @@ def _measure(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> No
     inputs = inputs_of(model, backends[0])
     fixed = batch_in_file(backends[0], inputs)
 
-    def tell(done: int, total: int) -> None:
+    def report_progress(done: int, total: int) -> None:
         channel.send("loading", done=done, total=total)
 
-    dataset = open_dataset(config, model, setup["dataset"], inputs, tell)
+    dataset = open_dataset(config, model, setup["dataset"], inputs, report_progress)
     held = samples_held(dataset, setup["dataset"], config.performance_count)
     channel.send("loaded", tunable=dict(getattr(cls, "tunable", {})), fixed_batch=fixed)
-    nothing = postprocessor((), None, None)
+    unchanged = postprocessor((), None, None)
     cpus = spec.pinned or [()] * len(backends)
-    answerers = [Answerer(b, dataset, nothing, cpus[i]) for i, b in enumerate(backends)]
+    answerers = [Answerer(b, dataset, unchanged, cpus[i]) for i, b in enumerate(backends)]
     loaded = list(range(min(held, SAMPLES)))
     with plugin(f"dataset {setup['dataset']!r}, loading samples,"):
         dataset.load(loaded)
@@ -97,7 +97,7 @@ def _times(
     sizes: Sequence[int],
     setup: Mapping[str, Any],
 ) -> Iterator[ServiceTimes]:
-    """Of one size after the other, as far as they are worth it."""
+    """The service times of one size after the other, as long as larger sizes are worthwhile."""
     best_per_s, fruitless = 0.0, 0
     for size in sizes:
         (alike,) = batches_of(dataset, loaded, [size])
@@ -115,7 +115,7 @@ def _times(
 
 
 def _warm(answerers: Sequence[Answerer], batch: Batch) -> None:
-    """Memory and kernels of that size are made."""
+    """Makes memory and kernels for that batch size."""
 
     def once(i: int) -> None:
         answerers[i].backend.infer(batch)

@@ -1,4 +1,4 @@
-"""LoadGen's callbacks, in the measured process. None may raise: LoadGen would crash."""
+"""Implements LoadGen's callbacks. None of them may raise: LoadGen would crash."""
 
 import gc
 import os
@@ -19,19 +19,19 @@ from harness.run.measured.dispatch.threads import WORKER, Dispatcher
 from harness.types import Dataset
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
-"""Takes a 5: the process's peak of memory begins anew. Source: Linux, filesystems/proc.rst."""
+"""Writing 5 resets the process's memory peak. Source: Linux, filesystems/proc.rst."""
 
 Die = Callable[[BaseException], None]
-"""Tells the supervisor and ends this process."""
+"""Reports the error to the supervisor and ends this process."""
 
 
 class SampleCallbacks:
-    """load and unload of the dataset's samples, and what the run used between them.
+    """Loads and unloads the dataset's samples, and measures the resources used between the two.
 
-    Between them nothing is collected, here and in `separate`: instances in processes of their own.
+    No garbage is collected between load and unload, neither here nor in the processes of `separate`.
 
-    LoadGen calls both on the thread that issues; that one is on `cpus` (() for any) from the end
-    of load on, when LoadGen and the dataset have started the threads that are not to share them.
+    LoadGen calls both on its issuing thread. From the end of load on that thread runs on `cpus` (()
+    for any): by then LoadGen and the dataset have started the threads that must not share them.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class SampleCallbacks:
             self._dataset.load(indices)
             for each in self._separate:
                 each.start_run()
-        except BaseException as e:  # noqa: BLE001 - LoadGen cannot be told; end it here
+        except BaseException as e:  # noqa: BLE001 - LoadGen takes no error: end it here
             self._die(e)
         gc.collect()
-        gc.freeze()  # what is there stays: no later collection looks at it
+        gc.freeze()  # no later collection looks at the objects that exist now
         gc.disable()
         run_on(self._cpus)
         self._start = self._start or _usage()
@@ -74,24 +74,28 @@ class SampleCallbacks:
     def unload(self, indices: list[int]) -> None:
         self._end = _usage()
         self._journal.loading = True  # until the next set is there, or the logs are written
-        found = [self._cyclic_garbage, gc.collect(), *(each.end_run() for each in self._separate)]
+        collected = [
+            self._cyclic_garbage,
+            gc.collect(),
+            *(each.end_run() for each in self._separate),
+        ]
         gc.enable()
-        counts = [objects for objects in found if objects is not None]
-        self._cyclic_garbage = sum(counts) if len(counts) == len(found) else None
+        counts = [objects for objects in collected if objects is not None]
+        self._cyclic_garbage = sum(counts) if len(counts) == len(collected) else None
         try:
             self._dataset.unload(indices)
-        except BaseException:  # noqa: BLE001 - every answer was given: only worth a note
+        except BaseException:  # noqa: BLE001 - every query is answered: a note is enough
             traceback.print_exc()
 
     def used(self) -> dict[str, Any]:
-        """From the first set's load to the last one's unload; memory from LoadGen's start on.
+        """Resources used from the first set's load to the last set's unload.
 
-        rss_peak_bytes: since the process began. rss_run_peak_bytes: since LoadGen's start, None
-        where rss_run_peak_reason says why.
+        rss_peak_bytes: largest memory since the process began. rss_run_peak_bytes: largest memory
+        since LoadGen's start; where it is None, rss_run_peak_reason says why.
         """
         peak_bytes = _peak_bytes()
         peaks_bytes = [p for p in (self._peak_before_bytes, peak_bytes) if p is not None]
-        end = self._end or _usage()  # LoadGen that cannot open its logs runs nothing
+        end = self._end or _usage()  # LoadGen runs nothing when it cannot open its logs
         start = self._start or end
         return {k: end[k] - start[k] for k in end} | {
             "rss_before_bytes": self._rss_before_bytes,
@@ -106,14 +110,17 @@ def issuing(dispatcher: Dispatcher, die: Die) -> Callable[[list[int], list[int]]
     def issue(ids: list[int], indices: list[int]) -> None:
         try:
             dispatcher.issue(ids, indices)
-        except BaseException as e:  # noqa: BLE001 - say why first
+        except BaseException as e:  # noqa: BLE001 - the supervisor gets the reason first
             die(e)
 
     return issue
 
 
 def no_worker_dies_alone(die: Die) -> None:
-    """LoadGen would wait for its samples for ever; a plug-in's own thread is no concern of ours."""
+    """Ends the process when a worker dies: LoadGen would wait for its samples for ever.
+
+    Threads of plug-ins may die.
+    """
 
     def raised(e: threading.ExceptHookArgs) -> None:
         if e.thread is not None and e.thread.name.startswith(WORKER):
@@ -124,7 +131,10 @@ def no_worker_dies_alone(die: Die) -> None:
 
 
 def _usage() -> dict[str, float]:
-    """Of this process so far, its descendants' CPU time included; wall_offset_ns grows only when the wall clock is stepped or slewed."""
+    """Resources that this process has used so far.
+
+    cpu_s includes descendants. wall_offset_ns grows only when the wall clock is stepped or slewed.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "cpu_s": used.ru_utime + used.ru_stime + children_cpu_s(),
@@ -141,17 +151,17 @@ def _rss_bytes() -> int:
 
 
 def _peak_bytes() -> int | None:
-    """The most memory that was held since the process began, or since `_forget_peak`.
+    """The largest memory held since the process began, or since `_forget_peak`.
 
-    Not ru_maxrss: that begins with the parent's.
+    Not ru_maxrss, which begins with the parent's value.
     """
     status = Path("/proc/self/status").read_text()
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
 
 
 def _forget_peak() -> str | None:
-    """From here on `_peak_bytes` is of what comes. -> why not, None where the kernel did it."""
+    """Resets the peak that `_peak_bytes` reads. Returns why that failed, None where it worked."""
     try:
         CLEAR_REFS.write_text("5")
     except OSError as e:

@@ -1,6 +1,7 @@
-"""Arrivals that LoadGen does not make, in the place of its StartTest: never an MLPerf result.
+"""Issues queries in place of LoadGen's StartTest: replayed arrivals, or a fixed number in flight.
 
-The same callbacks, dispatchers, responders and journal as under LoadGen; only who calls is another.
+Callbacks, dispatchers, responders and journal are the same as under LoadGen. A run of this kind is
+never an MLPerf result.
 """
 
 import json
@@ -23,13 +24,13 @@ from harness.run.journal import Journal
 from harness.types import Array
 
 _LOOK_S = 1e-3
-"""How often the end looks whether the last answers are there; nothing is issued any more."""
+"""At the end of the run: how often to check whether the last answers are in."""
 
 _Issue = Callable[[list[int], list[int]], None]
 
 
 class Response(Protocol):
-    """LoadGen's QuerySampleResponse. data: address of `size` bytes, valid in the call only."""
+    """LoadGen's QuerySampleResponse. data: the address of `size` bytes, valid during the call only."""
 
     @property
     def id(self) -> int: ...
@@ -40,17 +41,19 @@ class Response(Protocol):
 
 
 class AnswerLog:
-    """Every so-manyth answer, copied as LoadGen copies those it logs: harness/results/verdict/answers_check.py reads them.
+    """Copies every n-th answer, as LoadGen's accuracy_log_sampling_target does.
 
-    Any thread may take: a list's append is one step under the GIL.
+    The answer check reads them (harness/results/verdict/answers_check.py). Any thread may call
+    `take`: appending to a list is one step under the GIL.
     """
 
-    def __init__(self, queries: int, wanted: int) -> None:
-        self._every = max(1, queries // wanted)
+    def __init__(self, queries: int, target: int) -> None:
+        """target: about how many of the queries' answers to copy."""
+        self._every = max(1, queries // target)
         self._rows: list[tuple[int, bytes]] = []
 
     def take(self, responses: Sequence[Response]) -> None:
-        """Of one batch, whose ids follow each other."""
+        """responses: one batch, whose ids are consecutive."""
         at = -responses[0].id % self._every
         while at < len(responses):
             answer = responses[at]
@@ -58,30 +61,30 @@ class AnswerLog:
             at += self._every
 
     def write(self, path: Path, samples: Array) -> None:
-        """As LoadGen's accuracy log has them. samples: (queries,) dataset indices, by id."""
+        """Writes the answers as LoadGen's accuracy log. samples: (queries,) dataset indices, by id."""
         rows = [
             {"seq_id": query, "qsl_idx": int(samples[query]), "data": payload.hex().upper()}
             for query, payload in sorted(self._rows)
         ]
         try:
             path.write_text(json.dumps(rows), encoding="utf-8")
-        except OSError:  # what is missing makes the run INVALID; what was measured is kept
+        except OSError:  # a missing log makes the run INVALID, and nothing measured is lost
             traceback.print_exc()
 
 
 class Scheduler:
-    """One run. `complete` takes the place of LoadGen's QuerySamplesComplete, on any thread."""
+    """One run. `complete` replaces LoadGen's QuerySamplesComplete; any thread may call it."""
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array) -> None:
-        """samples: (queries,) the dataset index each query asks for."""
+        """samples: (queries,) the dataset index that each query asks for."""
         self._journal = journal
         self._held = list(range(plan.performance_count))
         self._samples = samples
-        wanted = plan.logged_answers
-        self._log = AnswerLog(len(samples), wanted) if wanted else None
+        target = plan.logged_answers
+        self._log = AnswerLog(len(samples), target) if target else None
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """What is measured is in the journal; some answers are kept."""
+        """Copies some answers; the times are in the journal."""
         if self._log is not None:
             self._log.take(responses)
 
@@ -100,15 +103,15 @@ class Scheduler:
         raise NotImplementedError
 
     def _ids_and_indices(self, first: int, end: int) -> tuple[list[int], list[int]]:
-        """Two new lists: a dispatcher may keep and extend them. A query's id is its issue order."""
+        """Two new lists, which a dispatcher may keep and extend. A query's id is its issue order."""
         return list(range(first, end)), self._samples[first:end].tolist()
 
 
 class Replay(Scheduler):
-    """Each query at its time; those overdue come in one call, as LoadGen coalesces them.
+    """Issues each query at its time, and all overdue queries in one call, as LoadGen coalesces them.
 
-    Sleeps as LoadGen does (its thread's sleep_until) and does not spin for the last microseconds:
-    whoever spins in Python takes the GIL from those who answer.
+    It sleeps until the next query, as LoadGen does (sleep_until), and does not spin for the last
+    microseconds: a thread that spins in Python takes the GIL from the threads that answer.
     """
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, after_ns: Array) -> None:
@@ -132,7 +135,7 @@ class Replay(Scheduler):
 
 
 class FixedConcurrency(Scheduler):
-    """So many queries in flight: what was answered is replaced at once, in one call."""
+    """Keeps `concurrency` queries in flight: answered queries are replaced at once, in one call."""
 
     def __init__(self, plan: LoadPlan, journal: Journal, samples: Array, concurrency: int) -> None:
         super().__init__(plan, journal, samples)
@@ -140,7 +143,7 @@ class FixedConcurrency(Scheduler):
         self._freed: SimpleQueue[int] = SimpleQueue()
 
     def complete(self, responses: Sequence[Response]) -> None:
-        """Not issued from here: a dispatcher is called by one thread, and never within an answer."""
+        """Issues nothing: a dispatcher is called by one thread, and never within an answer."""
         super().complete(responses)
         self._freed.put(len(responses))
 
@@ -157,7 +160,7 @@ class FixedConcurrency(Scheduler):
 
 
 def scheduler_for(plan: LoadPlan, journal: Journal) -> Scheduler | None:
-    """None where LoadGen schedules."""
+    """The scheduler of a plan; None where LoadGen schedules."""
     if plan.schedule is not None:
         after_ns, samples = schedule.stored(plan.schedule)
         return Replay(plan, journal, samples if samples is not None else _drawn(plan), after_ns)
@@ -167,9 +170,9 @@ def scheduler_for(plan: LoadPlan, journal: Journal) -> Scheduler | None:
 
 
 def _drawn(plan: LoadPlan) -> Array:
-    """(queries,) from the samples held, with replacement, as LoadGen draws; by the sample_index seed.
+    """(queries,) samples drawn with replacement by the sample_index seed, as LoadGen draws them.
 
-    RandomState: numpy promises the same numbers of it in every version.
+    RandomState, because numpy promises that its numbers are the same in every version.
     """
     random = np.random.RandomState(plan.seeds.sample_index & 0xFFFFFFFF)
     return random.randint(0, plan.performance_count, plan.query_count, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What the measured process does with its instances before LoadGen: warm-up and calibration."""
+"""Prepares the instances before LoadGen's run: warm-up, calibration and bare loops."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,17 +14,19 @@ from harness.loadgen.answers import AnswerRow
 from harness.loadgen.plan import LoadPlan
 from harness.machine.threads import running_on
 from harness.models.steps.postprocess import flat
-from harness.run.measured.dispatch.by_length import Lengths
-from harness.run.measured.service_times import LIMIT_S, batches_of, measure, time_for
-from harness.run.measured.warm_up import (
-    LOOKED_AT,
-    Answerer,
-    Warmth,
-    batch_sizes,
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.calibration import (
     busy_at,
     calibrate_latency,
     calibrate_rate,
     measure_curve,
+)
+from harness.run.measured.dispatch.by_length import Lengths
+from harness.run.measured.service_times import LIMIT_S, batches_of, measure, time_for
+from harness.run.measured.warm_up import (
+    EXAMINED,
+    Warmth,
+    batch_sizes,
     probes,
     remainders,
     warm_up,
@@ -32,20 +34,20 @@ from harness.run.measured.warm_up import (
 from harness.types import Backend, Dataset, HasLengths
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
-"""The manifest's postprocessing on one sample's output: a ConfigError names a field."""
+"""Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
 
 
 class Preparation:
-    """`run`, then, when the plan is known, `finish`; the dataset's samples are loaded in between.
+    """Call `run`, then, once the plan is known, `finish`, and after LoadGen's run `bare_loops`.
 
-    name: the dataset's. held: samples that a run holds. query_samples: in a query.
-    tell_alive: called by `finish` when a batch or some were answered.
-    row, slowest_ns and curve: see Warmth and measure_curve; set by `run`.
-    lengths: of the samples, where they differ and Offline may use it; set by `finish`.
+    Between `run` and `finish` some of the dataset's samples are loaded.
     """
 
     row: AnswerRow
+    """Shape and type of the run's answers; set by `run`."""
+
     slowest_ns: int
+    """Time of the slowest warm batch; set by `run`."""
 
     def __init__(
         self,
@@ -60,8 +62,12 @@ class Preparation:
         query_samples: int,
         may_vary: bool = False,
         check_steps: CheckSteps = lambda _backend, _dataset, _first: None,
-        tell_alive: Callable[[], None] = lambda: None,
+        report_alive: Callable[[], None] = lambda: None,
     ) -> None:
+        """name: of the dataset. held: samples that a run holds. query_samples: samples per query.
+
+        may_vary: samples may differ in shape. report_alive: `finish` calls it after batches.
+        """
         self._config = config
         self._dispatch = dispatch
         self.answerers = answerers
@@ -70,24 +76,26 @@ class Preparation:
         self._max_batch = max_batch
         self._query_samples = query_samples
         self._sizes = batch_sizes(dispatch, max_batch, query_samples)
-        looked_at = LOOKED_AT if may_vary else 1
-        self._loaded = list(range(min(held, max(self._sizes[-1], looked_at))))
+        examined = EXAMINED if may_vary else 1
+        self._loaded = list(range(min(held, max(self._sizes[-1], examined))))
         self._may_vary = may_vary
         self._check_steps = check_steps
-        self._tell_alive = tell_alive
+        self._report_alive = report_alive
         self.curve: list[tuple[int, int]] = []
+        """(samples, ns) of warm batches, for --dispatch deadline; set by `run`."""
         self.lengths: Lengths | None = None
+        """Lengths of the samples, where they differ and Offline may use them; set by `finish`."""
         self._probed: list[int] = []  # batch sizes whose service times are measured
         self._before: ServiceTimes | None = None
 
     def run(self, calibrate_s: float) -> Mapping[str, Any]:
-        """The `calibrated` message. calibrate_s: 0 where nothing needs it."""
+        """Returns the `calibrated` message. calibrate_s: 0 where the plan needs no calibration."""
         sizes = self._sizes
         with plugin(f"dataset {self._name!r}, loading samples for the warm-up,"):
             self._dataset.load(self._loaded)
         with self._warming():
             warm = self._warm_up()
-            found = self._calibrate(calibrate_s) if calibrate_s else {}
+            calibration = self._calibrate(calibrate_s) if calibrate_s else {}
             if self._config.dispatch == "deadline":
                 batches = [self._batch(n) for n in probes(sizes)]
                 self.curve = measure_curve(self.answerers, batches)
@@ -98,19 +106,23 @@ class Preparation:
             self.answerers = [
                 each._replace(postprocess=flat(each.postprocess)) for each in self.answerers
             ]
-        told = {"sizes": len(sizes), "skipped": warm.skipped, "flat": warm.flat}
         return {
             "slowest_batch_ns": warm.slowest_ns,
             "answer_bytes": warm.answer_bytes,
             "batch_latency_ns": self.curve,
             "cold": {"first_batch_ns": warm.first_ns, "first_batch_samples": sizes[0]},
-            "warm_up": {"seconds": warm.seconds, **told},
+            "warm_up": {
+                "seconds": warm.seconds,
+                "sizes": len(sizes),
+                "skipped": warm.skipped,
+                "flat": warm.flat,
+            },
             "placed": warm.placed if any(a.cpus for a in self.answerers) else (),
-            **found,
+            **calibration,
         }
 
     def _warm_up(self) -> Warmth:
-        """Also where answering fails, the manifest's steps are looked at: they say why better."""
+        """Checks the manifest's steps even where answering fails: their error is more precise."""
         alone = self._loaded if self._may_vary else ()
         try:
             return warm_up(self.answerers, self._sizes, self._batch, alone)
@@ -118,7 +130,7 @@ class Preparation:
             self._check_steps(self.answerers[0].backend, self._dataset, self._loaded[:1])
 
     def finish(self, plan: LoadPlan) -> None:
-        """Offline's last batch, whose size only the plan tells; then the samples are given back."""
+        """Answers Offline's last batch, whose size only the plan tells; unloads the samples."""
         self._probed = probes(self._sizes)
         if self._dispatch == "sliced":
             held = plan.performance_count
@@ -131,19 +143,20 @@ class Preparation:
                     with running_on(each.cpus):
                         for size in sizes:
                             each.answer(self._batch(size))
-                            self._tell_alive()
+                            self._report_alive()
             with plugin(f"dataset {self._name!r}: lengths"):
                 self.lengths = self._known_lengths()
         if not plan.accuracy and plan.concurrency is None:  # a closed loop has no schedule
             with self._warming():
                 self._before = self._service_times(plan)
-            self._tell_alive()
+            self._report_alive()
         with plugin(f"dataset {self._name!r}: unload"):
             self._dataset.unload(self._loaded)
 
     def bare_loops(self, plan: LoadPlan, failed_samples: int = 0) -> Mapping[str, Any] | None:
-        """Service times before and, measured now, after the run, for harness/results/evidence/reference.py; or the
-        reason why there are none. None where nobody asks for them: of an accuracy run.
+        """Service times before the run and, measured now, after it; or the reason why there are none.
+
+        They are for harness/results/evidence/reference.py. None for an accuracy run.
         """
         if plan.accuracy:
             return None
@@ -155,7 +168,7 @@ class Preparation:
             self._dataset.load(self._loaded)
             after = self._service_times(plan)
             self._dataset.unload(self._loaded)
-        except Exception as e:  # noqa: BLE001 - the run is over: nothing of it may be lost
+        except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
             return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
         return {"version": VERSION, "before": self._before.to_json(), "after": after.to_json()}
 
@@ -164,7 +177,7 @@ class Preparation:
         return measure(self.answerers, batches, time_for(self._expected_s(plan)), LIMIT_S)
 
     def _expected_s(self, plan: LoadPlan) -> float:
-        """Of the run; where only its count is known, as long as its batches take a warm model."""
+        """Duration of the run; from warm batch times where the plan has no forecast."""
         if plan.expected_s is not None:
             return plan.expected_s
         batches = plan.query_count * ceil(self._query_samples / self._max_batch)
@@ -175,9 +188,8 @@ class Preparation:
     def _calibrate(self, seconds: float) -> Mapping[str, Any]:
         if self._dispatch != "inline":
             largest = self._batch(self._sizes[-1])
-            return calibrate_rate(
-                *busy_at(self._config.concurrency, self.answerers, largest), seconds
-            )
+            busy, batch = busy_at(self._config.concurrency, self.answerers, largest)
+            return calibrate_rate(busy, batch, seconds)
         query = [
             self._batch(min(self._max_batch, self._query_samples - start))
             for start in range(0, self._query_samples, self._max_batch)
@@ -185,21 +197,21 @@ class Preparation:
         return calibrate_latency(self.answerers[0], query, seconds)
 
     def _known_lengths(self) -> Lengths | None:
-        """Tried on what is loaded: in LoadGen's callback it would be too late to tell."""
+        """Tries the dataset's `lengths` on the loaded samples: LoadGen's callback must not raise."""
         dataset = self._dataset
         if not isinstance(dataset, HasLengths):
             return None
-        found = dataset.lengths(self._loaded)
-        if found is None:
+        lengths = dataset.lengths(self._loaded)
+        if lengths is None:
             return None
-        if found.shape != (len(self._loaded),) or found.dtype.kind not in "iuf":
+        if lengths.shape != (len(self._loaded),) or lengths.dtype.kind not in "iuf":
             raise ValueError(
-                f"{found.dtype} of shape {found.shape} for {len(self._loaded)} samples"
+                f"{lengths.dtype} of shape {lengths.shape} for {len(self._loaded)} samples"
             )
-        return dataset.lengths  # type: ignore[return-value] # it has told that it is not None
+        return dataset.lengths  # type: ignore[return-value] # it just returned lengths
 
     def _batch(self, size: int) -> list[int]:
-        """Indices of so many samples, some of them more than once where few are loaded."""
+        """Indices of `size` samples; some come more than once where fewer are loaded."""
         return [self._loaded[i % len(self._loaded)] for i in range(size)]
 
     def _warming(self) -> AbstractContextManager[None]:

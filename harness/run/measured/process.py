@@ -1,18 +1,18 @@
-"""The measured process: load, warm up, calibrate, then do nothing but answer LoadGen's queries.
+"""Loads, warms up and calibrates a model, and then does nothing but answer LoadGen's queries.
 
-Spawned by the supervisor, one for each LoadGen run, with a socket and the journal's descriptor.
+The supervisor spawns one measured process for each LoadGen run, with a socket and the journal's
+descriptor.
 
-    receives   setup    the configuration and which run this is
-    sends      loading  how far the dataset is, now and then while it loads samples
-    sends      loaded   what was loaded, the sizes the plan needs
+    receives   setup    the run as resolved (harness/run/setup.py)
+    sends      loading  progress of the dataset, now and then while it loads samples
+    sends      loaded   descriptions of model and dataset, and the sizes that the plan needs
     sends      calibrated
     receives   plan     what LoadGen is told; the journal has its size by now
-    sends      alive    that batches were answered which only the plan told of
+    sends      alive    batches were answered that only the plan called for
     sends      ended    resources used, failures     (or `error` at any time before)
 """
 
 import os
-import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,10 @@ from harness.core import registry
 from harness.core.child import Channel, serve
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.answers import AnswerRow
-from harness.loadgen.binding import Callbacks, responder_for, settings_for, start_test
+from harness.loadgen.binding import Callbacks, responder_for
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model
 from harness.models.opened.loading import (
     batch_in_file,
     described,
@@ -41,13 +40,14 @@ from harness.models.opened.loading import (
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.models.steps.postprocess import check, postprocessor
 from harness.run.journal import Journal
+from harness.run.measured.answerer import Answerer
 from harness.run.measured.callbacks import SampleCallbacks, issuing, no_worker_dies_alone
 from harness.run.measured.dispatch.choose import NAMES, dispatcher_class, make_dispatcher
+from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SharedDispatcher
-from harness.run.measured.dispatch.threads import Dispatcher, Failures, Instance
-from harness.run.measured.own_scheduler import Scheduler, scheduler_for
+from harness.run.measured.load import run_load
+from harness.run.measured.own_scheduler import scheduler_for
 from harness.run.measured.preparation import Preparation
-from harness.run.measured.warm_up import Answerer
 from harness.run.setup import Setup
 from harness.types import Backend, Dataset, HasAnswerShape, TensorSpec
 
@@ -64,7 +64,7 @@ def _measure(channel: Channel, journal_fd: int) -> None:
 
 
 class _Measurement:
-    """One run, from the setup message to the `ended` message."""
+    """One LoadGen run, from the setup message to the `ended` message."""
 
     def __init__(self, channel: Channel, setup: Setup, journal_fd: int) -> None:
         self._channel = channel
@@ -97,15 +97,16 @@ class _Measurement:
         self._fixed = batch_in_file(backends[0], inputs)
         if self._fixed is not None:
             self._max_batch = min(self._max_batch, self._fixed)
-        dataset = open_dataset(config, model, name, inputs, self._tell_progress)
-        asked = config.performance_count or model.performance_count
-        self._held = samples_held(dataset, name, asked)
+        dataset = open_dataset(config, model, name, inputs, self._report_progress)
+        self._held = samples_held(
+            dataset, name, config.performance_count or model.performance_count
+        )
         self._output = output = model.output
         self._hook = load_hook(model, config.hook)
         postprocess = postprocessor(
             output.postprocess if output else (), output.name if output else None, self._hook
         )
-        self._send_loaded(model, path, backends[0], dataset, inputs)
+        self._send_loaded(path, backends[0], dataset, inputs)
         cpus = self._group.pinned or [()] * len(backends)
         answerers = [
             Answerer(backend, dataset, postprocess, cpus[i]) for i, backend in enumerate(backends)
@@ -121,7 +122,7 @@ class _Measurement:
         *,
         may_vary: bool,
     ) -> None:
-        """Alone first, then LoadGen's, as soon as the supervisor has made a plan of what was found."""
+        """Prepares without LoadGen, waits for the supervisor's plan, and answers LoadGen's queries."""
         preparation = Preparation(
             self._config,
             self._setup.dispatch,
@@ -133,12 +134,13 @@ class _Measurement:
             query_samples=self._setup.samples_per_query,
             may_vary=may_vary,
             check_steps=self._check_steps,
-            tell_alive=self._tell_alive,
+            report_alive=self._report_alive,
         )
-        found = preparation.run(self._setup.calibrate_s)
+        calibration = preparation.run(self._setup.calibrate_s)
         self._check_metric(preparation.row, answerers[0].dataset)
         loads = {"import_s": self._import_s, "load_s": self._load_s}
-        self._channel.send("calibrated", **{**found, "cold": {**loads, **found["cold"]}})
+        cold = {**loads, **calibration["cold"]}
+        self._channel.send("calibrated", **{**calibration, "cold": cold})
         message = self._channel.receive()
         if message is None:
             return
@@ -164,17 +166,25 @@ class _Measurement:
             )
             for i, each in enumerate(answerers)
         ]
-        cls = dispatcher_class(
-            self._setup.dispatch, self._config, len(instances), preparation.slowest_ns
-        )
+        dispatch, slowest_ns = self._setup.dispatch, preparation.slowest_ns
+        cls = dispatcher_class(dispatch, self._config, len(instances), slowest_ns)
         dispatcher = make_dispatcher(
-            *(cls, self._config, plan, instances, self._max_batch, journal),
+            cls,
+            self._config,
+            plan,
+            instances,
+            self._max_batch,
+            journal,
             curve=preparation.curve,
             lengths=preparation.lengths,
         )
-        # Of a shared dispatcher LoadGen's thread is the first instance's.
+        # Under a shared dispatcher LoadGen's thread is the first instance's.
         cpus = instances[0].cpus if cls is SharedDispatcher else self._group.issuer
-        used = self._start_test(plan, dataset, dispatcher, journal, cpus, scheduler)
+        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
+        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
+        no_worker_dies_alone(self._die)
+        run_load(plan, scheduler, calls, self._setup.outdir)
+        used = samples.used()  # before the bare loops, which need memory too
         dispatcher.stop()
         bare = preparation.bare_loops(plan, self._failures.samples)
         self._close(stack, used, row, {"dispatcher": NAMES[cls], "issuer": list(cpus)}, bare)
@@ -187,7 +197,7 @@ class _Measurement:
         placed: Mapping[str, Any],
         bare: Mapping[str, Any] | None,
     ) -> None:
-        """Leave the backends, then say how it went: a failing exit must not lose the run."""
+        """Closes the backends, then reports the run: a failing close must not lose it."""
         close_error = ""
         try:
             stack.close()
@@ -207,13 +217,9 @@ class _Measurement:
         )
 
     def _send_loaded(
-        self,
-        model: Model,
-        path: Path | None,
-        backend: Backend,
-        dataset: Dataset,
-        inputs: Sequence[TensorSpec],
+        self, path: Path | None, backend: Backend, dataset: Dataset, inputs: Sequence[TensorSpec]
     ) -> None:
+        model = self._setup.model
         self._channel.send(
             "loaded",
             **described(backend, self._config.backend, dataset, self._setup.dataset),
@@ -249,51 +255,17 @@ class _Measurement:
         except (Exception, SystemExit):  # noqa: BLE001 - a plug-in's: scoring says it, with all measured
             return
 
-    def _start_test(
-        self,
-        plan: LoadPlan,
-        dataset: Dataset,
-        dispatcher: Dispatcher,
-        journal: Journal,
-        cpus: Sequence[int],
-        scheduler: Scheduler | None,
-    ) -> Mapping[str, Any]:
-        """LoadGen, or our own scheduler, on a thread of its own; the main thread only waits.
-
-        Returns the resources used.
-        """
-        settings = settings_for(plan) if scheduler is None else None
-        samples = SampleCallbacks(dataset, journal, self._die_loading, cpus, self._separate)
-        calls = Callbacks(issuing(dispatcher, self._die), samples.load, samples.unload)
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                if scheduler is not None:
-                    scheduler.run(calls, self._setup.outdir)
-                else:
-                    start_test(plan, settings, self._setup.outdir, calls)
-            except BaseException as e:  # noqa: BLE001 - raised again on the main thread
-                errors.append(e)
-
-        no_worker_dies_alone(self._die)
-        thread = threading.Thread(target=run, name="loadgen")
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-        return samples.used()
-
-    def _tell_alive(self) -> None:
+    def _report_alive(self) -> None:
         self._channel.send("alive")
 
-    def _tell_progress(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         self._channel.send("loading", done=done, total=total)
 
     def _die_loading(self, error: BaseException) -> NoReturn:
         if isinstance(error, HarnessError):
             self._die(error, error.exit_status, str(error))
-        text = f"dataset {self._setup.dataset!r} raised in load: {type(error).__name__}: {one_line(error)}"
+        what = f"dataset {self._setup.dataset!r} raised in load"
+        text = f"{what}: {type(error).__name__}: {one_line(error)}"
         self._die(error, PluginUnavailable.exit_status, text)
 
     def _die(self, error: BaseException, status: int = 1, text: str = "") -> NoReturn:

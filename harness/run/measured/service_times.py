@@ -1,7 +1,7 @@
-"""Service times: how long a batch takes the backend alone, with every instance busy at once.
+"""Measures service times by bare loops: the time of a batch in the backend alone, all instances busy.
 
-Measured by bare loops in the measured process just before and just after LoadGen's run, never from
-the run itself: they are what a dispatcher without any cost of its own would have to work with.
+The loops run just before and just after LoadGen's run, never in it: a dispatcher without any cost
+of its own would have exactly these times to work with.
 """
 
 import time
@@ -13,20 +13,20 @@ import numpy as np
 
 from harness.core.service_times import QUANTILE_POINTS, ServiceTimes
 from harness.core.units import NS_PER_S
-from harness.run.measured.warm_up import Answerer, run_in_threads
+from harness.run.measured.answerer import Answerer, run_in_threads
 from harness.types import Batch, Dataset
 
 _SHARE = 0.05
-"""Of the run's expected time, before it and again after it."""
+"""Share of the run's expected time, before it and again after it."""
 
 LIMIT_S = 0.5
 LEAST_REPETITIONS = 3
 VARIETY = 8
-"""Batches of a size, of different samples."""
+"""Batches of one size, of different samples."""
 
 
 def time_for(expected_s: float) -> float:
-    """Seconds of bare loops at each end of a run that is expected to take so long."""
+    """Seconds of bare loops at each end of a run of that length."""
     return min(LIMIT_S, _SHARE * expected_s)
 
 
@@ -36,28 +36,29 @@ def measure(
     limit_s: float,
     most_s: float = inf,
 ) -> ServiceTimes:
-    """batches: some of each size, ascending, gathered already. limit_s: for all sizes together.
+    """Times every size on all backends at once, each on a thread of its own.
 
-    Every backend, each on a thread of its own, takes those of a size in turns, LEAST_REPETITIONS
-    times at least, unless that takes longer than most_s in all: from then on only the largest size
-    is still measured, once, so that those left out lie between others. Raises what a backend raises.
+    batches: for each size some gathered batches, sizes ascending. limit_s: for all sizes together.
+    Each size is timed at least LEAST_REPETITIONS times, unless that takes longer than most_s in
+    all: then only the largest size is still timed, once, so that the sizes left out lie between
+    others. Raises what a backend raises.
     """
     end_ns = time.monotonic_ns() + most_s * NS_PER_S
-    found: dict[int, list[int]] = {}
+    times_ns: dict[int, list[int]] = {}
     for alike in batches:
-        if found and alike is not batches[-1] and time.monotonic_ns() >= end_ns:
+        if times_ns and alike is not batches[-1] and time.monotonic_ns() >= end_ns:
             continue
         size = len(alike[0].indices)
-        found[size] = _times_ns(answerers, alike, limit_s / len(batches), end_ns)
+        times_ns[size] = _times_ns(answerers, alike, limit_s / len(batches), end_ns)
     return ServiceTimes(
-        tuple(found),
-        np.stack([np.quantile(row, QUANTILE_POINTS) for row in found.values()]),
-        tuple(len(row) for row in found.values()),
+        tuple(times_ns),
+        np.stack([np.quantile(row, QUANTILE_POINTS) for row in times_ns.values()]),
+        tuple(len(row) for row in times_ns.values()),
     )
 
 
 def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) -> list[list[Batch]]:
-    """For each size a few batches of loaded samples; samples of several lengths differ in time."""
+    """For each size a few batches of different loaded samples, whose times may differ."""
     count = len(loaded)
     return [
         [
@@ -71,7 +72,7 @@ def batches_of(dataset: Dataset, loaded: Sequence[int], sizes: Sequence[int]) ->
 def _times_ns(
     answerers: Sequence[Answerer], alike: Sequence[Batch], limit_s: float, most_until_ns: float
 ) -> list[int]:
-    """At least one of each instance; LEAST_REPETITIONS if that takes no longer than most_until_ns."""
+    """At least one time of each instance; LEAST_REPETITIONS before most_until_ns."""
     times_ns: list[list[int]] = [[] for _ in answerers]
 
     def work(i: int) -> None:

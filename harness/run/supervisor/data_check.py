@@ -1,4 +1,4 @@
-"""`data check`: everything about a dataset that a long run would find out too late."""
+"""Checks a dataset for `data check`: every label and every sample, before a long run needs them."""
 
 import time
 from collections import Counter
@@ -16,29 +16,32 @@ from harness.run.supervisor.progress import end_loading, show_loading
 from harness.types import Dataset, HasFaults
 
 SHOWN_CLASSES = 20
-"""All classes are listed up to here; of more, the smallest and the largest."""
+"""Up to this many classes are all listed; of more, only the largest and the smallest."""
 
 
 OFFICIAL_COUNTS = {"resnet50": 50_000, "yolo": 1_525, "bert": 10_833, "3d-unet": 43}
-"""LoadGen's name of a benchmark -> samples of its whole data set (of SQuAD: windows), as MLPerf's
-submission checker has them (v6.1).
+"""LoadGen's name of a benchmark -> samples of its whole data set (SQuAD: windows). Source: MLPerf's
+submission checker, v6.1.
 """
 
 
 class Checked(NamedTuple):
-    """lines: what it is made of. faults: what makes it unusable, one line each; none: it is fine."""
+    """The result of a check."""
 
     lines: list[str]
+    """The description of the dataset."""
+
     faults: list[str]
+    """One line for each fault that makes the dataset unusable."""
 
 
 def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
-    """Look at every label and decode every sample, with the model's steps where one is named."""
-    given = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
-    values = {key: value for key, value in given.items() if value is not None}
+    """Reads every label and decodes every sample, with the steps of the model where one is named."""
+    options = {"scenario": "offline", "dataset": name, "data_dir": data_dir, "model": model}
+    values = {key: value for key, value in options.items() if value is not None}
     config = make_config(values, [*unknown_names(values), *missing_data(data_dir)])
-    found = load_model(model) if model else Model("none", None, Path(), None)
-    dataset = open_dataset(config, found, name, found.inputs, progress=show_loading)
+    loaded = load_model(model) if model else Model("none", None, Path(), None)
+    dataset = open_dataset(config, loaded, name, loaded.inputs, progress=show_loading)
     labels, faults = _labels(dataset)
     begun_s = time.perf_counter()
     faults += _unusable(dataset, name, config)
@@ -51,20 +54,20 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
         *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
         *(f"{'steps':<12}{line}" for line in _steps(about, model)),
         *(f"{'labels':<12}{line}" for line in _histogram(labels)),
-        *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(found, len(dataset)))),
+        *(f"{'note':<12}{note}" for note in (*_notes(about), *_count(loaded, len(dataset)))),
         f"{'speed':<12}{show_rate(speed)} samples/s decoded and preprocessed",
     ]
     return Checked(lines, faults)
 
 
 def _labels(dataset: Dataset) -> tuple[list[object], list[str]]:
-    """Every label there is, and a line for each that cannot be had."""
+    """Every label, and a fault for each one that cannot be read."""
     labels: list[object] = []
     faults = []
     for i in range(len(dataset)):
         try:
             labels.append(dataset.label(i))
-        except Exception as e:  # noqa: BLE001 - a plug-in's; the others are worth a look
+        except Exception as e:  # noqa: BLE001 - a plug-in's; the other labels are checked all the same
             faults.append(f"sample {i}: label raised {type(e).__name__}: {e}")
     bare = sum(label is None for label in labels)
     if 0 < bare < len(labels):
@@ -90,16 +93,16 @@ def _unusable(dataset: Dataset, name: str, config: RunConfig) -> list[str]:
         except ConfigError as e:
             faults += str(e).splitlines()
         except Exception as e:  # noqa: BLE001 - a plug-in's
-            told = f"samples {start} to {indices[-1]}"
-            faults.append(f"{told}: loading raised {type(e).__name__}: {e}")
+            samples = f"samples {start} to {indices[-1]}"
+            faults.append(f"{samples}: loading raised {type(e).__name__}: {e}")
     return faults
 
 
 def _count(model: Model, have: int) -> Iterator[str]:
-    """A part of an official set is good for trying things out, and for no MLPerf result."""
-    wanted = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
-    if wanted is not None and have != wanted:
-        yield f"MLPerf's set for {model.name} has {wanted:,} samples, this has {have:,}"
+    """A note where the dataset is a part of MLPerf's set, which suffices for no MLPerf result."""
+    expected = OFFICIAL_COUNTS.get(model.manifest.mlperf_model or "") if model.manifest else None
+    if expected is not None and have != expected:
+        yield f"MLPerf's set for {model.name} has {expected:,} samples, this has {have:,}"
 
 
 def _notes(about: Mapping[str, object]) -> Sequence[str]:
@@ -121,7 +124,7 @@ def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
 
 
 def _histogram(labels: Sequence[object]) -> Iterator[str]:
-    """Classes with their counts; of detection, the objects' categories."""
+    """Classes with their counts; for detection, the categories of the objects."""
     objects = [
         one["category_id"]
         for label in labels

@@ -1,4 +1,4 @@
-"""What a run leaves: its folder as far as it has come, the row in runs.sqlite, the table."""
+"""Saves a run as far as it has come: its folder, its row in runs.sqlite and its report."""
 
 import shutil
 import sqlite3
@@ -24,21 +24,21 @@ from harness.run.supervisor.metrics.endpoint import FILE, Exporter
 
 
 class RunKeeper:
-    """Saves `findings` after every step; a folder that cannot be written makes the run INVALID."""
+    """Saves `findings` after every step. A folder that cannot be written makes the run INVALID."""
 
     def __init__(self, folder: ResultFolder, findings: Findings, exporter: Exporter | None) -> None:
-        """exporter: None where the run has its metrics.prom already."""
+        """exporter: None where metrics.prom is written already."""
         self.folder = folder
         self.findings = findings
         self._exporter = exporter
-        self._left = folder.path
+        self._folder_now = folder.path
 
     @property
     def has_measured(self) -> bool:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
     def save(self, content: dict[str, Any] | None = None) -> None:
-        """As far as the run has come. content: of result.json, if it is known already."""
+        """Saves the run as far as it has come. content: of result.json, where it is known already."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or result(self.findings))
 
@@ -51,7 +51,7 @@ class RunKeeper:
         files.write_json(folder / run_folder.ENVIRONMENT, environment)
 
     def keep(self, evidence: Evidence, outdir: Path) -> None:
-        """On disk before anything else is done with it; where that fails, the table still shows it."""
+        """Saves one LoadGen run at once; where that fails, the table still shows it."""
         if evidence.plan.accuracy:
             self.findings.accuracy = evidence
         else:
@@ -73,7 +73,7 @@ class RunKeeper:
             self.not_saved(e)
 
     def _write_metrics(self) -> None:
-        """All that is in it is in other files, too: without it the run has lost nothing."""
+        """Writes metrics.prom. A failure loses nothing: its numbers are in other files too."""
         if self._exporter is None:
             return
         path = self.folder.path / FILE
@@ -81,7 +81,7 @@ class RunKeeper:
             self._exporter.write(self.folder.path)
         except OSError as e:
             with suppress(OSError):
-                path.unlink()  # half of it would look whole
+                path.unlink()  # half a file would look whole
             say(f"{path} was not written: {e.strerror}: the run's numbers are in its other files")
 
     def not_saved(self, error: OSError) -> None:
@@ -89,7 +89,7 @@ class RunKeeper:
         self.findings.unsaved = Reason("not-saved", text)
 
     def give_up(self, error: HarnessError) -> None:
-        """Before the first query: a user's mistake leaves nothing, a plug-in's its traceback."""
+        """Ends a run before its first query: a user's mistake leaves no folder, a plug-in's its traceback."""
         if isinstance(error, ConfigError):
             shutil.rmtree(self.folder.path, ignore_errors=True)
         else:
@@ -97,7 +97,7 @@ class RunKeeper:
             self.save()
 
     def conclude(self, status: int) -> Finished:
-        """Write the result, name the folder, add the row."""
+        """Writes the result, gives the folder its name and adds the row to runs.sqlite."""
         folder = self.folder.path
         host = (self.findings.environment.get("machine") or {}).get("host")
         if host and self.findings.performance is not None:
@@ -111,7 +111,7 @@ class RunKeeper:
             self.save(content)
             self._write_metrics()
             if not status and self.findings.unsaved is None:
-                self._left = folder = self.folder.finish()
+                self._folder_now = folder = self.folder.finish()
             database.add(folder.parent, folder.name, content)
         except sqlite3.Error as e:
             path = database.path_in(folder.parent)
@@ -119,7 +119,7 @@ class RunKeeper:
         except OSError as e:
             self.not_saved(e)
             content = result(self.findings)
-            with suppress(OSError):  # what was saved before may say VALID
+            with suppress(OSError):  # the result saved before may say VALID
                 self.save(content)
         if self.findings.unsaved is not None:
             say(self.findings.unsaved.text)
@@ -128,19 +128,19 @@ class RunKeeper:
         return Finished(status, folder, content)
 
     def report(self, *, as_json: bool) -> None:
-        """report.html, when all else is kept and told: whatever goes wrong with it is one line."""
-        found = self.findings
-        if found.config.no_report or found.unsaved is not None or not self.has_measured:
+        """Makes report.html after everything else; whatever goes wrong with it is one line."""
+        findings = self.findings
+        if findings.config.no_report or findings.unsaved is not None or not self.has_measured:
             return
         try:
             from harness.results.pages.report import report_at_end
 
-            told = str(report_at_end(self._left, found))
+            text = str(report_at_end(self._folder_now, findings))
         except PluginUnavailable as e:
-            told = f"none: {e}"
-        except Exception as e:  # noqa: BLE001 - the run is over, and its page no part of it
+            text = f"none: {e}"
+        except Exception as e:  # noqa: BLE001 - the run is over, and the page is no part of it
             kind = "" if isinstance(e, HarnessError) else f"{type(e).__name__}: "
-            say(f"no report: {kind}{one_line(e)}: `report {self._left}` makes one later")
+            say(f"no report: {kind}{one_line(e)}: `report {self._folder_now}` makes one later")
             return
         if not as_json:
-            show(f"{'report':<12}{told}")
+            show(f"{'report':<12}{text}")

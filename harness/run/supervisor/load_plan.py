@@ -1,4 +1,4 @@
-"""From what was asked and what was calibrated to a LoadPlan, and whether it fits into memory."""
+"""Makes the plan of a LoadGen run, and checks that it fits into memory and on the disk."""
 
 from dataclasses import replace
 from math import ceil
@@ -20,16 +20,16 @@ from harness.run.journal import BYTES_PER_BATCH, BYTES_PER_SAMPLE
 
 BYTES_PER_QUERY = 317
 BYTES_PER_OFFLINE_SAMPLE = 155
-"""What LoadGen keeps for each generated query and each Offline sample, as measured."""
+"""Bytes that LoadGen keeps for each generated query and for each Offline sample, as measured."""
 
 BYTES_PER_SCHEDULED_QUERY = 24
-"""What our own scheduler keeps: when it is due, after the start and on the clock, and its sample."""
+"""Our own scheduler keeps a query's due time, after the start and on the clock, and its sample."""
 
 BYTES_PER_LOGGED_ANSWER = 64
-"""Of a row of the accuracy log, beside the answer itself."""
+"""A row of the accuracy log, without the answer itself."""
 
 MEMORY_SHARE = 0.60
-"""Of the available memory; the rest is for what nobody foresaw."""
+"""The share of the available memory that a run may take; the rest is a reserve."""
 
 ISSUE_MARGIN = 1.25
 """LoadGen may issue somewhat more than the official settings predict; the journal has room."""
@@ -43,18 +43,20 @@ def performance_plan(
     config: RunConfig,
     slo: Slo | None,
     loaded: Loaded,
-    found: Calibration,
+    calibration: Calibration,
     *,
     compared: bool = False,
     load: Load | None = None,
 ) -> LoadPlan:
     """A quick performance run: the count is fixed, the time is a forecast.
 
-    compared: some answers are logged, to be compared with those of an accuracy run.
-    load: where a file of arrivals says it, not the scenario.
+    compared: some answers are logged, for the answer check against an accuracy run.
+    load: of a file of arrivals, in place of the scenario's.
     """
-    logged = min(answers_check.WANTED, answers_check.LIMIT_BYTES // max(1, found.answer_bytes))
-    load = load or scenario.load(config, slo, found)
+    logged = min(
+        answers_check.WANTED, answers_check.LIMIT_BYTES // max(1, calibration.answer_bytes)
+    )
+    load = load or scenario.load(config, slo, calibration)
     samples = scenario.samples_per_query(config)
     return LoadPlan(
         scenario=config.scenario,
@@ -98,17 +100,17 @@ def plan_for(
 
 def _model_key(run: ResolvedRun) -> str:
     """LoadGen's name for the benchmark; a name it does not know gets the general rules."""
-    declared = run.model.manifest.mlperf_model if run.model.manifest else None
+    declared = run.model.manifest and run.model.manifest.mlperf_model
     return run.config.mlperf_model or declared or run.model.name
 
 
 def official_plan(
     run: ResolvedRun, outdir: Path, loaded: Loaded, calibration: Calibration, accuracy: bool
 ) -> LoadPlan:
-    """Under the official rules: counts, seeds and bounds are LoadGen's own for this model key.
+    """Under the official rules counts, seeds and bounds are LoadGen's own for the model key.
 
-    Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes for what
-    they leave open.
+    Writes the user.conf in effect into `outdir`: the user's lines, and calibrated sizes where they
+    set none.
     """
     scenario, config, model_key = run.scenario, run.config, _model_key(run)
     text = user_conf.lint(config.user_conf) if config.user_conf else ""
@@ -141,7 +143,7 @@ def official_plan(
 
 
 ACCURACY_QPS = 100_000.0
-"""Server stays paced in accuracy mode, where latency is not judged."""
+"""Server is paced in accuracy mode too, where latency is not judged."""
 
 
 def accuracy_plan(
@@ -167,20 +169,20 @@ _LARGEST_QUERY = 4096
 
 
 def _accuracy_samples(loaded: Loaded) -> int:
-    """Multi-stream fills the last query of each loadable set with duplicates."""
+    """With room for the duplicates by which multi-stream fills the last query of each loaded set."""
     sets = ceil(loaded.total_count / loaded.performance_count)
     return loaded.total_count + (sets + 1) * _LARGEST_QUERY
 
 
 def memory_bytes(plan: LoadPlan, max_batch: int, model_bytes: int) -> int:
-    """What a run of this plan will hold, LoadGen, journal and model together."""
+    """The memory that a run of this plan needs: LoadGen, journal and model together."""
     samples = plan.query_count * plan.samples_per_query
     if scenario_named(plan.scenario).all_at_once:
-        kept, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
+        loadgen, batches = samples * BYTES_PER_OFFLINE_SAMPLE, ceil(samples / max_batch)
     else:
         each = BYTES_PER_SCHEDULED_QUERY if plan.harness_scheduled else BYTES_PER_QUERY
-        kept, batches = plan.query_count * each, plan.query_count
-    return kept + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
+        loadgen, batches = plan.query_count * each, plan.query_count
+    return loadgen + samples * BYTES_PER_SAMPLE + batches * BYTES_PER_BATCH + model_bytes
 
 
 def check_memory(
@@ -192,17 +194,17 @@ def check_memory(
     counted: bool,
     searched: bool = False,
 ) -> None:
-    """A ConfigError with the longest run that fits, when the plan does not.
+    """A ConfigError with the longest run that fits, where the plan does not.
 
-    counted: the user gave --queries, so the advice is about those. searched: a search for the load
-    gave them, which has --duration to go by.
+    counted: --queries set the count, so the advice names that option. searched: a search for the
+    load set the count by --duration.
     """
-    wanted = memory_bytes(plan, max_batch, model_bytes)
+    needed = memory_bytes(plan, max_batch, model_bytes)
     limit = MEMORY_SHARE * available_bytes
-    if wanted <= limit:
+    if needed <= limit:
         return
     count = plan.query_count
-    per_query = (wanted - model_bytes) / count
+    per_query = (needed - model_bytes) / count
     fits = max(0, int((limit - model_bytes) / per_query))
     seconds = int((plan.expected_s or 0.0) * fits / count)
     share = f"{show_percent(MEMORY_SHARE)} of the {show_bytes(available_bytes)} available"
@@ -219,23 +221,23 @@ def check_memory(
     else:
         advice = f"the longest that fits is --duration {seconds}s"
     raise ConfigError(
-        f"{count:,} queries need about {show_bytes(wanted)} of memory, more than {share}: {advice}"
+        f"{count:,} queries need about {show_bytes(needed)} of memory, more than {share}: {advice}"
     )
 
 
 def check_disk(samples: int, answer_bytes: int, free_bytes: int) -> None:
-    """A ConfigError where LoadGen's accuracy log, each answer in hexadecimal, has no room."""
-    wanted = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
-    if wanted > free_bytes:
+    """A ConfigError where the disk has no room for the accuracy log, with answers in hexadecimal."""
+    needed = samples * (BYTES_PER_LOGGED_ANSWER + 2 * answer_bytes)
+    if needed > free_bytes:
         raise ConfigError(
-            f"the accuracy log of {samples:,} answers needs about {show_bytes(wanted)} on disk, "
+            f"the accuracy log of {samples:,} answers needs about {show_bytes(needed)} on disk, "
             f"{show_bytes(free_bytes)} are free: free some, or pass --out elsewhere"
         )
 
 
 def _official_advice(plan: LoadPlan, fits: int) -> str:
-    """The run always takes 600 s; what can be changed is the expectation that sizes it."""
-    if fits < 1 or not plan.expected_s:  # of an accuracy run nothing can be changed
+    """The run always takes 600 s; only the expected rate that sizes it can be changed."""
+    if fits < 1 or not plan.expected_s:  # nothing of an accuracy run can be changed
         return "free some memory"
     scenario = scenario_named(plan.scenario)
     name = scenario.loadgen_name

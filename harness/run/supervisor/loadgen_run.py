@@ -35,7 +35,7 @@ CALIBRATE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervisor:
-    """What a job's LoadGen runs share."""
+    """The parts that a job's LoadGen runs share."""
 
     keeper: RunKeeper
     exporter: Exporter
@@ -135,7 +135,7 @@ class LoadGenRun:
             show_loading(done, total)
 
     def _plan(self, loaded: Loaded, calibration: Calibration) -> LoadPlan:
-        """What LoadGen is told. A ConfigError where it does not fit into memory or on the disk."""
+        """Makes the plan. A ConfigError where the run does not fit into memory or on the disk."""
         run = self._findings.resolved
         plan = load_plan.plan_for(run, loaded, calibration, self.outdir, accuracy=self._accuracy)
         if run.config.mlperf and plan.percentile is not None and plan.latency_bound_ns is not None:

@@ -1,4 +1,4 @@
-"""One measured process, from its spawn to its end, as the supervisor sees it."""
+"""Spawns one measured process, talks to it, and watches it to its end."""
 
 import os
 import signal
@@ -18,10 +18,10 @@ from harness.run.supervisor.watchdog import Now, Watchdog
 
 LOOK_EVERY_S = 0.25
 START_LIMIT_S = 600.0
-"""For load and warm-up, unless --hang-timeout says otherwise."""
+"""Limit for load and warm-up, unless --hang-timeout sets another."""
 
 END_LIMIT_S = 120.0
-"""From the last completion until LoadGen has written its logs."""
+"""Limit from the last completion until LoadGen has written its logs."""
 
 EXIT_LIMIT_S = 10.0
 
@@ -32,7 +32,7 @@ class MeasuredProcess:
     def __init__(
         self, setup: Mapping[str, Any], output: Path, module: str = "harness.run.measured.process"
     ) -> None:
-        """setup: the first message. output: file for what the plug-ins print. module: has `main`."""
+        """setup: the first message. output: file for what plug-ins print. module: its `main` is run."""
         self.journal_fd = Journal.create()
         self.clock = ClockWatch()
         self._output = output
@@ -58,7 +58,7 @@ class MeasuredProcess:
                 self._output.unlink()
 
     def kill(self) -> None:
-        """The whole process group: a plug-in may have started processes of its own."""
+        """Kills the whole process group: a plug-in may have started processes of its own."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -66,9 +66,9 @@ class MeasuredProcess:
     def expect(
         self, event: str, limit_s: float, show_loading: Callable[[int, int], None]
     ) -> dict[str, Any]:
-        """The next message, which must be `event`; before the run, dying is status 3.
+        """The next message, which must be `event`. Before the run, a death is exit status 3.
 
-        limit_s: without any message; a dataset that loads tells how far it is.
+        limit_s: the longest time without any message; a dataset that loads reports its progress.
         """
         try:
             message = self._receive(limit_s)
@@ -100,9 +100,10 @@ class MeasuredProcess:
         show: Callable[[Now], None],
         show_loading: Callable[[int, int], None],
     ) -> dict[str, Any]:
-        """Until LoadGen has ended: the `ended` message, or RunDied. show: called 4 times a second.
+        """Watches until LoadGen has ended. Returns the `ended` message, or raises RunDied.
 
-        load_limit_s: how long the dataset may say nothing while it loads samples, each time.
+        show: called 4 times a second. load_limit_s: the longest time without progress while the
+        dataset loads samples.
         """
         all_samples = plan.query_count * plan.samples_per_query
         finished_s: float | None = None
@@ -132,7 +133,7 @@ class MeasuredProcess:
             return ended
 
     def _receive(self, limit_s: float) -> dict[str, Any] | None:
-        """A message, or None when the process has died (also while a child of it lives on)."""
+        """The next message; None when the process has died, even while a child of it lives on."""
         deadline = time.monotonic() + limit_s
         while True:
             left = deadline - time.monotonic()
@@ -140,7 +141,7 @@ class MeasuredProcess:
                 return self._channel.receive(max(0.001, min(left, 1.0)))
             except TimeoutError:
                 if self._process.poll() is not None:
-                    with suppress(TimeoutError):  # it may have spoken, and ended, just now
+                    with suppress(TimeoutError):  # it may have sent a message just before its end
                         return self._channel.receive(0)
                     return None
                 if left <= 0:
@@ -177,7 +178,7 @@ class MeasuredProcess:
 def _goes_on(
     message: dict[str, Any] | None, watchdog: Watchdog, show_loading: Callable[[int, int], None]
 ) -> bool:
-    """It only tells that a dataset loads, or that batches before the run were answered."""
+    """Whether the message only reports progress: of the dataset, or of batches before the run."""
     if message is None or message["event"] not in ("loading", "alive"):
         return False
     watchdog.still_loading()

@@ -98,7 +98,7 @@ def _closed_loop_problems(config: RunConfig) -> Iterator[str]:
 
 
 def _check_extras(config: RunConfig, metric: str | None) -> None:
-    """All that are missing; with a meter's, what is wrong with the other meters as well."""
+    """All missing extras; where a meter's is missing, the other meters' problems as well."""
     needed = [("backend", config.backend), ("metric", metric if config.runs_accuracy else None)]
     missing = list(_missing_extras(needed))
     if any(_missing_extras([("meter", name) for name, _ in config.meter])):
@@ -115,9 +115,9 @@ def _missing_extras(named: Iterable[tuple[str, str | None]]) -> Iterator[str]:
 
 
 def obtain_model(config: RunConfig, model: Model) -> None:
-    """Fetch or make the model's file where it is not here yet, so that the measured process finds it.
+    """Fetches or makes the model's file where it is missing, so that the measured process has it.
 
-    Only then is the backend imported here: it knows which format it reads.
+    Only then is the backend imported in this process: it knows which format it reads.
     """
     if model.may_have_to_be_obtained:
         formats = getattr(registry.load("backend", config.backend), "formats", ())
@@ -125,10 +125,12 @@ def obtain_model(config: RunConfig, model: Model) -> None:
 
 
 def _version_problems(config: RunConfig) -> list[str]:
-    """Each round's rules are built into one LoadGen version."""
+    """Problems with LoadGen's version: each round's rules are built into one version."""
     have = installed_version()
     if config.loadgen_version not in (None, have):
-        say(f"this configuration was written for LoadGen {config.loadgen_version}, {have} is here")
+        say(
+            f"this configuration was written for LoadGen {config.loadgen_version}, {have} is installed"
+        )
     if have in ROUNDS:
         return []
     advice = how_to_install_packages(f"mlcommons-loadgen=={PINNED_VERSION}")
@@ -139,25 +141,25 @@ def _version_problems(config: RunConfig) -> list[str]:
 
 
 def check_digests(config: RunConfig, loaded: Loaded) -> None:
-    """A config.yaml names what it was written for; another model or other data is another run."""
-    found = {
+    """A config.yaml names its model file and data by digest; with others it is another run."""
+    digests = {
         "model_sha256": ("the model file", config.model_sha256, loaded.model_sha256),
         "dataset_digest": ("the dataset", config.dataset_digest, loaded.dataset.get("digest")),
     }
     problems = [
         f"{what} has changed: its digest is {str(have)[:12]}…, this configuration was written for "
-        f"{wanted[:12]}…: restore it, or remove {key} from the configuration"
-        for key, (what, wanted, have) in found.items()
-        if wanted is not None and wanted != have
+        f"{expected[:12]}…: restore it, or remove {key} from the configuration"
+        for key, (what, expected, have) in digests.items()
+        if expected is not None and expected != have
     ]
     if problems:
         raise ConfigError("\n".join(problems))
 
 
 def check_unchanged(before: Loaded | None, now: Loaded) -> None:
-    """The accuracy run must be of the files that the performance run was made with.
+    """The accuracy run must use the files of the performance run.
 
-    before: what the performance run loaded; None where there was none.
+    before: loaded by the performance run; None without one.
     """
     if before is None:
         return

@@ -1,4 +1,4 @@
-"""One line on stderr while the run goes on; nothing when stderr is not a terminal."""
+"""Shows a run's progress as one line on stderr; nothing when stderr is not a terminal."""
 
 import os
 from types import TracebackType
@@ -13,12 +13,12 @@ from harness.run.supervisor.watchdog import Now
 
 
 def show_loading(done: int, total: int) -> None:
-    """How far a dataset is that loads its samples."""
+    """Shows how many samples a dataset has loaded."""
     _show(loading_line(done, total))
 
 
 def show_measured(done: int, total: int) -> None:
-    """How far a report is that measures one change after another."""
+    """Shows how many changes a report has measured."""
     _show(f"measured {done:,} of {total:,} changes")
 
 
@@ -62,7 +62,7 @@ def loading_line(done: int, total: int) -> str:
 
 
 class Progress:
-    """Elapsed, queries, rate, running p99 and queue depth. A context manager."""
+    """Elapsed time, queries, rate, running p99 and queue depth. A context manager."""
 
     def __init__(self, plan: LoadPlan, *, quiet: bool) -> None:
         self._on = stderr().isatty() and not quiet
@@ -109,8 +109,8 @@ class Progress:
         return "  ".join(parts)
 
 
-def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
-    """One line: what is about to run, and how long it will take."""
+def announcement(plan: LoadPlan, calibration: Calibration, group: Instances) -> str:
+    """One line about the run to come and its duration."""
     all_at_once = scenario_named(plan.scenario).all_at_once
     unit = "samples" if all_at_once or plan.accuracy else "queries"
     parts = [f"{plan.scenario}: {plan.query_count:,} {unit}"]
@@ -120,13 +120,13 @@ def announcement(plan: LoadPlan, found: Calibration, spec: Instances) -> str:
         parts.append("replayed from a file, not MLPerf")
     if plan.concurrency is not None:
         parts.append(f"{plan.concurrency:,} in flight, not MLPerf")
-    if found.rate_per_s is not None:
-        parts.append(f"capacity {show_rate(found.rate_per_s)}/s")
-    if found.latency_ns is not None:
-        parts.append(f"calibrated latency {show_ns(found.latency_ns)}")
+    if calibration.rate_per_s is not None:
+        parts.append(f"capacity {show_rate(calibration.rate_per_s)}/s")
+    if calibration.latency_ns is not None:
+        parts.append(f"calibrated latency {show_ns(calibration.latency_ns)}")
     if plan.percentile is not None and plan.latency_bound_ns is not None:
         parts.append(f"SLO p{plan.percentile * 100:.10g} ≤ {show_ns(plan.latency_bound_ns)}")
-    parts.append(str(spec))
+    parts.append(str(group))
     if plan.expected_s:
         parts.append(f"about {plan.expected_s:.0f} s")
     return ", ".join(parts)

@@ -1,8 +1,8 @@
-"""A run under MLPerf Power, `--meter ptdaemon=...`: power-dev's client and server do all of the measuring.
+"""Executes a run under MLPerf Power, `--meter ptdaemon=...`, with power-dev's client and server.
 
-client.py, on this machine, runs workload.sh twice, while server.py, on the director, has PTDaemon find
-the analyser's ranges (`ranging`) and then measure (`testing`). Nothing of theirs is done here: the run
-is one command for them, and what both leave is put into one result folder.
+client.py, on this machine, runs workload.sh twice. Meanwhile server.py, on the director, lets
+PTDaemon find the analyser's ranges (`ranging`) and then measure (`testing`). They do all of the
+measuring: the run is one command for them, and both runs' files go into one result folder.
 """
 
 import re
@@ -41,12 +41,12 @@ _LEFT = tuple(
     }.items()
     for name in names
 )
-"""What a session leaves, by power-dev's README. The client ends with status 0 when NTP fails."""
+"""The files of a session, by power-dev's README: the client ends with status 0 even if NTP fails."""
 
 _SCRIPT = """\
 #!/bin/sh
-# What MLPerf Power's client runs: first in ranging mode, then the same load in testing mode, with the
-# counts and rates that were found in the first.
+# MLPerf Power's client runs this: first in ranging mode, then in testing mode with the same load,
+# whose counts and rates the first run resolved.
 cd {here} || exit 2
 runs={runs}
 if [ -d "$runs/ranging" ]; then
@@ -56,7 +56,7 @@ else
 fi
 {command} --config "$config" --out "$out"
 status=$?
-# 4: the run is INVALID. It is measured to its end all the same, and its verdict says so.
+# 4: the run is INVALID. It is complete all the same, and its verdict says so.
 [ $status -eq 4 ] && exit 0
 exit $status
 """
@@ -87,10 +87,10 @@ def execute(config: RunConfig, *, as_json: bool = False, quiet: bool = False) ->
 
 
 class _Session:
-    """folder: the result folder. In it, `runs` has the two runs and `session` what the client leaves."""
+    """One session. Its result folder holds the two runs in `runs`, the client's files in `session`."""
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
-        """A ConfigError with all that is wrong; nothing has been made then."""
+        """A ConfigError lists every problem, before any folder is made."""
         self._config, self._quiet = config, quiet
         others = tuple((name, argument) for name, argument in config.meter if name != NAME)
         self._meter = PtdaemonMeter(next(a for name, a in config.meter if name == NAME))
@@ -118,7 +118,7 @@ class _Session:
         )
 
     def measure(self) -> None:
-        """Both phases. Raises what the user is to be told where one of them did not end well."""
+        """Runs both phases. Raises an error for the user where one of them failed."""
         meter, model = self._meter, self._model
         preflight.obtain_model(self._plain, model)
         self._runs.mkdir()
@@ -127,13 +127,20 @@ class _Session:
         label = re.sub(r"[^\w-]", "_", f"{self._config.scenario}_{model.name}", flags=re.ASCII)
         if not self._quiet:
             where = f"{meter.host}:{meter.port}"
-            say(f"MLPerf Power by {where}: the run is made twice, with pauses of 10 s around each")
+            say(
+                f"MLPerf Power by {where}: the load runs twice, with pauses of 10 s around each run"
+            )
         status = self._client.run(
             [
-                *(sys.executable, str(meter.client), f"--addr={meter.host}"),
-                *(f"--port={meter.port}", f"--ntp={meter.ntp}", f"--label={label}"),
+                sys.executable,
+                str(meter.client),
+                f"--addr={meter.host}",
+                f"--port={meter.port}",
+                f"--ntp={meter.ntp}",
+                f"--label={label}",
                 f"--run-workload=sh {shlex.quote(str(self._path / WORKLOAD))}",
-                *(f"--loadgen-logs={self._runs}", f"--output={self._session}"),
+                f"--loadgen-logs={self._runs}",
+                f"--output={self._session}",
                 "--no-timestamp-path",
             ]
         )
@@ -142,20 +149,20 @@ class _Session:
 
     @property
     def _has_run(self) -> bool:
-        """Whether there is a run that must not be thrown away."""
+        """Whether there is a run that must be kept."""
         return (self._path / run_folder.RESULT).exists() or any(self._runs.glob("*/"))
 
     def give_up(self, *, keep: bool) -> None:
-        """Nothing that was measured is lost, and a mistake of the user's leaves nothing."""
+        """Keeps the folder where something was measured; a user's mistake leaves none."""
         if keep or self._has_run:
-            say(f"what there is until then is in {self.folder.path}")
+            say(f"the files so far are in {self.folder.path}")
         else:
             shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def conclude(self, *, as_json: bool) -> int:
-        """Both runs and the session as one result folder: the testing run's, with power in it."""
+        """Merges both runs and the session into one result folder: the testing run with its power."""
         testing = self._runs / "testing"
-        if not testing.is_dir():  # its folder could not be written to the end
+        if not testing.is_dir():  # its folder could not be completed
             raise RunInvalid(f"{testing} is not complete: see {self._path / CLIENT_LOG}")
         refused = self._refused()
         self._merge(testing)
@@ -163,15 +170,15 @@ class _Session:
         config = recheck.configuration(path)
         config = replace(config, meter=((NAME, self._meter.argument), *config.meter))
         files.write_yaml(path / run_folder.CONFIG, to_plain(config))
-        found = recheck.findings(path, config)
-        found.environment = files.read_json(path / run_folder.RESULT)["environment"]
-        found.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
-        finished = RunKeeper(self.folder, found, None).conclude(0)
+        findings = recheck.findings(path, config)
+        findings.environment = files.read_json(path / run_folder.RESULT)["environment"]
+        findings.ptdaemon = PtdaemonLog.from_files({"refused": refused}, path / "performance")
+        finished = RunKeeper(self.folder, findings, None).conclude(0)
         finished.show(as_json=as_json)
         return finished.status
 
     def _refused(self) -> list[str]:
-        """The checks of power-dev's own checker that the session does not pass."""
+        """The checks of power-dev's own checker that the session fails."""
         done = subprocess.run(
             [sys.executable, str(self._meter.checker), str(self._session)],
             stdin=subprocess.DEVNULL,
@@ -195,7 +202,7 @@ class _Session:
         performance = self._path / "performance"
         for name in ("power", "ranging"):
             (self._session / name).rename(performance / name)
-        for entry in (self._session / "run_1").iterdir():  # LoadGen's logs: copies of the same
+        for entry in (self._session / "run_1").iterdir():  # copies of the same LoadGen logs
             entry.replace(performance / "run_1" / entry.name)
         for folder in (self._runs, self._session):
             shutil.rmtree(folder)
@@ -207,7 +214,7 @@ def _resolve(config: RunConfig, plain: RunConfig, meter: PtdaemonMeter) -> Resol
     if config.mode != "performance":
         problems.append(f"meter {NAME!r} measures a performance run: add --mode performance")
     if [name for name, _ in config.meter].count(NAME) > 1:
-        problems.append(f"--meter {NAME} is given twice: keep one")
+        problems.append(f"--meter {NAME} comes twice: keep one")
     try:
         resolved = preflight.resolve(plain)
     except ConfigError as e:

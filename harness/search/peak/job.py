@@ -50,8 +50,7 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
     """All that stands against a search with these options."""
     scenario = scenario_named(config.scenario)
     if scenario.search_axis is None:
-        found = (name for name in reversed(SCENARIOS) if scenario_named(name).search_axis)
-        names = " and ".join(found)
+        names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and config.slo is None:
         yield f"the peak of {config.scenario} is that under an SLO: give one, e.g. --slo p99=50ms"

@@ -208,7 +208,7 @@ def test_a_director_whose_ptdaemon_does_not_start_is_one_line(
         (tmp_path / "ptd").write_text("#!/bin/sh\nexit 1\n")
         assert main([*RUN, "--quiet", "--no-metrics", "--out", str(out), *meter(port)]) == 4
     assert capfd.readouterr().err.splitlines() == [
-        f"harness: what there is until then is in {out}.partial",
+        f"harness: the files so far are in {out}.partial",
         (
             "harness: MLPerf Power's client failed in the ranging phase: The server is disconnected: see "
             f"{out}.partial/power-client.log"

@@ -114,7 +114,7 @@ def test_all_problems_are_reported_before_the_director_is_contacted(
             "checkout of github.com/mlcommons/power-dev"
         ),
         "harness: meter 'ptdaemon' measures a performance run: add --mode performance",
-        "harness: --meter ptdaemon is given twice: keep one",
+        "harness: --meter ptdaemon comes twice: keep one",
         "harness: --data-dir /nosuch: there is no such file or folder",
     ]
     assert not list(tmp_path.iterdir())
@@ -305,7 +305,7 @@ def test_ctrl_c_stops_the_client_and_its_run(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert output.splitlines()[-2:] == [
         "harness: stopped by SIGINT before the end of the session",
-        f"harness: what there is until then is in {out}.partial",
+        f"harness: the files so far are in {out}.partial",
     ]
     stopped = result(detail.parents[2])
     assert stopped["reasons"][0]["code"] == "interrupted"

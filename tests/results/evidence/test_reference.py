@@ -16,8 +16,8 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.results.evidence.reference import line, report, simulate
 from harness.results.evidence.stages import STAGES, Completions
 from harness.run.measured import service_times as service_module
+from harness.run.measured.answerer import Answerer
 from harness.run.measured.service_times import batches_of, measure
-from harness.run.measured.warm_up import Answerer
 from harness.types import Array, Batch
 
 

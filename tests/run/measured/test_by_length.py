@@ -1,4 +1,4 @@
-"""Offline batches of samples that are alike in length: nothing lost, less filled up."""
+"""Offline batches of similar lengths lose no sample and need less padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,16 +32,16 @@ def test_every_sample_keeps_its_id_and_batches_hold_neighbours_in_length(
     new_ids, new_indices = by_length(ids, indices, np.asarray(sizes), max_batch)
     assert sorted(new_ids) == ids
     assert [i - 2**40 for i in new_ids] == new_indices
-    found = [sizes[i] for i in new_indices]
+    ordered = [sizes[i] for i in new_indices]
     ranked = cut(sorted(sizes, reverse=True), max_batch)
-    assert sorted(cut(found, max_batch), reverse=True) == sorted(ranked, reverse=True)
-    assert len(found) % max_batch == 0 or cut(found, max_batch)[-1] == ranked[-1]
+    assert sorted(cut(ordered, max_batch), reverse=True) == sorted(ranked, reverse=True)
+    assert len(ordered) % max_batch == 0 or cut(ordered, max_batch)[-1] == ranked[-1]
     if len(sizes) % max_batch == 0:  # else it depends on which ones are left over
-        assert filled_up(found, max_batch) <= filled_up(sizes, max_batch)
+        assert filled_up(ordered, max_batch) <= filled_up(sizes, max_batch)
 
 
 def test_batches_are_not_in_the_order_of_their_lengths() -> None:
-    """A run that begins with the longest would look as if the machine became faster."""
+    """A run that begins with the longest samples would look as if the machine became faster."""
     sizes = np.arange(800)
     _, indices = by_length(list(range(800)), list(range(800)), sizes, 8)
     first, last = np.mean(indices[:264]), np.mean(indices[-264:])
@@ -62,9 +62,9 @@ def test_the_sliced_dispatcher_loses_nothing_by_ordering(
     order = range(len(sizes))
     dispatcher.issue([1000 + i for i in order], [7 * i for i in order])
     dispatcher.stop()
-    found = bench.batches()
-    assert sorted(i for _, ids, _, _ in found for i in ids) == [1000 + i for i in order]
-    for first, ids, answers, failed in found:
+    answered = bench.batches()
+    assert sorted(i for _, ids, _, _ in answered for i in ids) == [1000 + i for i in order]
+    for first, ids, answers, failed in answered:
         assert answers == [7 * (i - 1000) for i in ids]
         assert bench.journal.index[first : first + len(ids)].tolist() == answers
         assert not failed

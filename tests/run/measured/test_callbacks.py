@@ -1,4 +1,4 @@
-"""What LoadGen calls around a run: no collection in it, and LoadGen's thread where it belongs."""
+"""Around a run no garbage is collected, and LoadGen's thread is on its processors."""
 
 import gc
 import os
@@ -42,11 +42,11 @@ def callbacks(data: Any, cpus: Sequence[int] = (), separate: Any = ()) -> Sample
 
 def test_nothing_is_collected_between_load_and_unload() -> None:
     data = Data()
-    made = callbacks(data)
-    made.load([0])
+    calls = callbacks(data)
+    calls.load([0])
     assert not gc.isenabled()
     assert gc.get_freeze_count() > 0
-    made.unload([0])
+    calls.unload([0])
     assert gc.isenabled()
     assert [enabled for _, enabled, _ in data.seen] == [True, True]
 
@@ -58,11 +58,11 @@ def leave_cycles(count: int) -> None:
 
 
 def test_cycles_that_a_run_leaves_are_counted_and_freed() -> None:
-    made = callbacks(Data())
-    made.load([0])
+    calls = callbacks(Data())
+    calls.load([0])
     leave_cycles(1000)  # more than a collector that runs would leave
-    made.unload([0])
-    assert 1000 <= made.used()["cyclic_garbage_objects"] < 2000
+    calls.unload([0])
+    assert 1000 <= calls.used()["cyclic_garbage_objects"] < 2000
 
 
 def hold_and_free(bytes_: int) -> None:
@@ -70,13 +70,13 @@ def hold_and_free(bytes_: int) -> None:
 
 
 def test_memory_that_was_freed_before_the_run_is_no_growth_in_it() -> None:
-    """Bug: what loading or warming up had used and freed was told as growth."""
+    """Bug: memory that loading or warm-up had used and freed was reported as growth."""
     hold_and_free(200 << 20)
-    made = callbacks(Data())
+    calls = callbacks(Data())
     hold_and_free(100 << 20)
-    made.load([0])
-    made.unload([0])
-    used = made.used()
+    calls.load([0])
+    calls.unload([0])
+    used = calls.used()
     assert used["rss_run_peak_reason"] is None
     grown_bytes = used["rss_run_peak_bytes"] - used["rss_before_bytes"]
     assert 95 << 20 < grown_bytes < 150 << 20
@@ -114,19 +114,19 @@ def test_what_separate_instances_leave_is_counted_with_it(
     left: tuple[int | None, ...], unknown: bool
 ) -> None:
     separate = [Separate(objects) for objects in left]
-    made = callbacks(Data(), (), separate)
-    made.load([0])
+    calls = callbacks(Data(), (), separate)
+    calls.load([0])
     assert [each.calls for each in separate] == [["start"]] * 2
-    made.unload([0])
+    calls.unload([0])
     assert [each.calls for each in separate] == [["start", "end"]] * 2
-    found = made.used()["cyclic_garbage_objects"]
-    assert found is None if unknown else 5700 <= found < 6700
+    objects = calls.used()["cyclic_garbage_objects"]
+    assert objects is None if unknown else 5700 <= objects < 6700
 
 
 def test_loadgens_thread_is_where_it_should_be_while_it_issues_and_only_then() -> None:
     data = Data()
-    made = callbacks(data, MASK[:1])
-    made.load([0])
+    calls = callbacks(data, MASK[:1])
+    calls.load([0])
     assert os.sched_getaffinity(0) == set(MASK[:1])
-    made.load([0])  # the next set of an accuracy run
+    calls.load([0])  # the next set of an accuracy run
     assert [mask for _, _, mask in data.seen] == [set(MASK), set(MASK)]

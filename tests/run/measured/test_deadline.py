@@ -1,4 +1,4 @@
-"""Waiting for a batch to fill, and batches that keep the SLO: on a clock that stands still."""
+"""Batches wait to be filled and keep the SLO, on a clock that stands still."""
 
 from queue import Empty
 from typing import Any
@@ -14,12 +14,12 @@ from tests.run.measured.test_threads import Bench, copies_of_a_burst, run
 
 MS = 1_000_000
 CURVE = latency_curve([(1, 11 * MS), (30, 40 * MS)], 30)
-"""10 ms and 1 ms a sample."""
+"""10 ms, and 1 ms per sample."""
 
 
 def test_the_curve_goes_through_what_was_measured_and_never_falls() -> None:
-    found = latency_curve([(8, 30), (1, 10), (2, 20), (4, 15)], 8)
-    assert found == [0, 10, 20, 20, 20, 22, 25, 27, 30]
+    curve = latency_curve([(8, 30), (1, 10), (2, 20), (4, 15)], 8)
+    assert curve == [0, 10, 20, 20, 20, 22, 25, 27, 30]
     assert latency_curve([(4, 100)], 6) == [0, 100, 100, 100, 100, 100, 100]
 
 
@@ -49,12 +49,12 @@ def test_a_batch_is_as_large_as_its_oldest_sample_can_bear(
 
 
 def test_a_cut_is_made_where_it_saves_more_samples_than_it_makes_late() -> None:
-    """The oldest bear 30 ms, the others 35; all at once take 40."""
+    """The oldest may take 30 ms, the others 35; all in one batch take 40."""
     assert chosen([20.0] * 20 + [15.0] * 10) == 20  # the other ten are late either way
 
 
 def test_a_cut_that_would_make_more_samples_late_is_not_made() -> None:
-    """The oldest bears 38 ms, the others 41; two that were left would be answered after 50."""
+    """The oldest may take 38 ms, the others 41; two samples left over would be answered after 50."""
     assert chosen([12.0] + [9.0] * 29) == 30
 
 
@@ -78,7 +78,7 @@ rises = st.lists(st.integers(0, 20), min_size=12, max_size=12)
 def test_no_sample_is_late_that_greedy_batches_would_save(
     rises: list[int], gaps: list[int], bound: int
 ) -> None:
-    """Predicted for one instance: the batch, then the rest at once."""
+    """Prediction for one instance: the batch, then the rest in one batch."""
     curve = latency_curve(list(enumerate(np.cumsum([5, *rises[1:]]).tolist(), 1)), 12)
     entries = np.cumsum(gaps)
     now, count = int(entries[-1]), len(gaps)
@@ -128,17 +128,17 @@ def batches(
     deadlines: Deadlines | None = None,
     busy_ms: float = 0,
 ) -> list[tuple[float, int]]:
-    """(ms, samples) of each batch of one worker that is busy for `busy_ms` after each."""
+    """(ms, samples) of each batch of one worker that is busy for `busy_ms` after each batch."""
     arrivals_ns = [int(ms * MS) for ms in arrivals_ms]
     script = Script(arrivals_ns)
     monkeypatch.setattr("harness.run.measured.dispatch.deadline.wall_ns", script)
     monkeypatch.setattr("harness.run.measured.dispatch.threads.SimpleQueue", lambda: script)
-    made = journal(len(arrivals_ns), 1)
-    made.entry_ns[:] = arrivals_ns
+    view = journal(len(arrivals_ns), 1)
+    view.entry_ns[:] = arrivals_ns
     dispatcher = PlanningDispatcher(
-        [], 8, made.issuer(), made.entry_ns, int(wait_ms * MS), deadlines
+        [], 8, view.issuer(), view.entry_ns, int(wait_ms * MS), deadlines
     )
-    found = []
+    sizes = []
     taken = 0
     while taken < len(arrivals_ns):
         batch = dispatcher._take_planned(0)
@@ -147,14 +147,14 @@ def batches(
         assert ids == indices == list(range(first, first + len(ids)))
         assert first == taken
         taken += len(ids)
-        found.append((script.now_ns / MS, len(ids)))
+        sizes.append((script.now_ns / MS, len(ids)))
         script.now_ns += int(busy_ms * MS)
-    return found
+    return sizes
 
 
 def test_a_batch_waits_for_its_oldest_sample_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = batches([0, 3, 4.9, 5.1, 20], monkeypatch, wait_ms=5)
-    assert found == [(5, 3), (10.1, 1), (25, 1)]
+    taken = batches([0, 3, 4.9, 5.1, 20], monkeypatch, wait_ms=5)
+    assert taken == [(5, 3), (10.1, 1), (25, 1)]
 
 
 def test_a_full_batch_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +178,8 @@ def test_waiting_ends_where_it_would_make_the_oldest_late(monkeypatch: pytest.Mo
 
 def test_a_batch_that_is_cut_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     tight = Deadlines(13 * MS, CURVE, 2)
-    found = batches([0, 0, 0, 0, 0], monkeypatch, deadlines=tight)
-    assert found == [(0, 3), (0, 2)]
+    taken = batches([0, 0, 0, 0, 0], monkeypatch, deadlines=tight)
+    assert taken == [(0, 3), (0, 2)]
 
 
 @given(

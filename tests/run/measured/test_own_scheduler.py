@@ -1,4 +1,4 @@
-"""Our own scheduler: every query once, none early, never more in flight than asked, its latencies whole."""
+"""Our own scheduler issues every query once, none early, and never too many at a time."""
 
 import json
 import threading
@@ -44,10 +44,10 @@ class Response(NamedTuple):
 
 
 class Server:
-    """Stands where dispatcher and instance do: one worker that takes what waits, or nobody."""
+    """Replaces dispatcher and instance: one worker takes all that waits, or the caller answers."""
 
-    def __init__(self, made: Journal, scheduler: Scheduler, *, inline: bool = False) -> None:
-        self._issuer, self._writer = made.issuer(), made.writer(0)
+    def __init__(self, view: Journal, scheduler: Scheduler, *, inline: bool = False) -> None:
+        self._issuer, self._writer = view.issuer(), view.writer(0)
         self._scheduler = scheduler
         self._jobs: SimpleQueue[tuple[int, list[int], list[int]] | None] = SimpleQueue()
         self._inline = inline
@@ -97,17 +97,17 @@ def replayed(folder: Path, after_ns: Array, samples: Array | None = None) -> Loa
     )
 
 
-def ran(made: LoadPlan, folder: Path, *, inline: bool = False) -> tuple[Server, Completions]:
-    kept = journal(made.query_count, 1)
-    scheduler = scheduler_for(made, kept)
+def ran(load: LoadPlan, folder: Path, *, inline: bool = False) -> tuple[Server, Completions]:
+    view = journal(load.query_count, 1)
+    scheduler = scheduler_for(load, view)
     assert scheduler is not None
-    server = Server(kept, scheduler, inline=inline)
+    server = Server(view, scheduler, inline=inline)
     server.run(folder)
-    assert server.loaded == server.unloaded == [list(range(made.performance_count))]
-    done = read_completions(kept, made)
+    assert server.loaded == server.unloaded == [list(range(load.performance_count))]
+    done = read_completions(view, load)
     assert done.answered_once
-    assert len(done) == made.query_count
-    assert [i for ids, _, _ in server.calls for i in ids] == list(range(made.query_count))
+    assert len(done) == load.query_count
+    assert [i for ids, _, _ in server.calls for i in ids] == list(range(load.query_count))
     for begin, end in STAGE_EDGES.values():
         assert bool((done.columns[end] >= done.columns[begin]).all())
     return server, done
@@ -138,16 +138,16 @@ def test_a_schedule_names_its_samples_or_they_are_drawn_by_seed(tmp_path: Path) 
     drawn = [ran(replayed(tmp_path, zeros), tmp_path)[1].columns["index"] for _ in range(2)]
     assert drawn[0].tolist() == drawn[1].tolist()
     assert set(drawn[0].tolist()) == set(range(20))  # of 300 draws from 20
-    made = replayed(tmp_path, zeros)
-    other = replace(made, seeds=made.seeds._replace(sample_index=1))
+    load = replayed(tmp_path, zeros)
+    other = replace(load, seeds=load.seeds._replace(sample_index=1))
     assert ran(other, tmp_path)[1].columns["index"].tolist() != drawn[0].tolist()
 
 
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("concurrency", [1, 7, QUERIES, 10 * QUERIES])
 def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_path: Path) -> None:
-    made = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
-    server, done = ran(made, tmp_path, inline=inline)
+    load = plan("server", target_qps=None, concurrency=concurrency, query_count=QUERIES)
+    server, done = ran(load, tmp_path, inline=inline)
     entered = [ns for ids, _, ns in server.calls for _ in ids]
     completed = np.sort(done.columns["completed_ns"])
     for query, entry_ns in enumerate(entered):
@@ -158,8 +158,8 @@ def test_so_many_are_in_flight_and_no_more(concurrency: int, inline: bool, tmp_p
 
 def test_in_a_closed_loop_latencies_fill_the_run(tmp_path: Path) -> None:
     """Little's law: in flight = rate x mean latency, up to the last round's."""
-    made = plan("server", target_qps=None, concurrency=3, query_count=2000)
-    _, done = ran(made, tmp_path)
+    load = plan("server", target_qps=None, concurrency=3, query_count=2000)
+    _, done = ran(load, tmp_path)
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
     idle_ns = 3 * took_ns - int(done.latency_ns.sum())
     assert 0 <= idle_ns <= 3 * int(done.latency_ns.max())
@@ -177,29 +177,29 @@ def test_a_place_is_free_at_the_start_or_when_an_earlier_query_was_answered(
 
 
 def test_of_a_run_cut_off_no_query_was_due_after_it_came() -> None:
-    """The process was killed between an answer and its row: the answer is missing, its effect is not."""
-    made = plan("server", target_qps=None, concurrency=1, query_count=5)
-    kept = journal(5, 1)
-    kept.start_ns = 100
-    issuer, writer = kept.issuer(), kept.writer(0)
+    """The process was killed between an answer and its row: only the row is missing."""
+    load = plan("server", target_qps=None, concurrency=1, query_count=5)
+    view = journal(5, 1)
+    view.start_ns = 100
+    issuer, writer = view.issuer(), view.writer(0)
     for entry_ns in (110, 210, 310):
         issuer.issued(1, entry_ns)
     writer.batch(0, [0], 0, *(120, 120, 120, 120, 205))
     writer.batch(2, [0], 0, *(320, 320, 320, 320, 400))  # query 1 was answered, and its row is lost
-    done = read_completions(kept, made)
+    done = read_completions(view, load)
     assert not done.answered_once
     assert done.columns["scheduled_ns"].tolist() == [100, 310]
 
 
 def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path) -> None:
-    made = replayed(tmp_path, np.array([0, 10**6, 10**12]))
-    kept = journal(3, 1)
-    rows = NewRows(kept, made)
+    load = replayed(tmp_path, np.array([0, 10**6, 10**12]))
+    view = journal(3, 1)
+    rows = NewRows(view, load)
     assert rows.due_ns is not None
     assert rows.due_ns.tolist() == [0, 10**6, 10**12]
     watchdog = Watchdog(rows.copy())
-    kept.start_ns = start_ns = wall_ns() - 10**7
-    issuer, writer = kept.issuer(), kept.writer(0)
+    view.start_ns = start_ns = wall_ns() - 10**7
+    issuer, writer = view.issuer(), view.writer(0)
     issuer.issued(2, start_ns + 2 * 10**6)
     stamps = [start_ns + 3 * 10**6] * 4 + [start_ns + 4 * 10**6]
     writer.batch(0, [0, 0], 0, *stamps)
@@ -213,7 +213,7 @@ def test_the_run_seen_from_outside_has_the_schedule_and_its_start(tmp_path: Path
 
 
 class Payload:
-    """n answers of 4 bytes each, each its id."""
+    """n answers of 4 bytes; each answer is its id."""
 
     def __init__(self, ids: range) -> None:
         self._rows = np.array(list(ids), np.int32)
@@ -223,16 +223,16 @@ class Payload:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=60), st.integers(1, 40))
-def test_about_so_many_answers_are_kept_whatever_the_batches(sizes: list[int], wanted: int) -> None:
+def test_about_so_many_answers_are_kept_whatever_the_batches(sizes: list[int], target: int) -> None:
     total = sum(sizes)
-    log = AnswerLog(total, wanted)
+    log = AnswerLog(total, target)
     first = 0
     for size in sizes:
         log.take(Payload(range(first, first + size)).responses)
         first += size
     rows: list[tuple[int, bytes]] = log._rows
     assert [int.from_bytes(data, "little") for _, data in rows] == [i for i, _ in rows]
-    assert [i for i, _ in rows] == list(range(0, total, max(1, total // wanted)))
+    assert [i for i, _ in rows] == list(range(0, total, max(1, total // target)))
 
 
 def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: Path) -> None:
@@ -240,9 +240,9 @@ def test_kept_answers_are_written_as_loadgens_are_and_empty_ones_too(tmp_path: P
     log.take([Response(2), Response(3)])
     log.take(Payload(range(2)).responses)
     log.write(tmp_path / logs.ANSWERS, np.array([5, 6, 7, 8]))
-    found = list(read_answers(tmp_path / logs.ANSWERS))
-    assert [a.sample for a in found] == [5, 6, 7, 8]
-    assert [a.payload for a in found] == [b"\0\0\0\0", b"\1\0\0\0", b"", b""]
+    answers = list(read_answers(tmp_path / logs.ANSWERS))
+    assert [a.sample for a in answers] == [5, 6, 7, 8]
+    assert [a.payload for a in answers] == [b"\0\0\0\0", b"\1\0\0\0", b"", b""]
     assert [row["seq_id"] for row in json.loads((tmp_path / logs.ANSWERS).read_text())] == [
         *range(4)
     ]
@@ -267,5 +267,5 @@ def test_each_kind_has_its_scheduler(tmp_path: Path) -> None:
         (replayed(tmp_path, np.zeros(2, np.int64)), Replay),
         (plan("server", concurrency=2), FixedConcurrency),
     ]
-    for made, kind in kinds:
-        assert type(scheduler_for(made, journal(2, 1))) is kind
+    for load, kind in kinds:
+        assert type(scheduler_for(load, journal(2, 1))) is kind

@@ -1,4 +1,4 @@
-"""Bare loops around a run: how long, of which batches, and why there are none."""
+"""Bare loops around a run have the right length and batches, or a reason why there are none."""
 
 import time
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from harness.loadgen.plan import Instances
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
+from harness.run.measured.answerer import Answerer
 from harness.run.measured.preparation import Preparation
-from harness.run.measured.warm_up import Answerer
 from harness.types import Batch
 from tests.builders.support import plan
 
@@ -22,14 +22,14 @@ MS = 1_000_000
 
 
 class Model:
-    """Dataset and backend in one; sleeps, and the answer to a sample is its index."""
+    """Dataset and backend in one; it sleeps and answers each sample with its index."""
 
     def __init__(self, sleep_s: float = 0.0) -> None:
         self.sleep_s = sleep_s
         self.sizes: list[int] = []
 
     def load(self, indices: Sequence[int]) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
     unload = load
 
@@ -49,19 +49,22 @@ def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
 def prepared(
     model: Model, dispatch: str, max_batch: int, query_samples: int = 1, **more: Any
 ) -> Preparation:
-    """As after `run`, with a model whose slowest batch took 20 ms when it was warm."""
+    """A preparation after `run`, with a model whose slowest warm batch took 20 ms."""
     plugin: Any = model
     same = Postprocess(_unchanged, has_nan)
-    made = Preparation(
-        *(RunConfig(scenario="offline"), dispatch, [Answerer(plugin, plugin, same)] * 2),
-        *(plugin, "fake"),
+    preparation_ = Preparation(
+        RunConfig(scenario="offline"),
+        dispatch,
+        [Answerer(plugin, plugin, same)] * 2,
+        plugin,
+        "fake",
         held=100,
         max_batch=max_batch,
         query_samples=query_samples,
         **more,
     )
-    made.slowest_ns = 20 * MS
-    return made
+    preparation_.slowest_ns = 20 * MS
+    return preparation_
 
 
 @pytest.mark.parametrize(
@@ -77,27 +80,27 @@ def test_where_only_the_count_is_known_a_run_is_as_long_as_its_batches(
     dispatch: str, scenario: str, count: int, expected_s: float | None, seconds: float
 ) -> None:
     query = 16 if scenario == "multi-stream" else 1
-    made = prepared(Model(), dispatch, 8, query)
-    asked = plan(scenario, query_count=count, expected_s=expected_s)
-    assert made._expected_s(asked) == pytest.approx(seconds)
+    instances = prepared(Model(), dispatch, 8, query)
+    load = plan(scenario, query_count=count, expected_s=expected_s)
+    assert instances._expected_s(load) == pytest.approx(seconds)
 
 
 def test_a_given_count_has_more_of_a_reference_than_three_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """5 % of a run of 100 batches of 20 ms are 50 ms at each end."""
-    given: list[float] = []
+    limits_s: list[float] = []
 
     def note(answerers: Any, batches: Any, limit_s: float, *more: float) -> ServiceTimes:
-        given.append(limit_s)
+        limits_s.append(limit_s)
         return service_times.measure(answerers, batches, limit_s, *more)
 
     monkeypatch.setattr(preparation, "measure", note)
-    made = prepared(Model(0.001), "sliced", 8)
-    asked = plan("offline", query_count=8 * 100, expected_s=None)
-    made.finish(asked)
-    bare = made.bare_loops(asked)
-    assert given == [pytest.approx(0.05)] * 2
+    instances = prepared(Model(0.001), "sliced", 8)
+    load = plan("offline", query_count=8 * 100, expected_s=None)
+    instances.finish(load)
+    bare = instances.bare_loops(load)
+    assert limits_s == [pytest.approx(0.05)] * 2
     assert bare is not None
     assert all(min(bare[name]["counts"]) > 2 * 3 for name in ("before", "after"))
 
@@ -112,30 +115,30 @@ def test_a_given_count_has_more_of_a_reference_than_three_batches(
 def test_a_run_without_bare_loops_says_why(
     changed: dict[str, Any], failed: int, reason: str
 ) -> None:
-    made = prepared(Model(), "queued", 2)
-    asked = plan("server", expected_s=0.0, **changed)
-    made.finish(asked)
-    bare = made.bare_loops(asked, failed)
+    instances = prepared(Model(), "queued", 2)
+    load = plan("server", expected_s=0.0, **changed)
+    instances.finish(load)
+    bare = instances.bare_loops(load, failed)
     assert bare == {"reason": reason}
     done: Any = None
-    assert line(report(asked, done, bare, Instances(2, 1, 2)), None) == f"no reference: {reason}"
+    assert line(report(load, done, bare, Instances(2, 1, 2)), None) == f"no reference: {reason}"
 
 
 def test_nobody_asks_for_an_accuracy_runs_reference() -> None:
     model = Model()
-    made = prepared(model, "queued", 2)
-    asked = plan("server", accuracy=True)
-    made.finish(asked)
-    assert made.bare_loops(asked) is None
+    instances = prepared(model, "queued", 2)
+    load = plan("server", accuracy=True)
+    instances.finish(load)
+    assert instances.bare_loops(load) is None
     assert not model.sizes
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(180, [52, 64]), (128, [64]), (10, [10]), (64, [64])])
 def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes: list[int]) -> None:
-    made = prepared(Model(), "sliced", 64)
-    asked = plan("offline", query_count=count, expected_s=0.0)
-    made.finish(asked)
-    bare = made.bare_loops(asked)
+    instances = prepared(Model(), "sliced", 64)
+    load = plan("offline", query_count=count, expected_s=0.0)
+    instances.finish(load)
+    bare = instances.bare_loops(load)
     assert bare is not None
     assert (bare["before"]["sizes"], bare["after"]["sizes"]) == (sizes, sizes)
 
@@ -143,7 +146,7 @@ def test_bare_loops_answer_the_batches_that_offline_will_have(count: int, sizes:
 def test_the_supervisor_hears_of_each_batch_before_the_run() -> None:
     heard: list[int] = []
     model = Model()
-    made = prepared(model, "sliced", 8, tell_alive=lambda: heard.append(len(model.sizes)))
-    made.finish(plan("offline", query_count=13, expected_s=0.0))
+    instances = prepared(model, "sliced", 8, report_alive=lambda: heard.append(len(model.sizes)))
+    instances.finish(plan("offline", query_count=13, expected_s=0.0))
     assert heard[:2] == [1, 2]  # the last batch's five samples, on both instances
     assert heard[2:] == [len(model.sizes)]

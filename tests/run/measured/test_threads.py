@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from harness.loadgen.answers import AnswerRow, Ragged
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.run.journal import Journal
+from harness.run.measured.dispatch.instance import Failures, Instance
 from harness.run.measured.dispatch.shared import SPLIT_FROM, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
-    Failures,
     InlineDispatcher,
-    Instance,
     QueuedDispatcher,
     SlicedDispatcher,
 )
@@ -33,7 +32,7 @@ each_dispatcher = pytest.mark.parametrize("make", ALL, ids=lambda m: m.__name__)
 
 
 class Plugin:
-    """A backend and a dataset in one: the answer to a sample is its dataset index."""
+    """A backend and a dataset in one: it answers each sample with its dataset index."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -50,7 +49,7 @@ class Plugin:
 
 
 class Recorder:
-    """Stands where LoadGen takes the answers; used by one worker."""
+    """Takes the answers in place of LoadGen; used by one worker."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[list[int], list[int] | None]] = []
@@ -89,17 +88,17 @@ class Bench:
 
     def batches(self) -> list[tuple[int, list[int], list[int] | None, int]]:
         """(issue order of the first sample, ids, answers, failed) by issue order."""
-        found = []
+        batches = []
         for worker, recorder in enumerate(self.recorders):
             rows = self.journal.rows(worker)
             for row, (ids, answers) in zip(rows, recorder.answers, strict=True):
                 assert row["size"] == len(ids)
-                found.append((int(row["first"]), ids, answers, int(row["failed"])))
-        return sorted(found)
+                batches.append((int(row["first"]), ids, answers, int(row["failed"])))
+        return sorted(batches)
 
 
 def run(make: Any, callbacks: list[int], max_batch: int, bench: Bench) -> None:
-    """Issue `callbacks` samples a call: id 1000 + i and dataset index 7 i for the i-th sample."""
+    """Issues `callbacks` samples per call: the i-th has id 1000 + i and dataset index 7 i."""
     dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
     done = 0
     for count in callbacks:
@@ -136,7 +135,7 @@ def test_no_sample_is_lost_duplicated_or_reordered(
 
 
 class RaggedPlugin(Plugin):
-    """As many copies of the dataset index as its last digit says."""
+    """Answers with n copies of the dataset index, n being its last digit."""
 
     def infer(self, batch: Batch) -> Any:
         return [np.full(i % 10, i) for i in batch.indices]
@@ -168,13 +167,13 @@ def test_answers_of_different_lengths_are_not_lost_or_swapped(
     total = sum(callbacks)
     bench = RaggedBench(total, workers, RaggedPlugin)
     run(make, callbacks, max_batch, bench)
-    found = {
+    answers = {
         i: row
         for _, ids, rows, _ in bench.batches()
         for i, row in zip(ids, rows or [], strict=True)
     }
-    wanted: dict[int, Any] = {1000 + i: [7 * i] * (7 * i % 10) for i in range(total)}
-    assert found == wanted
+    expected: dict[int, Any] = {1000 + i: [7 * i] * (7 * i % 10) for i in range(total)}
+    assert answers == expected
     assert bench.failures.samples == 0
 
 
@@ -185,12 +184,12 @@ def test_answers_of_different_lengths_are_checked_like_all_others() -> None:
     bench = RaggedBench(3, 1, lambda: Faulty(ragged, "postprocess"))
     bench.instances[0].answer([1, 2, 3], [4, 5, 6], 0, 1)
     assert bench.recorders[0].answers == [([1, 2, 3], None)]
-    assert bench.failures.first.strip().endswith("(3, None, 2), wanted int64 of shape (3, None)")
+    assert bench.failures.first.strip().endswith("(3, None, 2), expected int64 of shape (3, None)")
 
 
 @pytest.fixture
 def _eager_switching() -> Iterator[None]:
-    """Python changes threads as often as it can, so that a missing lock shows."""
+    """Python switches threads as often as possible, so that a missing lock shows."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -207,20 +206,20 @@ def test_batches_stay_contiguous_when_threads_interrupt_each_other(make: Any) ->
 
 
 class Counted(list[int]):
-    """Counts how many items slices of it copy, and slices of these."""
+    """A list that counts the items copied by its slices, and by slices of these."""
 
     copied = 0
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
+        part = super().__getitem__(at)
         if not isinstance(at, slice):
-            return found
-        Counted.copied += len(found)
-        return Counted(found)
+            return part
+        Counted.copied += len(part)
+        return Counted(part)
 
 
 def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
-    """Items copied for all batches of a burst and of a query after it, by one instance."""
+    """How many items one instance copies for a burst and a query after it."""
     bench = Bench(samples + 1, 1)
     dispatcher: Dispatcher = make(bench.instances, max_batch, bench.journal.issuer())
     Counted.copied = 0
@@ -233,7 +232,7 @@ def copies_of_a_burst(make: Any, samples: int, max_batch: int) -> int:
 
 @each_dispatcher
 def test_a_burst_is_copied_once_however_many_batches_it_makes(make: Any) -> None:
-    """Bug: each batch copied all that was still waiting, under the lock: quadratic work."""
+    """Bug: each batch copied all waiting samples under the lock: quadratic work."""
     assert copies_of_a_burst(make, 999, 2) <= 2 * 1000
     assert copies_of_a_burst(make, 1000, 3) <= 2 * 1001
 
@@ -246,7 +245,7 @@ def test_stopping_without_a_query_ends(make: Any) -> None:
 
 
 class Gated(Plugin):
-    """Says when it has a batch and answers it when it may."""
+    """Reports that it has a batch, and answers it when it may."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,7 +297,7 @@ def test_a_busy_instance_leaves_the_rest_to_the_others() -> None:
 
 
 class Wake(SimpleQueue[None]):
-    """Says when a worker of a SharedDispatcher is idle."""
+    """Reports that a worker of a SharedDispatcher is idle."""
 
     idle = threading.Semaphore(0)
 
@@ -346,7 +345,7 @@ def test_a_shared_dispatcher_of_one_instance_needs_no_other_thread() -> None:
 
 
 class Faulty(Plugin):
-    """Fails in one of its steps for the samples it was told, answers all others."""
+    """Fails in one of its steps for the given samples, and answers all others."""
 
     def __init__(self, fault: Callable[[Any], Any], where: str = "infer", only: int = -1) -> None:
         super().__init__()
@@ -379,7 +378,7 @@ def zeros(dtype: type, *more: int, extra: int = 0) -> Callable[[Batch], Any]:
     return lambda batch: np.zeros((len(batch.indices) + extra, *more), dtype)
 
 
-WANTED = "wanted int64 of shape (3,)"
+WANTED = "expected int64 of shape (3,)"
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "exception": (raising(RuntimeError("boom")), "RuntimeError: boom"),
     "SystemExit": (raising(SystemExit(3)), "SystemExit: 3"),

@@ -1,4 +1,4 @@
-"""Warm-up covers what can occur, ends when latency is flat, and keeps the cold numbers apart."""
+"""Warm-up covers all batch sizes, ends when latency is flat, and keeps cold numbers apart."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.models.steps.postprocess import Postprocess, has_nan
+from harness.run.measured import answerer, calibration
 from harness.run.measured import warm_up as warmup
+from harness.run.measured.answerer import Answerer
+from harness.run.measured.calibration import measure_curve
 from harness.run.measured.warm_up import (
     FLAT_LIMIT_S,
-    Answerer,
     batch_sizes,
-    measure_curve,
     probes,
     remainders,
     warm_up,
@@ -39,7 +40,7 @@ class FakeTime:
 
 
 class Model:
-    """Takes `ms(samples, batches so far)`; the answer to a sample is its index."""
+    """Takes `ms(samples, batches so far)` per batch and answers each sample with its index."""
 
     def __init__(self, clock: FakeTime, ms: Callable[[int, int], float]) -> None:
         self.clock, self.ms = clock, ms
@@ -64,9 +65,10 @@ def _unchanged(outputs: Any, _: Sequence[int]) -> Any:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    made = FakeTime()
-    monkeypatch.setattr(warmup, "time", made)
-    return made
+    fake = FakeTime()
+    for module in (answerer, calibration, warmup):
+        monkeypatch.setattr(module, "time", fake)
+    return fake
 
 
 def warmed(sizes: Sequence[int], *models: Model) -> warmup.Warmth:
@@ -112,21 +114,21 @@ def test_probes_are_the_ends_and_powers_of_two() -> None:
 
 def test_every_size_is_answered_on_every_instance(clock: FakeTime) -> None:
     models = [Model(clock, lambda n, _: 0.01 * n) for _ in range(3)]
-    found = warmed(range(1, 13), *models)
+    warmth = warmed(range(1, 13), *models)
     assert all(set(m.sizes) == set(range(1, 13)) for m in models)
-    assert (found.skipped, found.flat) == (0, True)
-    assert found.first.dtype == np.int64
+    assert (warmth.skipped, warmth.flat) == (0, True)
+    assert warmth.first.dtype == np.int64
 
 
 def test_it_ends_when_latency_is_flat(clock: FakeTime) -> None:
-    """One size, asked twice at first; then rounds until three were not faster than the best."""
+    """One size, answered twice at first; then rounds until three were not faster than the best."""
     times = [90, 50, 20, 10, 5, 5, 5, 5, 99]
     model = Model(clock, lambda _, batch: times[batch])
-    found = warmed([4], model)
-    assert found.flat
+    warmth = warmed([4], model)
+    assert warmth.flat
     assert len(model.sizes) == 3 + 5  # the third: what an answer is like
-    assert found.first_ns == [90 * MS]
-    assert found.slowest_ns == 5 * MS  # the median of its rounds, warm
+    assert warmth.first_ns == [90 * MS]
+    assert warmth.slowest_ns == 5 * MS  # the median of its rounds, warm
 
 
 def test_a_busy_machine_does_not_keep_it_from_ending(clock: FakeTime) -> None:
@@ -138,13 +140,13 @@ def test_a_busy_machine_does_not_keep_it_from_ending(clock: FakeTime) -> None:
 
 def test_what_never_comes_to_rest_ends_in_time_and_says_so(clock: FakeTime) -> None:
     model = Model(clock, lambda _, batch: 1000 * 0.9**batch)
-    found = warmed([1], model)
-    assert not found.flat
-    assert found.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
+    warmth = warmed([1], model)
+    assert not warmth.flat
+    assert warmth.seconds < FLAT_LIMIT_S + 4  # the first two, and the round that was under way
 
 
 def test_a_latency_that_creeps_down_is_not_flat(clock: FakeTime) -> None:
-    """4 % a round is less than what counts as faster, but not three rounds later."""
+    """4 % a round is too little to count as faster, but over three rounds it counts."""
     model = Model(clock, lambda _, batch: 1000 * 0.96**batch)
     assert not warmed([1], model).flat
 
@@ -153,21 +155,21 @@ def test_a_slow_model_answers_the_smallest_and_the_largest_and_what_there_is_tim
     clock: FakeTime,
 ) -> None:
     model = Model(clock, lambda n, _: 1000 * n)
-    found = warmed(range(1, 9), model)
+    warmth = warmed(range(1, 9), model)
     assert model.sizes[:2] == [1, 8]
     assert model.sizes[2:4] == [7, 6]
-    assert found.skipped == 4  # 5, 4, 3 and 2 come after 10 s
+    assert warmth.skipped == 4  # 5, 4, 3 and 2 come after 10 s
     assert model.sizes[4:] == [1, 2, 4, 8]  # looked at for 5 s; then 5 s are gone with the largest
-    assert not found.flat
-    assert found.slowest_ns == 8000 * MS
+    assert not warmth.flat
+    assert warmth.slowest_ns == 8000 * MS
 
 
 def test_the_curve_is_what_nine_of_ten_batches_keep(clock: FakeTime) -> None:
     model = Model(clock, lambda n, batch: n + (batch // 2) % 10)
-    found = measure_curve([model.answerer()], [[0], [0, 1]], limit_s=10.0)
-    assert [size for size, _ in found] == [1, 2]
-    assert 9 * MS <= found[0][1] <= 10 * MS  # of 1 to 10 ms
-    assert 10 * MS <= found[1][1] <= 11 * MS
+    curve = measure_curve([model.answerer()], [[0], [0, 1]], limit_s=10.0)
+    assert [size for size, _ in curve] == [1, 2]
+    assert 9 * MS <= curve[0][1] <= 10 * MS  # of 1 to 10 ms
+    assert 10 * MS <= curve[1][1] <= 11 * MS
 
 
 def test_an_error_in_any_thread_is_raised(clock: FakeTime) -> None:
@@ -181,7 +183,7 @@ def test_an_error_in_any_thread_is_raised(clock: FakeTime) -> None:
 
 
 def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> None:
-    """OpenMP keeps threads for each one that calls it: the main thread's would be all instances'."""
+    """OpenMP keeps one set of threads per calling thread: the main thread's would serve all instances."""
     callers: list[threading.Thread] = []
 
     def note(_samples: int, _done: int) -> float:
@@ -196,13 +198,13 @@ def test_each_instance_first_answers_on_a_thread_of_its_own(clock: FakeTime) -> 
 
 def test_batches_of_many_sizes_are_made_one_after_another(clock: FakeTime) -> None:
     """Lists of all sizes up to 2,000 at once are two million indices; to 65,535 they were 17 GB."""
-    made: list[int] = []
+    sizes: list[int] = []
 
     def batch_of(size: int) -> list[int]:
-        made.append(size)
+        sizes.append(size)
         return [0] * min(size, 3)
 
     model = Model(clock, lambda n, _: 1000.0)  # 10 s are enough for ten sizes between
-    found = warm_up([model.answerer()], range(1, 2001), batch_of)
-    assert len(made) < 40
-    assert found.skipped == 1998 - 11
+    warmth = warm_up([model.answerer()], range(1, 2001), batch_of)
+    assert len(sizes) < 40
+    assert warmth.skipped == 1998 - 11

@@ -12,10 +12,10 @@ from tests.builders.support import SCENARIOS, golden_journal, journal, plan
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_samples_read_live_are_those_of_the_whole_journal(scenario: str) -> None:
-    made = golden_journal(scenario)
-    rows = NewRows(made, plan(scenario))
+    view = golden_journal(scenario)
+    rows = NewRows(view, plan(scenario))
     parts = [rows.samples(part) for part in rows.read()]
-    whole = read_completions(made, plan(scenario)).columns
+    whole = read_completions(view, plan(scenario)).columns
     order = np.concatenate([part.order for part in parts])
     in_order = np.argsort(order)
     assert order[in_order].tolist() == whole["order"].tolist()
@@ -33,30 +33,30 @@ def test_the_samples_read_live_are_those_of_the_whole_journal(scenario: str) -> 
 
 @given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 500))
 def test_steps_hold_every_row_once_and_never_many_samples(sizes: list[int], most: int) -> None:
-    made = journal(sum(sizes) + 1, 1)
-    issuer, writer = made.issuer(), made.writer(0)
+    view = journal(sum(sizes) + 1, 1)
+    issuer, writer = view.issuer(), view.writer(0)
     for size in sizes:
         writer.batch(issuer.issued(size, 100), [0] * size, 0, 1, 1, 1, 1, 1)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(completions, "SAMPLES_AT_ONCE", most)
-        steps = list(NewRows(made, plan("offline")).read())
-    assert np.concatenate([*steps, made.rows(0, len(sizes))])["size"].tolist() == sizes
+        steps = list(NewRows(view, plan("offline")).read())
+    assert np.concatenate([*steps, view.rows(0, len(sizes))])["size"].tolist() == sizes
     assert all(int(step["size"].sum()) <= most or len(step) == 1 for step in steps)
 
 
 def test_the_start_is_the_earliest_that_the_rows_show_and_our_own_schedulers_is_exact() -> None:
-    made = journal(4, 1)
-    rows = NewRows(made, plan("server"))
+    view = journal(4, 1)
+    rows = NewRows(view, plan("server"))
     assert rows.due_ns is not None
     assert (list(rows.read()), rows.start_ns) == ([], None)
-    issuer, writer = made.issuer(), made.writer(0)
+    issuer, writer = view.issuer(), view.writer(0)
     for late_ns in (50, 20):
         first = issuer.issued(1, 10**18 + int(rows.due_ns[issuer.count]) + late_ns)
         writer.batch(first, [0], 0, *[10**18 + 10**9] * 5)
         (new,) = rows.read()
         rows.samples(new)
         assert rows.start_ns == 10**18 + late_ns
-    made.start_ns = 10**18 - 7
+    view.start_ns = 10**18 - 7
     exact = rows.copy()
     assert [int(ns) for part in exact.read() for ns in exact.samples(part).scheduled_ns] == [
         10**18 - 7,

@@ -1,4 +1,4 @@
-"""`data check`: what a long run would find out too late, all of it, with status 0 or 4."""
+"""`data check` lists every fault that a long run would meet late, with status 0 or 4."""
 
 import json
 import re
@@ -16,8 +16,8 @@ FAULTY = Path(__file__).parents[2] / "faults/faulty_data.py"
 
 def check(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str], str]:
     status = main(["data", "check", *arguments])
-    printed, said = capsys.readouterr()
-    return status, printed.splitlines(), said
+    printed, errors = capsys.readouterr()
+    return status, printed.splitlines(), errors
 
 
 def test_a_folder_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,8 +92,8 @@ def test_the_models_steps_are_tried(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_any_plug_in_can_be_checked(
     name: str, status: int, last: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, lines, _ = check(f"{FAULTY}:{name}", capsys=capsys)
-    assert found == status
+    exit_status, lines, _ = check(f"{FAULTY}:{name}", capsys=capsys)
+    assert exit_status == status
     assert lines[-1].startswith(last)
 
 
@@ -106,9 +106,9 @@ def test_an_npz_is_checked_with_its_models_inputs(
     assert (status, lines[:2]) == (0, ["dataset     npz, 400 samples", f"source      {path}"])
     assert "labels      0: 300, 1: 100" in lines
     assert "steps       image: digits declares none" in lines
-    status, _, said = check("npz", "--data-dir", str(path), capsys=capsys)
+    status, _, errors = check("npz", "--data-dir", str(path), capsys=capsys)
     assert status == 2
-    assert said == (
+    assert errors == (
         "harness: dataset 'npz' needs the model's inputs: name a --model with a manifest, which "
         "declares them\n"
     )
@@ -156,7 +156,7 @@ def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "problem"),
     [
         (("fodler",), "no dataset named 'fodler': did you mean 'folder'?"),
         (("folder", "--data-dir", "/nowhere"), "--data-dir /nowhere: there is no such file or folder"),
@@ -166,9 +166,9 @@ def test_digits_are_fine(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_checked_is_one_line(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, lines, error = check(*arguments, capsys=capsys)
     assert (status, lines) == (2, [])
-    assert error.startswith(f"harness: {said}")
+    assert error.startswith(f"harness: {problem}")
     assert error.count("\n") == 1

@@ -45,7 +45,7 @@ def server(queries: int, most_late: int) -> tuple[Journal, Array, LateLimit]:
 
 
 def issue(rows: Journal, after_ns: Array, late_ns: int = 0) -> None:
-    """late_ns: of every callback but the first."""
+    """late_ns: the delay of every callback but the first."""
     issuer = rows.issuer()
     for number, at_ns in enumerate(after_ns.tolist()):
         issuer.issued(1, START_NS + at_ns + (late_ns if number else 0))

@@ -1,4 +1,4 @@
-"""What Prometheus is told: counted from the journal, in agreement with LoadGen, at any moment."""
+"""The metrics for Prometheus agree with the journal and with LoadGen at any moment."""
 
 import itertools
 import re
@@ -48,7 +48,7 @@ def golden_counts(scenario: str) -> LiveCounts:
 
 
 def parsed(page: str) -> Samples:
-    """Every sample of a page by its name and labels; those of LABELS are left out."""
+    """Every sample of a page by its name and labels, without those of LABELS."""
     return {
         (s.name, frozenset((k, v) for k, v in s.labels.items() if k not in LABELS)): s.value
         for family in text_string_to_metric_families(page)
@@ -61,7 +61,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 
 def whole_exporter() -> Exporter:
-    """With everything a run can have."""
+    """An exporter with everything that a run can have."""
     exporter = Exporter()
     exporter.describe_run(LABELS, {"version": "1", "dataset": "digits", "mode": "both"})
     exporter.sources += [HostSeries(HostLog()), PowerSeries(PowerLog())]
@@ -94,10 +94,10 @@ def test_percentiles_agree_with_loadgens_within_one_bucket(scenario: str) -> Non
     per = "per_query_latency_ns" if scenario == "multi-stream" else "latency_ns"
     for fraction, text in ((0.5, "50.00"), (0.9, "90.00"), (0.99, "99.00")):
         logged = golden_log(scenario).get(f"result_{text}_percentile_{per}")
-        found = counts.latency.quantile(fraction)
-        assert found is not None
-        buckets = np.searchsorted(EDGES_NS, [found, logged])
-        assert abs(int(buckets[0]) - int(buckets[1])) <= 1, (fraction, found, logged)
+        estimate = counts.latency.quantile(fraction)
+        assert estimate is not None
+        buckets = np.searchsorted(EDGES_NS, [estimate, logged])
+        assert abs(int(buckets[0]) - int(buckets[1])) <= 1, (fraction, estimate, logged)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -126,16 +126,16 @@ def test_counts_are_those_of_the_completions(scenario: str) -> None:
 def test_it_does_not_matter_when_it_is_read(
     batches: list[tuple[int, int, bool]], looks: set[int]
 ) -> None:
-    made = journal(1200, 1)
-    issuer, writer = made.issuer(), made.writer(0)
-    often = LiveCounts(NewRows(made, plan("offline")))
+    view = journal(1200, 1)
+    issuer, writer = view.issuer(), view.writer(0)
+    often = LiveCounts(NewRows(view, plan("offline")))
     for n, (size, took_ns, failed) in enumerate(batches):
         first = issuer.issued(size, 10**18)
         stamps = [10**18, 10**18, *[10**18 + took_ns] * 3]
         writer.batch(first, list(range(size)), int(failed), *stamps)
         if n in looks:
             often.read()
-    once = LiveCounts(NewRows(made, plan("offline")))
+    once = LiveCounts(NewRows(view, plan("offline")))
     for counts in (often, once):
         counts.finish()
     assert (often.latency.counts == once.latency.counts).all()
@@ -144,9 +144,9 @@ def test_it_does_not_matter_when_it_is_read(
 
 
 def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> None:
-    made = journal(16, 1)
-    issuer, writer = made.issuer(), made.writer(0)
-    counts = LiveCounts(NewRows(made, plan("multi-stream")))
+    view = journal(16, 1)
+    issuer, writer = view.issuer(), view.writer(0)
+    counts = LiveCounts(NewRows(view, plan("multi-stream")))
     for query in range(2):
         issuer.issued(8, 0)
         for part in range(2):  # two batches a query, looked at after each
@@ -159,27 +159,27 @@ def test_a_query_of_several_samples_fails_once_and_is_as_late_as_its_last() -> N
 
 
 def test_queue_depth_is_what_waited_as_the_newest_batch_was_taken() -> None:
-    made = journal(10, 2)
-    issuer = made.issuer()
-    counts = LiveCounts(NewRows(made, plan("offline")))
+    view = journal(10, 2)
+    issuer = view.issuer()
+    counts = LiveCounts(NewRows(view, plan("offline")))
     for n in range(6):
         issuer.issued(1, 100 + n)
-    made.writer(0).batch(0, [0, 0], 0, 104, 104, 105, 105, 106)
+    view.writer(0).batch(0, [0, 0], 0, 104, 104, 105, 105, 106)
     counts.read()
     assert (counts.queued, counts.issued - counts.completed) == (3, 4)
-    made.writer(1).batch(2, [0, 0, 0, 0], 0, 107, 107, 108, 108, 109)
+    view.writer(1).batch(2, [0, 0, 0, 0], 0, 107, 107, 108, 108, 109)
     counts.read()
     assert counts.queued == 0
 
 
 def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = journal(700, 1)
-    rows = NewRows(made, plan("server"))
+    view = journal(700, 1)
+    rows = NewRows(view, plan("server"))
     due_ns = rows.due_ns
     assert due_ns is not None
     start_ns = 10**18
-    made.issuer().issued(1, start_ns)
-    made.writer(0).batch(0, [0], 0, *[start_ns] * 5)
+    view.issuer().issued(1, start_ns)
+    view.writer(0).batch(0, [0], 0, *[start_ns] * 5)
     counts = LiveCounts(rows)
     monkeypatch.setattr(
         "harness.run.supervisor.metrics.live_counts.wall_ns", lambda: start_ns + int(due_ns[99])
@@ -192,11 +192,11 @@ def test_queries_that_are_due_but_not_issued_are_scheduled(monkeypatch: pytest.M
 def test_a_quantile_lies_in_the_bucket_of_the_value(values: list[int], fraction: float) -> None:
     histogram = Histogram(EDGES_NS)
     histogram.add(np.array(values))
-    found = histogram.quantile(fraction)
+    estimate = histogram.quantile(fraction)
     true = sorted(values)[int(len(values) * fraction)]
-    assert found is not None
+    assert estimate is not None
     bucket = min(int(np.searchsorted(EDGES_NS, true)), len(EDGES_NS) - 1)
-    assert EDGES_NS[bucket] >= found >= (EDGES_NS[bucket - 1] if bucket else 1_000)
+    assert EDGES_NS[bucket] >= estimate >= (EDGES_NS[bucket - 1] if bucket else 1_000)
 
 
 def test_buckets_are_twenty_a_decade_from_10_us_to_100_s() -> None:
@@ -315,21 +315,21 @@ def test_head_is_get_without_the_page() -> None:
     with serving(config(metrics=FREE)) as (endpoint, url):
         endpoint.exporter.describe_run(dict.fromkeys(RUN_LABELS, "x"), {"version": "1"})
         page = fetch(url)
-        wanted = urllib.request.Request(url, method="HEAD")
-        with urllib.request.urlopen(wanted, timeout=5) as reply:
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=5) as reply:
             assert reply.status == 200
             assert reply.read() == b""
             assert int(reply.headers["Content-Length"]) == len(page.encode())
-        wanted = urllib.request.Request(url + "x", method="HEAD")
+        request = urllib.request.Request(url + "x", method="HEAD")
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(wanted, timeout=5)
+            urllib.request.urlopen(request, timeout=5)
 
 
 def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[float] = []
+    times_s: list[float] = []
 
     def page(_: Exporter) -> bytes:
-        made.append(time.monotonic())
+        times_s.append(time.monotonic())
         return b"page"
 
     monkeypatch.setattr(Exporter, "page", page)
@@ -347,7 +347,7 @@ def test_a_storm_of_scrapes_makes_few_pages(monkeypatch: pytest.MonkeyPatch) -> 
         for thread in threads:
             thread.join()
     assert len(got) >= 10
-    assert all(b - a > PAGE_LASTS_S for a, b in itertools.pairwise(made))
+    assert all(b - a > PAGE_LASTS_S for a, b in itertools.pairwise(times_s))
 
 
 def test_a_client_that_says_nothing_holds_nobody_up_for_long() -> None:
@@ -370,8 +370,8 @@ def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: 
         seen.append(parsed(fetch(url)))
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=30)
-    assert process.returncode == 0, printed + said
+    printed, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, printed + errors
 
     of_performance = ("harness_queries_completed_total", frozenset({("phase", "performance")}))
     counts = [samples[of_performance] for samples in seen if of_performance in samples]
@@ -388,10 +388,10 @@ def test_a_real_run_is_scraped_while_it_goes_on_and_after_its_verdict(tmp_path: 
     content = result(tmp_path / "r")
     assert value(written, "harness_accuracy", metric="top1", unit="%") == 99.2
     for name, quantile in (("p50", "0.5"), ("p90", "0.9"), ("p99", "0.99")):
-        found = value(
+        scraped = value(
             written,
             "harness_latency_percentile_seconds",
             phase="performance",
             quantile=quantile,
         )
-        assert found * 1e9 == pytest.approx(content["latency_ns"][name], rel=0.26), name
+        assert scraped * 1e9 == pytest.approx(content["latency_ns"][name], rel=0.26), name

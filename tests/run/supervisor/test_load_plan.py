@@ -1,4 +1,4 @@
-"""From what was asked and calibrated to a plan: counts, seeds, bounds, and whether it fits."""
+"""A plan has the right counts, seeds and bounds, and is refused where it does not fit."""
 
 import dataclasses
 import re
@@ -54,9 +54,11 @@ def loaded(total: int = 500, held: int = 500) -> Loaded:
     return Loaded(total_count=total, performance_count=held, **nothing)
 
 
-def made(config: RunConfig, slo: Slo | None = None, found: Calibration = FOUND) -> LoadPlan:
+def plan_of(
+    config: RunConfig, slo: Slo | None = None, calibration: Calibration = FOUND
+) -> LoadPlan:
     scenario = registry.load("scenario", config.scenario)
-    return performance_plan(scenario, config, slo or scenario.default_slo, loaded(), found)
+    return performance_plan(scenario, config, slo or scenario.default_slo, loaded(), calibration)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_quick_server_run_passes_early_stopping_with_ten_late_queries(
     slo: str, queries: int
 ) -> None:
     config = RunConfig(scenario="server", target_qps=1.0, duration_ns=NS_PER_S)
-    assert made(config, parse_slo(slo)).query_count == queries
+    assert plan_of(config, parse_slo(slo)).query_count == queries
 
 
 @pytest.mark.parametrize(
@@ -84,17 +86,17 @@ def test_a_quick_stream_has_an_estimate_although_one_query_is_slow(
     scenario: str, slo: str | None, queries: int
 ) -> None:
     config = RunConfig(scenario=scenario, duration_ns=1)
-    assert made(config, parse_slo(slo) if slo else None).query_count == queries
+    assert plan_of(config, parse_slo(slo) if slo else None).query_count == queries
 
 
 def test_a_closed_loop_takes_each_place_ten_times_where_its_length_is_not_asked_for() -> None:
     """Bug: 100,000 in flight were 2,010 queries in one burst, VALID."""
     many = RunConfig(scenario="server", concurrency=100_000, duration_ns=NS_PER_S)
-    assert made(many).query_count == 1_000_000
+    assert plan_of(many).query_count == 1_000_000
     few = RunConfig(scenario="server", concurrency=4, duration_ns=NS_PER_S)
-    assert made(few).query_count == 2010
-    asked = RunConfig(scenario="server", concurrency=100, queries=100)
-    assert made(asked).query_count == 100
+    assert plan_of(few).query_count == 2010
+    load = RunConfig(scenario="server", concurrency=100, queries=100)
+    assert plan_of(load).query_count == 100
 
 
 durations = st.integers(1, 10**13)
@@ -104,52 +106,55 @@ rates = st.floats(0.1, 1e6)
 @given(durations, rates)
 def test_a_server_run_is_as_long_as_asked_or_as_its_verdict_needs(ns: int, qps: float) -> None:
     config = RunConfig(scenario="server", target_qps=qps, duration_ns=ns)
-    found = made(config, found=Calibration(slowest_batch_ns=1))
-    assert found.target_qps == qps
-    assert found.query_count >= 2010
-    assert found.expected_s is not None
-    assert found.expected_s >= ns / NS_PER_S * (1 - 1e-9)
-    assert found.query_count == 2010 or found.expected_s <= ns / NS_PER_S + 1 / qps + 1e-6
+    load = plan_of(config, calibration=Calibration(slowest_batch_ns=1))
+    assert load.target_qps == qps
+    assert load.query_count >= 2010
+    assert load.expected_s is not None
+    assert load.expected_s >= ns / NS_PER_S * (1 - 1e-9)
+    assert load.query_count == 2010 or load.expected_s <= ns / NS_PER_S + 1 / qps + 1e-6
 
 
 @given(durations, st.integers(1_000, 10**10))
 def test_a_stream_is_about_as_long_as_asked(ns: int, latency_ns: int) -> None:
     config = RunConfig(scenario="single-stream", duration_ns=ns)
-    found = made(config, found=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
-    assert found.expected_s is not None
-    assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
-    assert found.query_count == 64 or (found.query_count - 1) * latency_ns <= ns * (1 + 1e-9)
+    load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, latency_ns=latency_ns))
+    assert load.expected_s is not None
+    assert load.expected_s * NS_PER_S >= ns * (1 - 1e-9)
+    assert load.query_count == 64 or (load.query_count - 1) * latency_ns <= ns * (1 + 1e-9)
 
 
 @given(durations, rates)
 def test_an_offline_run_is_about_as_long_as_asked(ns: int, rate: float) -> None:
     config = RunConfig(scenario="offline", duration_ns=ns)
-    found = made(config, found=Calibration(slowest_batch_ns=1, rate_per_s=rate))
-    assert found.query_count >= 1
-    assert found.expected_s is not None
-    assert found.expected_s * NS_PER_S >= ns * (1 - 1e-9)
+    load = plan_of(config, calibration=Calibration(slowest_batch_ns=1, rate_per_s=rate))
+    assert load.query_count >= 1
+    assert load.expected_s is not None
+    assert load.expected_s * NS_PER_S >= ns * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_count_that_was_asked_for_is_exact(scenario: str) -> None:
-    found = made(RunConfig(scenario=scenario, queries=7))
-    assert found.query_count == 7
-    assert found.journal_samples == 7 * found.samples_per_query
-    assert found.samples_per_query == (8 if scenario == "multi-stream" else 1)
+    load = plan_of(RunConfig(scenario=scenario, queries=7))
+    assert load.query_count == 7
+    assert load.journal_samples == 7 * load.samples_per_query
+    assert load.samples_per_query == (8 if scenario == "multi-stream" else 1)
 
 
 @pytest.mark.parametrize("scenario", ["offline", "single-stream", "multi-stream"])
 def test_how_long_a_given_count_takes_is_unknown_and_not_zero(scenario: str) -> None:
     uncalibrated = Calibration(slowest_batch_ns=NS_PER_MS)
-    assert made(RunConfig(scenario=scenario, queries=7), found=uncalibrated).expected_s is None
+    assert (
+        plan_of(RunConfig(scenario=scenario, queries=7), calibration=uncalibrated).expected_s
+        is None
+    )
 
 
 @pytest.mark.parametrize(("capacity", "qps"), [(1000.0, 250.0), (1e6, 20_000.0)])
 def test_without_a_rate_server_demonstrates_a_quarter_of_the_capacity(
     capacity: float, qps: float
 ) -> None:
-    found = Calibration(slowest_batch_ns=1, rate_per_s=capacity)
-    assert made(RunConfig(scenario="server"), found=found).target_qps == qps
+    calibration = Calibration(slowest_batch_ns=1, rate_per_s=capacity)
+    assert plan_of(RunConfig(scenario="server"), calibration=calibration).target_qps == qps
 
 
 @pytest.mark.parametrize(
@@ -173,11 +178,11 @@ def test_what_is_not_used_is_not_calibrated(values: dict[str, Any], needed: bool
 def test_an_accuracy_run_has_every_sample_and_room_for_padding() -> None:
     for name in SCENARIOS:
         scenario = registry.load("scenario", name)
-        found = accuracy_plan(scenario, RunConfig(scenario=name), None, loaded(500, 64))
-        assert found.accuracy
-        assert found.query_count == found.total_count == 500
-        padding = -(-500 // 64) * (found.samples_per_query - 1)
-        assert found.journal_samples >= 500 + padding
+        load = accuracy_plan(scenario, RunConfig(scenario=name), None, loaded(500, 64))
+        assert load.accuracy
+        assert load.query_count == load.total_count == 500
+        padding = -(-500 // 64) * (load.samples_per_query - 1)
+        assert load.journal_samples >= 500 + padding
 
 
 ROUND = ROUNDS[PINNED_VERSION].seeds
@@ -211,8 +216,8 @@ def test_only_server_has_an_slo_that_nobody_gave(
     scenario: str, given_slo: str | None, slo: str | None
 ) -> None:
     config = RunConfig(scenario=scenario, slo=parse_slo(given_slo) if given_slo else None)
-    found = slo_of(registry.load("scenario", scenario), config, load_model("digits"))
-    assert found == (parse_slo(slo) if slo else None)
+    chosen = slo_of(registry.load("scenario", scenario), config, load_model("digits"))
+    assert chosen == (parse_slo(slo) if slo else None)
 
 
 def test_a_model_without_a_manifest_gets_loadgens_own_bound(tmp_path: Any) -> None:
@@ -231,34 +236,34 @@ def sized(queries: int, scenario: str = "server", **changed: Any) -> LoadPlan:
 def test_a_run_that_does_not_fit_is_refused_with_the_longest_that_does(
     queries: int, more: int, model: int, offline: bool
 ) -> None:
-    asked = sized(queries, "offline" if offline else "single-stream")
-    wanted = memory_bytes(asked, 1, model)
-    check_memory(asked, 1, model, int(wanted / MEMORY_SHARE) + 1, counted=False)
-    available = int(wanted / MEMORY_SHARE / (1 + more / 100)) - 1
+    load = sized(queries, "offline" if offline else "single-stream")
+    needed = memory_bytes(load, 1, model)
+    check_memory(load, 1, model, int(needed / MEMORY_SHARE) + 1, counted=False)
+    available = int(needed / MEMORY_SHARE / (1 + more / 100)) - 1
     with pytest.raises(ConfigError) as caught:
-        check_memory(asked, 1, model, available, counted=False)
-    found = re.fullmatch(
+        check_memory(load, 1, model, available, counted=False)
+    match = re.fullmatch(
         rf"{queries:,} queries need about \S+ k?[MG]?B of memory, more than 60 % of the \S+ k?[MG]?B "
         r"available: the most that fits is --queries (\d+)",
         str(caught.value),
     )
     assume(not str(caught.value).endswith("available: free some memory"))
-    assert found is not None
-    assert int(found[1]) > 0
+    assert match is not None
+    assert int(match[1]) > 0
     check_memory(
-        dataclasses.replace(asked, query_count=int(found[1])), 1, model, available, counted=False
+        dataclasses.replace(load, query_count=int(match[1])), 1, model, available, counted=False
     )
 
 
 def test_a_run_sized_by_time_is_told_the_time_that_fits() -> None:
-    asked = sized(10**9, expected_s=50_000.0)
-    assert memory_bytes(asked, 8, 0) == 377 * GB
+    load = sized(10**9, expected_s=50_000.0)
+    assert memory_bytes(load, 8, 0) == 377 * GB
     message = (
         "1,000,000,000 queries need about 377 GB of memory, more than 60 % of the 100 GB available: "
         "the longest that fits is --duration 7957s"
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        check_memory(asked, 8, 0, 100 * GB, counted=False)
+        check_memory(load, 8, 0, 100 * GB, counted=False)
 
 
 def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
@@ -270,18 +275,18 @@ def test_a_run_of_a_search_is_told_what_the_search_takes() -> None:
 
 @pytest.mark.parametrize("searched", [False, True])
 def test_a_closed_loop_that_is_too_large_is_told_how_many_in_flight_fit(searched: bool) -> None:
-    asked = sized(10**7, concurrency=10**6, expected_s=100.0)
-    available = int(memory_bytes(asked, 8, 0) / MEMORY_SHARE / 2)
+    load = sized(10**7, concurrency=10**6, expected_s=100.0)
+    available = int(memory_bytes(load, 8, 0) / MEMORY_SHARE / 2)
     with pytest.raises(ConfigError, match=r"the most that fits is --concurrency (\d+)$") as caught:
-        check_memory(asked, 8, 0, available, counted=searched, searched=searched)
+        check_memory(load, 8, 0, available, counted=searched, searched=searched)
     assert 499_000 <= int(str(caught.value).rsplit(maxsplit=1)[1]) <= 500_000
 
 
 def test_a_long_closed_loop_is_told_the_time_that_fits() -> None:
-    """Its duration set the count: fewer in flight would change nothing."""
-    asked = sized(10**9, concurrency=10, expected_s=50_000.0)
+    """The duration set the count: fewer queries in flight would change nothing."""
+    load = sized(10**9, concurrency=10, expected_s=50_000.0)
     with pytest.raises(ConfigError, match=r"the longest that fits is --duration \d+s$"):
-        check_memory(asked, 8, 0, 100 * GB, counted=False)
+        check_memory(load, 8, 0, 100 * GB, counted=False)
 
 
 @pytest.mark.parametrize("expected_s", [None, 0.0, 2.0])
@@ -292,9 +297,9 @@ def test_where_nothing_fits_no_run_of_nothing_is_advised(expected_s: float | Non
 
 
 def test_an_official_accuracy_run_has_no_length_to_advise_on() -> None:
-    asked = sized(10**9, "offline", model_key="resnet", accuracy=True, expected_s=None)
+    load = sized(10**9, "offline", model_key="resnet", accuracy=True, expected_s=None)
     with pytest.raises(ConfigError, match=r"free some memory$"):
-        check_memory(asked, 8, 0, 100 * GB, counted=False)
+        check_memory(load, 8, 0, 100 * GB, counted=False)
 
 
 def test_a_multi_stream_query_is_counted_with_all_its_samples() -> None:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of the machine and its meters: real meter code on fake trees of the kernel's."""
+"""The metrics of the machine and its meters are right: real meter code on fake kernel trees."""
 
 import time
 from pathlib import Path
@@ -26,15 +26,15 @@ def samples(source: HostSeries | PowerSeries) -> Samples:
     exporter = Exporter()
     exporter.describe_run(LABELS, {})
     exporter.sources.append(source)
-    found = parsed(exporter.page().decode())
-    return {key: value for key, value in found.items() if not key[0].startswith("harness_run_")}
+    page = parsed(exporter.page().decode())
+    return {key: value for key, value in page.items() if not key[0].startswith("harness_run_")}
 
 
-def of(found: Samples, name: str) -> dict[tuple[str, ...], float]:
+def of(page: Samples, name: str) -> dict[tuple[str, ...], float]:
     """The samples of one name by the values of their labels."""
     return {
         tuple(v for _, v in sorted(labels)): value
-        for (known, labels), value in found.items()
+        for (known, labels), value in page.items()
         if known == name
     }
 
@@ -43,26 +43,26 @@ def test_what_the_machine_tells_is_served(tmp_path: Path) -> None:
     reader = HostReader(machine(tmp_path))
     reader.pid = 7
     reader.look()
-    found = samples(HostSeries(reader.log))
-    assert of(found, "harness_host_cpu_frequency_hertz") == {("0",): 2.4e9, ("1",): 3.1e9}
-    assert of(found, "harness_host_temperature_celsius") == {
+    page = samples(HostSeries(reader.log))
+    assert of(page, "harness_host_cpu_frequency_hertz") == {("0",): 2.4e9, ("1",): 3.1e9}
+    assert of(page, "harness_host_temperature_celsius") == {
         ("thermal_zone0_x86_pkg_temp",): 61.0,
         ("hwmon3_k10temp_Tctl_A",): 58.5,
     }
-    modes = {mode for (mode,) in of(found, "harness_host_cpu_seconds_total")}
+    modes = {mode for (mode,) in of(page, "harness_host_cpu_seconds_total")}
     assert modes == {"user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"}
-    assert of(found, "harness_host_memory_available_bytes")[()] > 10**6
-    assert of(found, "harness_measured_cpu_seconds_total")[()] > 0
+    assert of(page, "harness_host_memory_available_bytes")[()] > 10**6
+    assert of(page, "harness_measured_cpu_seconds_total")[()] > 0
 
 
 def test_a_sensor_that_is_not_there_is_absent_and_not_zero(tmp_path: Path) -> None:
     reader = HostReader(tmp_path)
     reader.look()
-    found = samples(HostSeries(reader.log))
-    assert of(found, "harness_host_cpu_frequency_hertz") == {}
-    assert of(found, "harness_host_temperature_celsius") == {}
-    assert of(found, "harness_measured_cpu_seconds_total") == {}
-    assert of(found, "harness_host_cpu_seconds_total")
+    page = samples(HostSeries(reader.log))
+    assert of(page, "harness_host_cpu_frequency_hertz") == {}
+    assert of(page, "harness_host_temperature_celsius") == {}
+    assert of(page, "harness_measured_cpu_seconds_total") == {}
+    assert of(page, "harness_host_cpu_seconds_total")
 
 
 def test_a_machine_that_is_not_read_any_more_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +86,15 @@ def test_meters_are_served_while_they_read_and_their_joules_stay(tmp_path: Path)
     assert samples(series) == {}
     with counting(root / "intel-rapl:0/energy_uj", watts=80.0), sampler:
         time.sleep(0.7)
-        found = samples(series)
+        page = samples(series)
         time.sleep(0.5)
         later = samples(series)
     package, board = ("measured", "rapl:package-0"), ("measured", "hwmon:k10temp/power1")
-    watts = of(found, "harness_power_watts")
+    watts = of(page, "harness_power_watts")
     assert watts.keys() == {package, board}, "zones whose counters stand still are absent"
     assert 10 < watts[package] < 100  # 80 W where the thread that counts gets its turn
     assert watts[board] == 35.0
-    joules = [of(page, "harness_energy_joules_total") for page in (found, later)]
+    joules = [of(page, "harness_energy_joules_total") for page in (page, later)]
     assert joules[0].keys() == watts.keys()
     assert all(joules[1][key] > joules[0][key] > 0 for key in watts)
     time.sleep(1.1)
@@ -117,8 +117,8 @@ def test_joules_do_not_depend_on_when_they_are_scraped(used: list[float], looks:
         log.series[COUNTER.name].append((n * NS_PER_S, total % 100.0))
         if n in looks:
             samples(often)
-    found = energy(log, often, COUNTER)
-    assert found == energy(log, once, COUNTER) == pytest.approx(sum(used))
+    counted = energy(log, often, COUNTER)
+    assert counted == energy(log, once, COUNTER) == pytest.approx(sum(used))
 
 
 def test_powers_are_not_carried_over_a_gap() -> None:
@@ -164,5 +164,5 @@ def test_watts_are_of_the_last_second(
 ) -> None:
     now_ns = wall_ns()
     readings = [(now_ns + ms * NS_PER_MS, value) for ms, value in readings_ms]
-    found = watts_now(source, readings, now_ns)
-    assert found == (None if watts is None else pytest.approx(watts))
+    power = watts_now(source, readings, now_ns)
+    assert power == (None if watts is None else pytest.approx(watts))

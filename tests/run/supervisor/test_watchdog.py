@@ -30,9 +30,9 @@ def answer(writer: Writer, first: int, size: int, latency_ns: int, failed: int =
 
 
 def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Clock) -> None:
-    made = journal(10, 1)
-    issuer, writer = made.issuer(), made.writer(0)
-    watchdog = Watchdog(NewRows(made, plan("offline")))
+    view = journal(10, 1)
+    issuer, writer = view.issuer(), view.writer(0)
+    watchdog = Watchdog(NewRows(view, plan("offline")))
     clock.now_ns = 5
     assert watchdog.look().idle_ns == 0  # nothing was asked yet
     issuer.issued(4, START_NS)
@@ -52,12 +52,12 @@ def test_idle_is_the_time_without_a_completion_while_something_waits(clock: Cloc
 
 
 def test_failed_samples_are_counted_once() -> None:
-    made = journal(10, 2)
-    made.issuer().issued(9, START_NS)
-    watchdog = Watchdog(NewRows(made, plan("offline")))
-    answer(made.writer(0), 0, 4, 7, failed=1)
+    view = journal(10, 2)
+    view.issuer().issued(9, START_NS)
+    watchdog = Watchdog(NewRows(view, plan("offline")))
+    answer(view.writer(0), 0, 4, 7, failed=1)
     assert [watchdog.look().failed, watchdog.look().failed] == [4, 4]
-    answer(made.writer(1), 4, 5, 7, failed=1)
+    answer(view.writer(1), 4, 5, 7, failed=1)
     assert watchdog.look().failed == 9
 
 
@@ -65,8 +65,8 @@ def test_before_the_first_completion_there_is_no_percentile() -> None:
     assert Watchdog(NewRows(journal(1, 1), plan("single-stream"))).look().p99_ns is None
 
 
-def _one_by_one(made: Journal, latencies: list[int]) -> None:
-    issuer, writer = made.issuer(), made.writer(0)
+def _one_by_one(view: Journal, latencies: list[int]) -> None:
+    issuer, writer = view.issuer(), view.writer(0)
     for n, latency_ns in enumerate(latencies):
         issuer.issued(1, START_NS)
         answer(writer, n, 1, latency_ns)
@@ -76,18 +76,18 @@ def _one_by_one(made: Journal, latencies: list[int]) -> None:
 def test_the_running_p99_is_within_6_percent_of_the_value_loadgen_would_give(
     latencies: list[int],
 ) -> None:
-    made = journal(len(latencies), 1)
-    _one_by_one(made, latencies)
-    shown = Watchdog(NewRows(made, plan("single-stream"))).look().p99_ns
+    view = journal(len(latencies), 1)
+    _one_by_one(view, latencies)
+    shown = Watchdog(NewRows(view, plan("single-stream"))).look().p99_ns
     assert shown is not None
     true = sorted(latencies)[int(len(latencies) * 0.99)]
     assert true / 1.06 <= shown <= true * 1.06
 
 
 def test_latencies_beyond_the_histogram_are_shown_as_its_end() -> None:
-    made = journal(1, 1)
-    _one_by_one(made, [10**14])
-    assert Watchdog(NewRows(made, plan("single-stream"))).look().p99_ns == pytest.approx(1e12)
+    view = journal(1, 1)
+    _one_by_one(view, [10**14])
+    assert Watchdog(NewRows(view, plan("single-stream"))).look().p99_ns == pytest.approx(1e12)
 
 
 def test_batches_before_the_run_are_not_a_dataset_that_blocks(clock: Clock) -> None:

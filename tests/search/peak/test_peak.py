@@ -519,7 +519,7 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--scenario offline", "peak is for --scenario server and multi-stream: offline has no rate to find"),
+        ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
         ("--scenario multi-stream", "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"),
         ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),

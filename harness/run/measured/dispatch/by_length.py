@@ -1,4 +1,4 @@
-"""Offline: samples of different lengths in batches of their like, so that little is filled up."""
+"""Sorts Offline's samples into batches of similar length, so that little padding is computed."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from harness.types import Array
 
 Lengths = Callable[[Sequence[int]], Array]
-"""(n,) dataset indices -> (n,) sizes of these samples."""
+"""(n,) dataset indices -> (n,) lengths of these samples."""
 
 
 def by_length(
@@ -15,8 +15,9 @@ def by_length(
 ) -> tuple[list[int], list[int]]:
     """ids and indices in the order in which batches of `max_batch` are cut off them.
 
-    Batches come in a random order (always the same): were they sorted, too, the first third of a
-    run would be another load than the last. Those that are left over come last, the shortest.
+    The batches are shuffled, always in the same way: if they were sorted too, the first third of a
+    run would be a different load than the last third. The shortest samples, which do not fill a
+    batch, come last.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     whole = len(ids) // max_batch * max_batch

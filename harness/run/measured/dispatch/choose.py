@@ -1,4 +1,4 @@
-"""Which dispatcher answers a run: by scenario, by what was asked for, by how fast the model is."""
+"""Chooses a run's dispatcher by its scenario, its options and the speed of the model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,11 +7,11 @@ from harness.loadgen.plan import LoadPlan
 from harness.run.journal import Journal
 from harness.run.measured.dispatch.by_length import Lengths
 from harness.run.measured.dispatch.deadline import Deadlines, PlanningDispatcher, latency_curve
+from harness.run.measured.dispatch.instance import Instance
 from harness.run.measured.dispatch.shared import LARGEST_BATCH_NS, SharedDispatcher
 from harness.run.measured.dispatch.threads import (
     Dispatcher,
     InlineDispatcher,
-    Instance,
     QueuedDispatcher,
     SlicedDispatcher,
 )
@@ -23,13 +23,13 @@ NAMES: Mapping[type[Dispatcher], str] = {
     SharedDispatcher: "shared",
     PlanningDispatcher: "planning",
 }
-"""As result.json tells them."""
+"""Names in result.json."""
 
 
 def dispatcher_class(
     dispatch: str, config: RunConfig, instances: int, slowest_ns: int
 ) -> type[Dispatcher]:
-    """dispatch: the scenario's. slowest_ns: of a warm batch of any size."""
+    """dispatch: of the scenario. slowest_ns: time of the slowest warm batch of any size."""
     if dispatch != "queued":
         return InlineDispatcher if dispatch == "inline" else SlicedDispatcher
     if config.batch_wait_ns or config.dispatch == "deadline":
@@ -49,7 +49,7 @@ def make_dispatcher(
     curve: Sequence[tuple[int, int]],
     lengths: Lengths | None,
 ) -> Dispatcher:
-    """curve: (samples, ns) as measured, for --dispatch deadline. lengths: the dataset's."""
+    """curve: measured (samples, ns), for --dispatch deadline. lengths: of the dataset's samples."""
     issuer = journal.issuer()
     if cls is PlanningDispatcher:
         deadlines = None
@@ -63,5 +63,5 @@ def make_dispatcher(
         )
     if cls is SlicedDispatcher:
         return SlicedDispatcher(instances, max_batch, issuer, lengths)
-    made: Dispatcher = cls(instances, max_batch, issuer)  # type: ignore[call-arg]
-    return made
+    dispatcher: Dispatcher = cls(instances, max_batch, issuer)  # type: ignore[call-arg]
+    return dispatcher

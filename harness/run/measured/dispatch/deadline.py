@@ -1,5 +1,6 @@
-"""Server, when asked for: samples wait for others (--batch-wait), batches keep the SLO (--dispatch
-deadline). Without either, harness/run/measured/dispatch/threads.py and harness/run/measured/dispatch/shared.py take what waits.
+"""Plans Server's batches: samples wait for others (--batch-wait), batches keep the SLO (--dispatch deadline).
+
+Without these options the dispatchers in threads.py and shared.py take the samples that wait.
 """
 
 from bisect import bisect_right
@@ -11,14 +12,15 @@ import numpy as np
 from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_S
 from harness.run.journal import Issuer
-from harness.run.measured.dispatch.threads import Instance, QueuedDispatcher
+from harness.run.measured.dispatch.instance import Instance
+from harness.run.measured.dispatch.threads import QueuedDispatcher
 from harness.types import Array
 
 
 def latency_curve(points: Sequence[tuple[int, int]], max_batch: int) -> list[int]:
-    """(max_batch + 1,) ns a batch of that many samples takes, [0] for none; it never falls.
+    """(max_batch + 1,) time in ns of a batch of n samples, at index n; it never falls.
 
-    points: (samples, ns) as measured, in any order; straight lines between them.
+    points: measured (samples, ns), in any order; interpolated linearly.
     """
     sizes, times = zip(*sorted(points), strict=True)
     rising = np.maximum.accumulate(np.asarray(times))
@@ -26,13 +28,14 @@ def latency_curve(points: Sequence[tuple[int, int]], max_batch: int) -> list[int
 
 
 class Deadlines:
-    """How many of those that wait are one batch, so that none of them is late if that can be helped.
+    """Decides how many waiting samples make one batch, so that as few as possible are late.
 
-    All of a batch are answered at its end, so the longest that has waited decides. bound_ns: the
-    SLO's, here from the callback on: when LoadGen wanted to issue is not known in the run. curve:
-    ns of a batch by its size, as `latency_curve` gives it. A sample that is late whatever is done
-    holds nobody back, and is not overtaken: under load it would wait for ever.
+    A batch is answered at its end, so its oldest sample decides. A sample that is late whatever
+    is done does not hold others back, and is not overtaken: under load it would wait for ever.
     Used by one thread at a time.
+
+    bound_ns: the SLO's bound, counted from the callback, because the scheduled time is not known
+    during the run. curve: time of a batch by its size, from `latency_curve`.
     """
 
     def __init__(self, bound_ns: int, curve: Sequence[int], instances: int) -> None:
@@ -41,12 +44,13 @@ class Deadlines:
         self._free_ns = [0] * instances
 
     def latest_start_ns(self, entry_ns: int, samples: int) -> int:
-        """Until when a batch of `samples` may wait whose oldest one came at `entry_ns`."""
+        """When a batch of `samples` must start at the latest, if its oldest one came at `entry_ns`."""
         return entry_ns + self._bound_ns - self._curve[samples]
 
     def size(self, entry_ns: Array, now_ns: int, instance: int) -> int:
-        """Of the batch that `instance` begins now. entry_ns: (n,) when each came, oldest first,
-        n at least 1 and at most the largest batch.
+        """The size of the batch that `instance` begins now.
+
+        entry_ns: (n,) when each waiting sample came, oldest first; 1 <= n <= largest batch.
         """
         count = len(entry_ns)
         chosen = count
@@ -56,9 +60,9 @@ class Deadlines:
         return chosen
 
     def _cut(self, left_ns: Array, now_ns: int, instance: int) -> int:
-        """left_ns: (n,) time until each one is late; it grows, as they came one after another."""
+        """left_ns: (n,) time until each sample is late, ascending."""
         count, curve = len(left_ns), self._curve
-        first = int(np.searchsorted(left_ns, curve[1]))  # before it, all are lost
+        first = int(np.searchsorted(left_ns, curve[1]))  # earlier ones are late anyway
         if first == count:
             return count
         fitting = bisect_right(curve, int(left_ns[first]), 1, count + 1) - 1
@@ -74,10 +78,10 @@ class Deadlines:
 
 
 class PlanningDispatcher(QueuedDispatcher):
-    """A QueuedDispatcher whose batches wait for more samples, and keep the SLO where it can be kept.
+    """A QueuedDispatcher whose batches wait for more samples, and keep the SLO where possible.
 
-    wait_ns: how long after it came a sample may be kept waiting for others. entry_ns: the
-    journal's column. deadlines: None where batches are as large as what waits.
+    wait_ns: how long a sample may wait for others, from its callback. entry_ns: the journal's
+    column. deadlines: None where a batch takes every sample that waits.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class PlanningDispatcher(QueuedDispatcher):
             answer(*batch, wall_ns())
 
     def _take_planned(self, number: int) -> tuple[list[int], list[int], int] | None:
-        """As `_take`, for the instance of that number."""
+        """As `_take`. number: the instance's."""
         with self._turn:
             start = 0
             if self._rest is None:
@@ -129,8 +133,10 @@ class PlanningDispatcher(QueuedDispatcher):
             return ids[start:end], indices[start:end], first
 
     def _gather(self, ids: list[int], indices: list[int]) -> None:
-        """Adds what waits, and what comes until the batch is full, its oldest sample has waited, or
-        waiting would make that one late.
+        """Adds waiting samples to the batch, and samples that come while it may still wait.
+
+        The batch stops waiting when it is full, when its oldest sample has waited long enough, or
+        when that sample would otherwise be late.
         """
         oldest_ns = int(self._entry_ns[self._taken])
         while len(ids) < self._max_batch:
@@ -144,7 +150,7 @@ class PlanningDispatcher(QueuedDispatcher):
             except Empty:
                 return
             if more is None:
-                self._queue.put(None)  # for the next to take: this batch goes first
+                self._queue.put(None)  # for the next worker: this batch goes first
                 return
             ids += more[0]
             indices += more[1]

@@ -1,10 +1,10 @@
-"""Server with a fast model: the issuing thread answers, too.
+"""Lets Server's issuing thread answer too, for fast models.
 
-For a model of microseconds the cost is not the model but handing the GIL from LoadGen's thread to a
-worker and back. So the callback itself takes what waits and runs it on an instance of its own, and
-wakes other instances only when there is enough to share. LoadGen cannot issue meanwhile, but hands
-over what became due in one call afterwards (`server_coalesce_queries`); for a slow model that would
-keep free instances waiting, so those get a QueuedDispatcher.
+A model that takes microseconds costs less than handing the GIL from LoadGen's thread to a worker
+and back. So the callback itself takes the waiting samples and runs them on an instance of its own,
+and wakes other instances only when there is enough work to share. LoadGen cannot issue meanwhile,
+but hands over all queries that became due in one call afterwards (`server_coalesce_queries`). With
+a slow model free instances would wait for that call, so slow models get a QueuedDispatcher.
 """
 
 import threading
@@ -15,15 +15,16 @@ from harness.core.clock import wall_ns
 from harness.core.units import NS_PER_MS
 from harness.machine.threads import run_on
 from harness.run.journal import Issuer
-from harness.run.measured.dispatch.threads import WORKER, Instance
+from harness.run.measured.dispatch.instance import Instance
+from harness.run.measured.dispatch.threads import WORKER
 
 LARGEST_BATCH_NS = 2 * NS_PER_MS
-"""Models whose slowest warm-up batch is faster than this are shared: a query waits no longer than
-that for LoadGen's thread."""
+"""Models whose slowest warm-up batch is faster than this share the issuing thread: a query waits no
+longer than that for LoadGen's thread."""
 
 SPLIT_FROM = 8
-"""Samples: fewer are not worth waking another instance for. Found by interleaved runs of 1, 2, 8
-and never, docs/decisions/run.md."""
+"""Samples: fewer are not worth waking another instance for. Chosen by interleaved runs with 1, 2, 8
+and never (docs/decisions/run.md)."""
 
 _Batch = tuple[list[int], list[int], int]
 
@@ -31,9 +32,9 @@ _Batch = tuple[list[int], list[int], int]
 class SharedDispatcher:
     """The first instance belongs to the issuing thread, each other one to a worker.
 
-    One lock guards what waits. A batch is cut off its front, so it is a contiguous run of issue
-    order, and only the batch is copied: the rest each time would be quadratic work. A worker is
-    idle from the moment it finds nothing until the issuing thread wakes it.
+    One lock guards the waiting samples. A batch is cut off their front, so it is contiguous in
+    issue order. Only the batch is copied: copying the rest each time would be quadratic work. A
+    worker is idle from the moment it finds no sample until the issuing thread wakes it.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -58,13 +59,13 @@ class SharedDispatcher:
 
     def issue(self, ids: list[int], indices: list[int]) -> None:
         self._issued(len(ids), wall_ns())
-        with self._lock:  # nothing waits: this thread left when all was taken, and only it adds
+        with self._lock:  # nothing waits: only this thread adds, and it left when all was taken
             self._ids, self._indices, self._waiting = ids, indices, len(ids)
         while (batch := self._take_own()) is not None:
             self._own(*batch, wall_ns())
 
     def _take_own(self) -> _Batch | None:
-        """The issuing thread's share of what waits; wakes idle workers for the rest."""
+        """The issuing thread's share of the waiting samples; wakes idle workers for the rest."""
         with self._lock:
             waiting = self._waiting
             if not waiting:
@@ -81,7 +82,7 @@ class SharedDispatcher:
         return batch
 
     def _cut(self, count: int) -> _Batch:
-        """The first `count` of what waits. Called with the lock held."""
+        """The first `count` waiting samples. Called with the lock held."""
         ids, indices, first, waiting = self._ids, self._indices, self._first, self._waiting
         self._first, self._waiting = first + count, waiting - count
         start = len(ids) - waiting
@@ -100,7 +101,7 @@ class SharedDispatcher:
             with self._lock:
                 self._woken -= woken
                 woken = 0
-                if self._waiting:  # leave their part to those who were woken with this one
+                if self._waiting:  # leave a share to the workers woken together with this one
                     share = -(-self._waiting // (self._woken + 1))
                     batch = self._cut(min(share, self._max_batch))
                 elif self._closed:

@@ -1,122 +1,28 @@
-"""How queries reach the model: inline (streams), sliced (offline), queued (server).
+"""Hands queries to the instances: inline (streams), sliced (Offline) or queued (Server).
 
-Whatever happens in a batch, every sample of it is answered: LoadGen waits for ever on a lost one.
-The hot path does no logging, takes no lock beyond the queue's and makes no object per sample.
+The hot path takes no lock beyond the queue's and makes no object per sample.
 """
 
 import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
 from harness.core.clock import wall_ns
-from harness.loadgen.answers import AnswerRow, Answers
 from harness.machine.threads import run_on
-from harness.models.steps.postprocess import Postprocess
-from harness.run.journal import Issuer, Writer
+from harness.run.journal import Issuer
 from harness.run.measured.dispatch.by_length import Lengths, by_length
-from harness.types import Backend, Dataset
+from harness.run.measured.dispatch.instance import Instance
 
 WORKER = "instance-"
-"""What the worker threads' names begin with."""
-
-
-class Failures:
-    """How many samples were in failed batches, and the first one's traceback. Any thread may add."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.first = ""
-        self._lock = threading.Lock()
-
-    def add(self, error: BaseException, samples: int) -> None:
-        with self._lock:
-            self.first = self.first or "".join(traceback.format_exception(error))
-            self.samples += samples
-
-
-class Responder(Protocol):
-    """Tells LoadGen a batch's answers, or that there are none. -> the wall clock as it does."""
-
-    def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
-
-    def complete_empty(self, ids: Sequence[int], /) -> int: ...
-
-
-class Instance:
-    """One copy of the model and what it needs to answer. Used by one thread at a time.
-
-    cpus: the logical processors of that thread, () for any.
-    """
-
-    __slots__ = (
-        "_failures",
-        "_has_nan",
-        "_infer",
-        "_postprocess",
-        "_responder",
-        "_row_dtype",
-        "_row_shape",
-        "_to_batch",
-        "_write",
-        "cpus",
-    )
-
-    def __init__(
-        self,
-        backend: Backend,
-        dataset: Dataset,
-        postprocess: Postprocess,
-        responder: Responder,
-        writer: Writer,
-        row: AnswerRow,
-        failures: Failures,
-        cpus: Sequence[int] = (),
-    ) -> None:
-        self.cpus = cpus
-        self._infer = backend.infer
-        self._to_batch = dataset.batch
-        self._postprocess, self._has_nan = postprocess
-        self._responder = responder
-        self._write = writer.batch
-        self._row_shape, self._row_dtype = row.shape, row.dtype
-        self._failures = failures
-
-    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
-        """One batch, start to end. first: issue order of its first sample."""
-        gathered = inferred = taken_ns
-        try:
-            batch = self._to_batch(indices)
-            gathered = inferred = wall_ns()
-            outputs = self._infer(batch)
-            inferred = wall_ns()
-            answers = self._postprocess(outputs, indices)
-            # Assigned into a buffer, a wrong shape would be broadcast without a word.
-            if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
-                raise ValueError(self._mismatch(answers, len(ids)))
-            postprocessed = wall_ns()
-            completed = self._responder.complete(ids, answers)
-        except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
-            failed = 1
-            self._failures.add(e, len(ids))
-            postprocessed = wall_ns()
-            completed = self._responder.complete_empty(ids)
-        else:  # after the answer: the check is no part of the latency
-            failed = int(self._has_nan(outputs, answers))
-            if failed:
-                self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
-        self._write(first, indices, failed, taken_ns, gathered, inferred, postprocessed, completed)
-
-    def _mismatch(self, answers: Answers, count: int) -> str:
-        return (
-            f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
-            f"wanted {self._row_dtype} of shape {(count, *self._row_shape)}"
-        )
+"""How the names of worker threads begin."""
 
 
 class Dispatcher(Protocol):
-    """issue: LoadGen's callback. stop: every worker has ended when it returns."""
+    """issue: LoadGen's callback, on its issuing thread; it must not raise.
+
+    stop: returns when every worker has ended.
+    """
 
     def issue(self, ids: list[int], indices: list[int]) -> None: ...
 
@@ -124,7 +30,7 @@ class Dispatcher(Protocol):
 
 
 class InlineDispatcher:
-    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1."""
+    """The callback itself answers: a hop to another thread costs 25 us, a direct call 1 us."""
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
         self._answer = instances[0].answer
@@ -147,7 +53,7 @@ class InlineDispatcher:
 
 
 class _Workers:
-    """One thread for each instance, each taking jobs from one queue; None ends a worker."""
+    """One thread for each instance. All threads take jobs from one queue; None ends a worker."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._threads = [
@@ -178,10 +84,10 @@ _Slices = tuple[list[int], list[int], int, Iterator[int]]
 
 
 class SlicedDispatcher(_Workers):
-    """Offline: all samples come in one call; workers take slices of it from one shared counter.
+    """Offline: all samples come in one call, and workers take slices by a shared counter.
 
-    A range iterator is that counter: taking the next value is one step under the GIL. Samples that
-    differ in length are first put into batches of their like; the time it takes counts.
+    The counter is a range iterator: taking the next value is one step under the GIL. Samples that
+    differ in length are first sorted into batches of similar length; that time is measured too.
     """
 
     def __init__(
@@ -220,11 +126,11 @@ class SlicedDispatcher(_Workers):
 
 
 class QueuedDispatcher(_Workers):
-    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes what waits.
+    """Server: the callback enqueues LoadGen's two lists as one item; a worker takes all that waits.
 
-    Batches grow by themselves under load and never wait when idle. One worker at a time takes, so
-    that a batch is a contiguous run of issue order; the others wait for their turn. Of an item
-    larger than a batch only the batch is copied: the rest each time would be quadratic work.
+    Batches grow by themselves under load and never wait when idle. One worker takes at a time, so
+    that a batch is contiguous in issue order; the others wait for their turn. An item may be larger
+    than a batch: only the batch is copied, because copying the rest each time would be quadratic.
     """
 
     def __init__(self, instances: Sequence[Instance], max_batch: int, issuer: Issuer) -> None:
@@ -233,7 +139,7 @@ class QueuedDispatcher(_Workers):
         self._issued = issuer.issued
         self._queue: SimpleQueue[tuple[list[int], list[int]] | None] = SimpleQueue()
         self._turn = threading.Lock()
-        self._rest: tuple[list[int], list[int], int] | None = None  # from that place on
+        self._rest: tuple[list[int], list[int], int] | None = None  # ids, indices, first index left
         self._taken = 0
         self.start()
 
@@ -247,7 +153,7 @@ class QueuedDispatcher(_Workers):
             answer(*batch, wall_ns())
 
     def _take(self) -> tuple[list[int], list[int], int] | None:
-        """What waits, up to the largest batch; blocks for the first sample. None: closed."""
+        """Up to max_batch waiting samples; blocks for the first one. None when closed."""
         with self._turn:
             queue, limit, first = self._queue, self._max_batch, self._taken
             if self._rest is None:
@@ -266,7 +172,7 @@ class QueuedDispatcher(_Workers):
             while len(ids) < limit and not queue.empty():
                 more = queue.get()
                 if more is None:
-                    queue.put(None)  # for the next to take: this batch goes first
+                    queue.put(None)  # for the next worker: this batch goes first
                     break
                 ids += more[0]
                 indices += more[1]

@@ -1,8 +1,9 @@
-"""What Prometheus scrapes while a run goes on: the supervisor's own work, from the journal alone.
+"""Serves a run's metrics to Prometheus while the run goes on.
 
-The measured process knows nothing of it. A scrape reads what is new in the journal; one thread
-serves one page after the other, and a page younger than PAGE_LASTS_S is served again, so that a
-storm of scrapes takes no core from the run. Only this machine is listened to unless asked otherwise.
+The supervisor makes them from the journal; the measured process takes no part. A scrape reads the
+journal's new rows. One thread serves one page after the other, and a page younger than PAGE_LASTS_S
+is served again, so that a storm of scrapes takes no core from the run. Without --metrics only
+clients on this machine are served.
 """
 
 import socket
@@ -31,18 +32,18 @@ DEFAULT = Endpoint("127.0.0.1", 9464)
 FILE = "metrics.prom"
 PAGE_LASTS_S = 0.2
 CLIENT_LIMIT_S = 2.0
-"""For a client to say what it wants and to take it; the others wait meanwhile."""
+"""Limit for a client to send its request and take the page; the others wait meanwhile."""
 
 PAUSE_S = 0.02
-"""After each client, whatever it wanted: all of them together are 50 a second at most."""
+"""Pause after each client: all clients together get at most 50 pages a second."""
 
 Source = Callable[[Mapping[str, str]], Iterable[Metric]]
-"""Further families at each page, e.g. of a power meter. Called with the run's labels, on any
-thread, one call at a time; it must not wait for anything."""
+"""Makes further families for each page, e.g. of a power meter. It is called with the run's labels, on
+any thread, one call at a time, and must not block."""
 
 
 class Exporter(Collector):
-    """The run as families of metrics. Any thread may call any method."""
+    """Turns a run into families of metrics. Any thread may call any method."""
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
@@ -57,18 +58,18 @@ class Exporter(Collector):
         self._registry.register(self)
 
     def describe_run(self, labels: Mapping[str, str], info: Mapping[str, str]) -> None:
-        """labels: RUN_LABELS. info: what else is fixed from the beginning, by label."""
+        """labels: RUN_LABELS. info: other fixed facts of the run, by label."""
         with self._lock:
             self._labels, self._info = dict(labels), dict(info)
 
     def begin(self, counts: LiveCounts, slo: Slo | None) -> None:
-        """The next of the run's phases, performance or accuracy."""
+        """Starts the next phase, performance or accuracy."""
         with self._lock:
             self._phases["accuracy" if counts.plan.accuracy else "performance"] = counts
             self._slo = slo
 
     def end(self) -> None:
-        """Of the phase begun last: nothing more is read of any; their counts stay."""
+        """Ends the phase: no journal is read any more; the counts stay."""
         with self._lock:
             for counts in self._phases.values():
                 counts.finish()
@@ -81,7 +82,7 @@ class Exporter(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._lock:
             families = list(self._families())
-        return iter(families)  # they are text without the lock
+        return iter(families)  # they become text without the lock
 
     def _families(self) -> Iterator[Metric]:
         if self._info is None:
@@ -110,13 +111,13 @@ class _Server(HTTPServer):
 
     def __init__(self, endpoint: Endpoint, exporter: Exporter) -> None:
         self.address_family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self.timeout = PAGE_LASTS_S  # how soon it notices that it is to end
+        self.timeout = PAGE_LASTS_S  # how soon the thread notices that it must end
         self._exporter = exporter
         self._page: tuple[float, bytes] | None = None
         super().__init__(endpoint, _Handler)
 
     def server_bind(self) -> None:
-        """Without HTTPServer's look-up of the host's name, which may take seconds."""
+        """Skips HTTPServer's look-up of the host's name, which may take seconds."""
         TCPServer.server_bind(self)
 
     def page(self) -> bytes:
@@ -126,7 +127,7 @@ class _Server(HTTPServer):
         return self._page[1]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away, or never spoke, is nobody's problem."""
+        """Ignores clients that went away or never sent a request."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -136,14 +137,14 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        self.wfile.write(self._headed())
+        self.wfile.write(self._send_headers())
 
     def do_HEAD(self) -> None:
-        """As GET, without the page: what a probe asks that wants to know no more than it is up."""
-        self._headed()
+        """As GET, without the page: for probes that only check whether the server is up."""
+        self._send_headers()
 
-    def _headed(self) -> bytes:
-        """The page whose headers were sent; empty where there is none at this path."""
+    def _send_headers(self) -> bytes:
+        """Sends the headers. Returns the page; empty where there is none at this path."""
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
             return b""
@@ -155,15 +156,15 @@ class _Handler(BaseHTTPRequestHandler):
         return page
 
     def log_message(self, *_: object) -> None:
-        """A scrape a second is no news."""
+        """Logs nothing: a scrape a second is normal."""
 
 
 class MetricsEndpoint:
-    """Serves an exporter while it is entered, if the configuration wants that and the port is free.
+    """Serves an exporter while entered, unless --no-metrics or a taken default port prevents it.
 
-    A ConfigError when a port that was asked for cannot be had; for the default one any free one is
-    taken. notice: what to say before the run, "" for nothing. moved: where the default port was taken,
-    what to say once the model is loaded, so that no error of the start comes after it; "" for nothing.
+    A ConfigError where the port of --metrics is taken; in place of the default port, any free one is
+    used. `notice` is the message for the beginning of the run, "" for none. `moved` is the message about
+    another port, shown once the model is loaded so that no error of the start comes after it.
     """
 
     def __init__(self, config: RunConfig, *, quiet: bool) -> None:
@@ -171,23 +172,22 @@ class MetricsEndpoint:
         self.notice = self.moved = ""
         self._quiet = quiet
         self._linger_s = config.metrics_linger_ns / 1e9
-        self._server = None if config.no_metrics else self._bound(config.metrics)
+        self._server = None if config.no_metrics else self._bind(config.metrics)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
-    def _bound(self, asked: Endpoint | None) -> _Server | None:
-        endpoint = asked or DEFAULT
+    def _bind(self, configured: Endpoint | None) -> _Server | None:
+        endpoint = configured or DEFAULT
         try:
             server = _Server(endpoint, self.exporter)
         except OSError as e:
             why = f"{endpoint}: {e.strerror or e}"
-            if asked is not None:
+            if configured is not None:
                 raise ConfigError(f"--metrics {why}: choose another, or --no-metrics") from None
             return self._elsewhere(endpoint, why)
-        if asked is not None:
-            self.notice = (
-                f"metrics at http://{asked._replace(port=server.server_address[1])}/metrics"
-            )
+        if configured is not None:
+            actual = configured._replace(port=server.server_address[1])
+            self.notice = f"metrics at http://{actual}/metrics"
         return server
 
     def _elsewhere(self, endpoint: Endpoint, why: str) -> _Server | None:
@@ -218,7 +218,7 @@ class MetricsEndpoint:
             self._closing.wait(PAUSE_S)
 
     def linger(self) -> None:
-        """Stays up as long as --metrics-linger says, for the last scrape to see the verdict."""
+        """Serves on for --metrics-linger, so that the last scrape sees the verdict."""
         if self._server is not None and self._linger_s:
             if not self._quiet:
                 say(f"metrics stay up for {self._linger_s:g} s; Ctrl-C ends that")

@@ -17,7 +17,7 @@ BUCKETS_PER_DECADE = 20
 EDGES_NS: Array = np.array(
     [round(float(f"{10 ** (n / BUCKETS_PER_DECADE):.3g}") * 1e4) for n in range(141)], np.int64
 )
-"""Upper edges, inclusive: 10 us to 100 s, each 12 % above the last and of three digits."""
+"""Upper edges, inclusive: 10 us to 100 s, each 12 % above the one before, with three digits."""
 
 BATCH_EDGES: Array = 2 ** np.arange(17)
 """Samples: 1, 2, 4, ... 65,536."""
@@ -37,7 +37,7 @@ class LiveCounts:
         self.scheduled_queries = 0
         self.start_ns: int | None = None
         self._rows: NewRows | None = rows
-        self._newest = (0, 0)  # of the batch taken last: the end of its samples, when it was taken
+        self._newest = (0, 0)  # the batch taken last: end of its samples, when it was taken
         self._last_failed_query = -1
 
     @property

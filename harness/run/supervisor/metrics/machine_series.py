@@ -1,6 +1,6 @@
-"""Series of the machine and of its meters, each a source of Exporter: what a scrape sees of them.
+"""Makes the Prometheus series of the machine and of its meters, as sources of Exporter.
 
-A series is absent where the machine has no such sensor, and while a meter gives no readings.
+A series is absent where the machine has no such sensor, and while a meter has no readings.
 """
 
 import re
@@ -21,18 +21,21 @@ from harness.types import PowerSource
 
 _FRESH_NS = round(2.5 * HOST_PERIOD_S * 1e9)
 _LAST = 64
-"""Readings of a meter that are looked at for its power: more than a second has."""
+"""How many readings of a meter are used for its power: more than one second has."""
 
 _Readings = Sequence[tuple[int, float]]
 
 
 class _Columns(NamedTuple):
-    """One family. columns: of host.csv, the whole name; what is in brackets becomes the label."""
+    """One family of series, made from columns of host.csv."""
 
     family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     name: str
     text: str
+
     columns: re.Pattern[str]
+    """Matches the whole name of a column; the group becomes the label's value."""
+
     label: str = ""
     factor: float = 1.0
 
@@ -76,7 +79,7 @@ _HOST = (
 
 
 class HostSeries:
-    """The newest row of a log that grows; nothing is read for a scrape, and nothing can block it."""
+    """Serves the newest row of a growing log: a scrape reads no sensor and cannot block."""
 
     def __init__(self, log: HostLog) -> None:
         self._log = log
@@ -87,16 +90,16 @@ class HostSeries:
         row = fresh[0] if fresh else {}
         run = [labels[name] for name in RUN_LABELS]
         for family, name, text, columns, label, factor in _HOST:
-            made = family(name, text, labels=[*RUN_LABELS, *([label] if label else [])])
+            series = family(name, text, labels=[*RUN_LABELS, *([label] if label else [])])
             for column, value in row.items():
                 match = columns.fullmatch(column)
                 if match is not None:
-                    made.add_metric([*run, *match.groups()], value * factor)
-            yield made
+                    series.add_metric([*run, *match.groups()], value * factor)
+            yield series
 
 
 class PowerSeries:
-    """What the meters read, from a log that grows; joules are counted where the last scrape ended."""
+    """Serves the meters' readings from a growing log; joules are counted on from the last scrape."""
 
     def __init__(self, log: PowerLog) -> None:
         self._log = log
@@ -106,13 +109,13 @@ class PowerSeries:
         names = [*RUN_LABELS, "source", "provenance"]
         watts = GaugeMetricFamily("harness_power_watts", "Mean of the last second", labels=names)
         joules = CounterMetricFamily(
-            "harness_energy_joules", "Since the meters were begun", labels=names
+            "harness_energy_joules", "Energy since the meters were started", labels=names
         )
         for source in self._log.sources:
             readings = self._log.series.get(source.name, [])
             values = [*(labels[name] for name in RUN_LABELS), source.name, source.provenance]
             power = watts_now(source, readings[-_LAST:], wall_ns())
-            if power:  # as in the result, one that counts nothing has no reading
+            if power:  # as in the result, a counter that stands still is no reading
                 watts.add_metric(values, power)
             energy = self._counted.setdefault(source.name, _Counted(source)).joules(readings)
             if energy:
@@ -122,7 +125,7 @@ class PowerSeries:
 
 
 class _Counted:
-    """The joules of one source so far."""
+    """Sums the joules of one source so far."""
 
     def __init__(self, source: PowerSource) -> None:
         self._source = source
@@ -130,7 +133,7 @@ class _Counted:
         self._seen = 0
 
     def joules(self, readings: _Readings) -> float | None:
-        """None before the first reading, and from where a counter went back for no known reason."""
+        """None before the first reading, and once a counter went back for no known reason."""
         start = max(0, self._seen - 1)
         new = readings[start:]  # a copy: the meter's thread adds to the list
         self._seen = start + len(new)
@@ -144,7 +147,10 @@ class _Counted:
 
 
 def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | None:
-    """Mean of the readings of the last second, wall clock; None without any (a counter: two)."""
+    """Mean power in the last second of the wall clock; None with too few readings.
+
+    Watts need one reading, a counter needs two.
+    """
     recent = [r for r in readings if abs(now_ns - r[0]) <= NS_PER_S]
     if source.unit == "W":
         return mean(value for _, value in recent) if recent else None
@@ -159,7 +165,7 @@ def watts_now(source: PowerSource, readings: _Readings, now_ns: int) -> float | 
 def _joules_between(
     source: PowerSource, earlier: tuple[int, float], later: tuple[int, float]
 ) -> float | None:
-    """None where a counter went back, and not because it was full. Powers are not carried over gaps."""
+    """None where a counter went back without wrapping. A power is not carried over a gap."""
     took_ns = later[0] - earlier[0]
     if source.unit == "W":
         between = 0 < took_ns <= GAP_NS

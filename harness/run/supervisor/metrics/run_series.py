@@ -1,6 +1,6 @@
-"""The names Prometheus knows: what each series is, and how a run's state becomes its samples.
+"""Names the Prometheus series of a run and makes their samples from its counts.
 
-docs/metrics.md explains every name; a test holds it complete. Names, labels and buckets are stable:
+docs/metrics.md explains every name; a test keeps it complete. Names, labels and buckets are stable:
 dashboards and rules of others are built on them.
 """
 
@@ -24,52 +24,53 @@ QUANTILES = (0.5, 0.9, 0.99)
 _NS = 1e9
 
 _Rows = Sequence[tuple[list[str], LiveCounts]]
+"""(values of PHASE_LABELS, counts) of each phase."""
 _Known = tuple[tuple[str, str, Callable[[LiveCounts], float]], ...]
 
 _COUNTERS: _Known = (
-    ("queries_scheduled", "Queries whose time had come", lambda t: t.scheduled_queries),
-    ("queries_issued", "Queries handed over by the scheduler", lambda t: t.queries(t.issued)),
+    ("queries_scheduled", "Queries that were due", lambda c: c.scheduled_queries),
+    ("queries_issued", "Queries handed over by the scheduler", lambda c: c.queries(c.issued)),
     (
         "queries_completed",
         "Queries answered, failed ones included",
-        lambda t: t.queries(t.completed),
+        lambda c: c.queries(c.completed),
     ),
-    ("queries_failed", "Queries with a sample that failed", lambda t: t.failed_queries),
-    ("samples_issued", "Samples handed over by the scheduler", lambda t: t.issued),
-    ("samples_completed", "Samples answered, failed ones included", lambda t: t.completed),
-    ("samples_failed", "Samples of batches that failed", lambda t: t.failed),
+    ("queries_failed", "Queries with a sample that failed", lambda c: c.failed_queries),
+    ("samples_issued", "Samples handed over by the scheduler", lambda c: c.issued),
+    ("samples_completed", "Samples answered, failed ones included", lambda c: c.completed),
+    ("samples_failed", "Samples of batches that failed", lambda c: c.failed),
     (
         "instance_busy_seconds",
         "Time instances spent on finished batches",
-        lambda t: t.busy_ns / _NS,
+        lambda c: c.busy_ns / _NS,
     ),
 )
 _GAUGES: _Known = (
-    ("in_flight_samples", "Samples issued and not answered", lambda t: t.issued - t.completed),
+    ("in_flight_samples", "Samples issued and not answered", lambda c: c.issued - c.completed),
     (
         "queue_depth_samples",
         "Samples that waited after the newest finished batch was taken",
-        lambda t: t.queued,
+        lambda c: c.queued,
     ),
-    ("instances", "Copies of the model", lambda t: t.workers),
-    ("planned_samples", "Samples the run is going to have", lambda t: t.planned_samples),
+    ("instances", "Copies of the model", lambda c: c.workers),
+    ("planned_samples", "Samples the run is going to have", lambda c: c.planned_samples),
     (
         "progress_ratio",
         "Share of the planned samples that is answered",
-        lambda t: min(1.0, t.completed / max(1, t.planned_samples)),
+        lambda c: min(1.0, c.completed / max(1, c.planned_samples)),
     ),
 )
 
 
 class RunSeries:
-    """Families of one scrape: every phase of a run adds its samples to the same ones."""
+    """The families of one scrape: every phase of a run adds its samples to the same families."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         """labels: RUN_LABELS and their values."""
         self._run = [labels[name] for name in RUN_LABELS]
 
     def phases(self, phases: Mapping[str, LiveCounts]) -> Iterator[Metric]:
-        """phases: performance and accuracy, as far as there are."""
+        """phases: performance and accuracy, as far as the run has come."""
         rows = [([*self._run, phase], counts) for phase, counts in phases.items()]
         for name, text, value in _COUNTERS:
             counter = CounterMetricFamily(f"harness_{name}", text, labels=PHASE_LABELS)
@@ -86,9 +87,9 @@ class RunSeries:
         yield from _histograms(rows)
 
     def info(self, info: Mapping[str, str], started_s: float, slo: Slo | None) -> Iterator[Metric]:
-        """What stands fixed: the run itself, its start and what was promised."""
+        """The fixed facts: the run itself, its start and its SLO."""
         family = GaugeMetricFamily(
-            "harness_run_info", "What is run, always 1", labels=[*RUN_LABELS, *info]
+            "harness_run_info", "The run and its options, always 1", labels=[*RUN_LABELS, *info]
         )
         family.add_metric([*self._run, *info.values()], 1)
         yield family
@@ -98,25 +99,25 @@ class RunSeries:
         start.add_metric(self._run, started_s)
         yield start
         bound = GaugeMetricFamily(
-            "harness_slo_seconds", "The latency promised", labels=[*RUN_LABELS, "quantile"]
+            "harness_slo_seconds", "Latency bound of the SLO", labels=[*RUN_LABELS, "quantile"]
         )
         if slo is not None:
             bound.add_metric([*self._run, f"{slo.percentile:g}"], slo.bound_ns / _NS)
         yield bound
 
     def verdict(self, result: Mapping[str, Any]) -> Iterator[Metric]:
-        """result: the content of result.json, which only the end of a run knows."""
+        """result: the content of result.json at the end of the run."""
         valid = GaugeMetricFamily("harness_run_valid", "1 VALID, 0 INVALID", labels=RUN_LABELS)
         valid.add_metric(self._run, float(result["verdict"] == "VALID"))
         yield valid
         for kind in ("reason", "doubt"):
             labels = [*RUN_LABELS, "code"]
             family = GaugeMetricFamily(f"harness_run_{kind}", "Its code, always 1", labels=labels)
-            for code in dict.fromkeys(found["code"] for found in result[f"{kind}s"]):
+            for code in dict.fromkeys(entry["code"] for entry in result[f"{kind}s"]):
                 family.add_metric([*self._run, code], 1)
             yield family
         accuracy = result["accuracy"] or {}
-        for key, text in (("value", "The score"), ("target", "What the manifest asks for")):
+        for key, text in (("value", "The score"), ("target", "Target of the manifest")):
             name = "harness_accuracy" if key == "value" else "harness_accuracy_target"
             family = GaugeMetricFamily(name, text, labels=[*RUN_LABELS, "metric", "unit"])
             if accuracy.get(key) is not None:
@@ -125,19 +126,19 @@ class RunSeries:
 
 
 def _rates(rows: _Rows) -> Iterator[Metric]:
-    asked = GaugeMetricFamily(
-        "harness_asked_queries_per_second", "Server's rate as asked for", labels=PHASE_LABELS
+    offered = GaugeMetricFamily(
+        "harness_asked_queries_per_second", "Offered rate of Server", labels=PHASE_LABELS
     )
     achieved = GaugeMetricFamily(
-        "harness_achieved_queries_per_second", "Queries completed, mean so far", labels=PHASE_LABELS
+        "harness_achieved_queries_per_second", "Completed queries, mean so far", labels=PHASE_LABELS
     )
     for labels, counts in rows:
         plan, per_second = counts.plan, counts.per_second
         if plan.target_qps is not None and not plan.accuracy:
-            asked.add_metric(labels, plan.target_qps)
+            offered.add_metric(labels, plan.target_qps)
         if per_second is not None:
             achieved.add_metric(labels, per_second)
-    yield asked
+    yield offered
     yield achieved
 
 
@@ -149,19 +150,19 @@ def _percentiles(rows: _Rows) -> Metric:
     )
     for labels, counts in rows:
         for fraction in QUANTILES:
-            found = counts.latency.quantile(fraction)
-            if found is not None:
-                family.add_metric([*labels, f"{fraction:g}"], found / _NS)
+            latency_ns = counts.latency.quantile(fraction)
+            if latency_ns is not None:
+                family.add_metric([*labels, f"{fraction:g}"], latency_ns / _NS)
     return family
 
 
 def _histograms(rows: _Rows) -> Iterator[Metric]:
     latency = HistogramMetricFamily(
-        "harness_latency_seconds", "Scheduled to answered, a query", labels=PHASE_LABELS
+        "harness_latency_seconds", "Query latency, from scheduled to answered", labels=PHASE_LABELS
     )
     stage = HistogramMetricFamily(
         "harness_stage_seconds",
-        "What each sample's latency consists of",
+        "Stages of the samples' latency",
         labels=[*PHASE_LABELS, "stage"],
     )
     batch = HistogramMetricFamily("harness_batch_samples", "Size of batches", labels=PHASE_LABELS)

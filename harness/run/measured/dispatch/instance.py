@@ -1,0 +1,109 @@
+"""Answers one batch on one copy of the model, stamps its stages and writes its journal row.
+
+Every sample of a batch is answered, whatever happens in the batch: LoadGen waits for ever for a
+lost sample. The hot path does no logging and makes no object per sample.
+"""
+
+import threading
+import traceback
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from harness.core.clock import wall_ns
+from harness.loadgen.answers import AnswerRow, Answers
+from harness.models.steps.postprocess import Postprocess
+from harness.run.journal import Writer
+from harness.types import Backend, Dataset
+
+
+class Failures:
+    """Counts the samples of failed batches and holds the first traceback. Any thread may add."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.first = ""
+        self._lock = threading.Lock()
+
+    def add(self, error: BaseException, samples: int) -> None:
+        with self._lock:
+            self.first = self.first or "".join(traceback.format_exception(error))
+            self.samples += samples
+
+
+class Responder(Protocol):
+    """Completes a batch in LoadGen, with answers or without. Returns the wall clock at the call."""
+
+    def complete(self, ids: Sequence[int], answers: Any, /) -> int: ...
+
+    def complete_empty(self, ids: Sequence[int], /) -> int: ...
+
+
+class Instance:
+    """One copy of the model with all it needs to answer. Used by one thread at a time.
+
+    cpus: the logical processors of that thread, () for any.
+    """
+
+    __slots__ = (
+        "_failures",
+        "_has_nan",
+        "_infer",
+        "_postprocess",
+        "_responder",
+        "_row_dtype",
+        "_row_shape",
+        "_to_batch",
+        "_write",
+        "cpus",
+    )
+
+    def __init__(
+        self,
+        backend: Backend,
+        dataset: Dataset,
+        postprocess: Postprocess,
+        responder: Responder,
+        writer: Writer,
+        row: AnswerRow,
+        failures: Failures,
+        cpus: Sequence[int] = (),
+    ) -> None:
+        self.cpus = cpus
+        self._infer = backend.infer
+        self._to_batch = dataset.batch
+        self._postprocess, self._has_nan = postprocess
+        self._responder = responder
+        self._write = writer.batch
+        self._row_shape, self._row_dtype = row.shape, row.dtype
+        self._failures = failures
+
+    def answer(self, ids: Sequence[int], indices: Sequence[int], first: int, taken_ns: int) -> None:
+        """Answers one batch. first: issue order of its first sample. taken_ns: wall clock."""
+        gathered = inferred = taken_ns
+        try:
+            batch = self._to_batch(indices)
+            gathered = inferred = wall_ns()
+            outputs = self._infer(batch)
+            inferred = wall_ns()
+            answers = self._postprocess(outputs, indices)
+            # Assignment into the buffer would broadcast a wrong shape silently.
+            if answers.shape != (len(ids), *self._row_shape) or answers.dtype != self._row_dtype:
+                raise ValueError(self._mismatch(answers, len(ids)))
+            postprocessed = wall_ns()
+            completed = self._responder.complete(ids, answers)
+        except BaseException as e:  # noqa: BLE001 - a failed batch is a result: counted, INVALID
+            failed = 1
+            self._failures.add(e, len(ids))
+            postprocessed = wall_ns()
+            completed = self._responder.complete_empty(ids)
+        else:  # after the answer: the check is no part of the latency
+            failed = int(self._has_nan(outputs, answers))
+            if failed:
+                self._failures.add(ValueError("the model's outputs hold NaN"), len(ids))
+        self._write(first, indices, failed, taken_ns, gathered, inferred, postprocessed, completed)
+
+    def _mismatch(self, answers: Answers, count: int) -> str:
+        return (
+            f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
+            f"expected {self._row_dtype} of shape {(count, *self._row_shape)}"
+        )

@@ -1,0 +1,29 @@
+"""Runs LoadGen, or our own scheduler in its place, on a thread of its own."""
+
+import threading
+from pathlib import Path
+
+from harness.loadgen.binding import Callbacks, settings_for, start_test
+from harness.loadgen.plan import LoadPlan
+from harness.run.measured.own_scheduler import Scheduler
+
+
+def run_load(plan: LoadPlan, scheduler: Scheduler | None, calls: Callbacks, outdir: Path) -> None:
+    """Returns when every query is answered; the calling thread only waits. Raises what it raised."""
+    settings = settings_for(plan) if scheduler is None else None
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            if scheduler is not None:
+                scheduler.run(calls, outdir)
+            else:
+                start_test(plan, settings, outdir, calls)
+        except BaseException as e:  # noqa: BLE001 - raised again on the calling thread
+            errors.append(e)
+
+    thread = threading.Thread(target=run, name="loadgen")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
