@@ -14,18 +14,9 @@ from harness.core.config.options import (
 from harness.core.config.run_config import config_from
 from harness.errors import ConfigError
 from harness.explain.advise.options import AdviseOptions
-from harness.models.opened.loading import missing_data, unknown_names
 
 _OF_A_RUN = ("model", "dataset", "data_dir", "input_shape")
 """Options that a run has, too, and that are parsed as a run's are."""
-
-
-def advise(arguments: list[str]) -> int:
-    """Returns the exit status."""
-    options, values = options_of(arguments)
-    from harness.explain.advise import job
-
-    return job.advise(options, values)
 
 
 def options_of(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
@@ -55,4 +46,6 @@ def _problems(given: Mapping[str, object], run: Mapping[str, Any]) -> Iterator[s
     elif "model" not in given:
         yield "advise needs --model (or --from, a folder it left)"
     else:
+        from harness.models.opened.loading import missing_data, unknown_names
+
         yield from (*unknown_names(run), *missing_data(run.get("data_dir")))

@@ -107,11 +107,12 @@ def _data(arguments: list[str]) -> int:
     parser = Parser(
         prog="python -m harness data",
         description="Look at a dataset before a long run: labels, digest, every sample decoded.",
+        usage="%(prog)s check DATASET [--data-dir PATH] [--model MODEL]",
     )
-    parser.add_argument("what", choices=("check",), metavar="check")
+    parser.add_argument("verb", choices=("check",), metavar="VERB", help="check")
     parser.add_argument("dataset", metavar="DATASET", help="a name, or file.py:Class")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the dataset's files are")
-    parser.add_argument("--model", metavar="M", help="decode with this model's steps")
+    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
+    parser.add_argument("--model", metavar="MODEL", help="decode with this model's steps")
     options = parser.parse_args(arguments)
     from harness.errors import RunInvalid
     from harness.run.supervisor.data_check import check
@@ -163,9 +164,12 @@ def _bricks(arguments: list[str]) -> int:
 
 
 def _advise(arguments: list[str]) -> int:
-    from harness.cli.advise_options import advise
+    from harness.cli.advise_options import options_of
 
-    return advise(arguments)
+    options, values = options_of(arguments)
+    from harness.explain.advise.job import advise
+
+    return advise(options, values)
 
 
 def _list(arguments: list[str]) -> int:

@@ -52,7 +52,7 @@ def _add_gate(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="LIMIT",
-        help="exit 6 where a number got worse by more, e.g. p99:+5%% or throughput:-3%% (repeatable)",
+        help="exit 6 where a number got worse by more, e.g. p99:+5% or throughput:-3% (repeatable)",
     )
     parser.add_argument(
         "--noise",
@@ -165,14 +165,16 @@ def report(arguments: list[str]) -> int:
 
 
 def arrivals(arguments: list[str]) -> int:
-    from harness.loadgen import arrival_profiles
+    from harness.loadgen.arrival_kinds import KINDS
 
     parser = Parser(
         prog="python -m harness arrivals",
         description="Write a schedule for --scenario server --arrivals FILE. KIND is one of: "
-        + "; ".join(f"{kind}: {about}" for kind, about in arrival_profiles.KINDS.items()),
+        + "; ".join(f"{kind}: {about}" for kind, about in KINDS.items()),
     )
-    parser.add_argument("kind", choices=tuple(arrival_profiles.KINDS), metavar="KIND")
+    parser.add_argument(
+        "kind", choices=tuple(KINDS), metavar="KIND", help=f"e.g. {next(iter(KINDS))}"
+    )
     parser.add_argument(
         "--rate", required=True, metavar="QPS[,QPS...]", help="queries/s, without separators"
     )
@@ -181,6 +183,8 @@ def arrivals(arguments: list[str]) -> int:
     parser.add_argument("--seed", metavar="N", help="default: the MLPerf round's")
     parser.add_argument("--out", required=True, metavar="FILE", help="must not exist yet")
     options = parser.parse_args(arguments)
+    from harness.loadgen import arrival_profiles
+
     words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
     profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
     after_ns = profile.after_ns()

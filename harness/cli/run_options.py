@@ -99,17 +99,16 @@ _OVERRIDDEN = {
 
 def run_parser(
     more: Sequence[type] = (RepeatOptions,),
-    verb: str = "[VERB]",
+    usages: Sequence[str] = ("[run] --scenario NAME [options]", "VERB ..."),
     about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
 ) -> argparse.ArgumentParser:
-    """more: the verb's own options, beside those of RunConfig."""
+    """more: the verb's own options, beside those of RunConfig. usages: what follows the program."""
     parser = Parser(
         prog="python -m harness",
         description=about,
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        usage=f"%(prog)s {verb} --scenario NAME [options]",
+        usage="\n       ".join(f"%(prog)s {words}" for words in usages),
     )
     parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
     add_options(parser, RunConfig, *more)

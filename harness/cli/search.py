@@ -16,7 +16,7 @@ from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.explain.profile.options import ProfileOptions
 from harness.search.grid.cells.options import Grid, GridOptions, is_asked, take_lists
-from harness.search.options import PeakOptions, SweepOptions, TuneOptions
+from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def peak(arguments: list[str]) -> int:
         "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
         "with --concurrency N, where to begin, the most queries in flight are found."
     )
-    parser = run_parser((PeakOptions,), "peak", about)
+    parser = run_parser((PeakOptions,), ("peak --scenario NAME [options]",), about)
     return _searched("peak", PeakOptions, given_options(parser, arguments))
 
 
@@ -42,7 +42,12 @@ def sweep(arguments: list[str]) -> int:
         "Latency against offered load: a run at each rate. Or a grid: a run for each batch, "
         "precision, framework and more. A table, a CSV and a page with plots."
     )
-    parser = run_parser((SweepOptions, GridOptions), "sweep", about)
+    usages = (
+        "sweep --scenario NAME [--rate RATES] [options]",
+        "sweep [--batch SIZES] [--precision NAMES] [options]",
+        "sweep --resume FOLDER | --from FOLDER",
+    )
+    parser = run_parser((SweepOptions, GridOptions), usages, about)
     options = given_options(parser, arguments)
     grid = is_asked(options)
     for field in visible_fields(SweepOptions if grid else GridOptions):
@@ -57,7 +62,7 @@ def profile(arguments: list[str]) -> int:
         "Where the time of a query goes, from LoadGen down to the kernels: one harness run, then "
         "bare and profiled calls; tables, a trace and a page with flame view and roofline."
     )
-    parser = run_parser((ProfileOptions,), "profile", about)
+    parser = run_parser((ProfileOptions,), ("profile [options]", "profile --from FOLDER"), about)
     options = given_options(parser, arguments)
     given = {key: value for key, value in options.items() if value not in (None, False)}
     given.pop("problems")
@@ -77,12 +82,10 @@ def tune(arguments: list[str]) -> int:
         "(--instances, --threads, --max-batch, --backend-option) is kept. server: at --target-qps, "
         "else at the highest rate that meets the SLO. --duration is that of a run (default 1500ms)."
     )
-    from harness.search.tune.rounds import DURATION_NS
-
-    parser = run_parser((TuneOptions,), "tune", about)
+    parser = run_parser((TuneOptions,), ("tune --scenario NAME [options]",), about)
     return _searched(
         *("tune", TuneOptions, given_options(parser, arguments)),
-        {"duration_ns": DURATION_NS},
+        {"duration_ns": TUNE_DURATION_NS},
         ("queries", "duration_ns", "instances", "threads", "max_batch"),
     )
 

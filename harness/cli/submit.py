@@ -11,7 +11,7 @@ from harness.core.config.options import Parser, add_options, option_key, user_pa
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid
-from harness.submit.rules.tree.rounds import DEFAULT, known_rounds, load_round
+from harness.submit.rules.tree.round_names import DEFAULT, known_rounds
 from harness.submit.rules.tree.tree import is_folder
 
 ABOUT = """\
@@ -54,13 +54,16 @@ def _add_round(parser: Parser, default: str | None = DEFAULT) -> None:
     parser.add_argument("--round", default=default, metavar="NAME", help=about)
 
 
-def _request_parser(verb: str, about: str) -> Parser:
-    """Every verb before `check` takes the whole request; WORK keeps it, so later none is needed."""
+def _request_parser(verb: str, about: str, own: str = "") -> Parser:
+    """Every verb before `check` takes the whole request; WORK keeps it, so later none is needed.
+
+    own: the verb's own options, for the usage.
+    """
     parser = Parser(
         prog=f"python -m harness submit {verb}",
         description=f"{about} What is asked for is kept in WORK/request.yaml: later --work is enough.",
         allow_abbrev=False,
-        usage="%(prog)s [--work DIR] [what to submit] [options of a run]",
+        usage=f"%(prog)s {own}\n       [--work DIR] [what to submit] [options of a run]",
     )
     group = parser.add_argument_group("what to submit")
     group.add_argument(
@@ -124,7 +127,8 @@ def plan(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    parser = _request_parser("run", "Makes the runs that are missing, stale or failed.")
+    about = "Makes the runs that are missing, stale or failed."
+    parser = _request_parser("run", about, "[--only SCENARIO]")
     parser.add_argument("--only", metavar="SCENARIO", help="the runs of this scenario")
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
@@ -133,7 +137,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def pack(arguments: Sequence[str]) -> int:
-    parser = _request_parser("pack", "The round's folder out of the finished runs, checked.")
+    own = "[--describe FILE] [--official DIR] [--to DIR]"
+    parser = _request_parser("pack", "The round's folder out of the finished runs, checked.", own)
     parser.add_argument("--describe", metavar="FILE", help="YAML with what the machine cannot tell")
     parser.add_argument(
         "--official", metavar="DIR", help="mlcommons/inference: its scripts verify and check, too"
@@ -214,6 +219,7 @@ def _check(
 ) -> int:
     """Print findings and what the official checkers say; the exit status: 4 where any counts."""
     from harness.submit.rules import official as theirs
+    from harness.submit.rules.tree.rounds import load_round
     from harness.submit.rules.validate import validate
 
     if raw is not None and not is_folder(raw):

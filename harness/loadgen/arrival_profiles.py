@@ -21,13 +21,6 @@ from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.types import Array
 
-KINDS = {
-    "constant": "evenly spaced",
-    "steps": "Poisson, each rate as long as the others",
-    "ramp": "Poisson, the rate growing evenly from the first to the second",
-    "gamma": "bursts: gaps with that coefficient of variation, 1 is Poisson",
-    "loadgen": "LoadGen's own schedule of a seed",
-}
 _RATES = {
     "constant": (1, 1),
     "steps": (2, 1000),

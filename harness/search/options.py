@@ -18,6 +18,9 @@ from harness.core.units import NS_PER_S
 DEFAULT_POINTS = 11
 MOST_SHARE = 10.0
 
+TUNE_DURATION_NS = 1_500_000_000
+"""Duration of each run of `tune` where --duration is not given."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
@@ -102,7 +105,7 @@ class SweepOptions:
         group="the sweep",
     )
     peak: float | None = option(
-        "queries/s that are 100 %% (default: searched for, as `peak` does)",
+        "queries/s that are 100 % (default: searched for, as `peak` does)",
         parse=parse_rate,
         metavar="QPS",
         group="the sweep",

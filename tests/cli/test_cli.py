@@ -93,20 +93,42 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
         ("--scenario server --xyzzy", "unknown option --xyzzy: see --help"),
         ("--scenario server offline", "unexpected argument 'offline': see --help"),
-        ("--scenario server --queries", "argument --queries: expected one argument"),
+        ("--scenario server --queries", "--queries needs a value: --queries N"),
+        ("--scenario server --quiet=3", "--quiet takes no value: drop '3'"),
+        (
+            "--scenario server --duration -3s",
+            "--duration: '-3s' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s",
+        ),
+        ("--scenario server --duration --json", "--duration needs a value: --duration TIME"),
+        ("--scenario server --threads -1", "--threads: -1 must lie between 1 and 1,024"),
+        ("--scenario server -3s", "unknown option -3s: see --help"),
         ("--scenario server --count 10", "--count is --queries here: --queries N"),
         ("--scenario server --count=10", "--count is --queries here: --queries N"),
         ("--scenario server --accuracy", "--accuracy is a mode here: --mode accuracy"),
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
-        ("runs --limit many", "argument --limit: invalid int value: 'many'"),
+        ("runs --limit many", "--limit: 'many' is not a whole number"),
+        ("compare", "SIDE is missing: e.g. results/a 'results/b-*'"),
+        ("check", "RUN is missing: a run's folder, e.g. results/latest"),
+        ("check a b", "unexpected argument 'b': see --help"),
+        ("data chekc npz", "VERB: 'chekc' is not one of check"),
+        ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
-        ("list --all", "unrecognized arguments: --all"),
+        ("list --all", "unknown option --all: see --help"),
+        ("arrivals burst --rate 5 --out x", "KIND: 'burst' is not one of constant, steps, ramp, gamma, loadgen"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(
     arguments: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert problems(arguments.split(), capsys) == [line]
+
+
+def test_every_argument_that_is_missing_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems(["arrivals"], capsys) == [
+        "KIND is missing: e.g. constant",
+        "--rate is missing: queries/s, without separators",
+        "--out is missing: must not exist yet",
+    ]
 
 
 def test_the_value_of_a_misspelt_option_is_not_a_second_mistake(

@@ -18,7 +18,8 @@ from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.loadgen import arrivals, schedule
-from harness.loadgen.arrival_profiles import KINDS, Profile, lines
+from harness.loadgen.arrival_kinds import KINDS
+from harness.loadgen.arrival_profiles import Profile, lines
 from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
 from harness.models.manifest.manifest import load_model

@@ -123,7 +123,7 @@ class RunConfig:
         group="the load",
     )
     target_qps: float | None = option(
-        "server: arrival rate in queries/s (default 25 %% of the calibrated capacity)",
+        "server: arrival rate in queries/s (default 25 % of the calibrated capacity)",
         parse=parse_rate,
         metavar="QPS",
         group="the load",

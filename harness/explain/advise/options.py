@@ -5,10 +5,11 @@ from pathlib import Path
 
 from harness.core.config.options import option
 from harness.core.config.parse import parse_path, positive
-from harness.explain.advise.parts import PARTS
 from harness.models.opened.ort_session import AXES, GRAPH_LEVELS, PARALLEL, SEQUENTIAL
 
 _MOST = 1_000_000
+PARTS = ("weights", "storage", "operators", "checks")
+"""Names of parts.PARTS, which is not imported for `--help`."""
 
 
 def parse_axes(text: str) -> tuple[str, ...]:

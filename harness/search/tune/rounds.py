@@ -19,9 +19,6 @@ from harness.search.peak.table import reported_percentile
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop
 
-DURATION_NS = 1_500_000_000
-"""Of each run, unless --duration says otherwise."""
-
 NOISE_PROBE_S = 0.2
 """Before each of so many runs; one that stands alone looks for a second."""
 

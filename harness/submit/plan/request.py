@@ -13,7 +13,8 @@ from harness.errors import ConfigError
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
-from harness.submit.rules.tree.rounds import DEFAULT, Benchmark, Round, load_round
+from harness.submit.rules.tree.round_names import DEFAULT
+from harness.submit.rules.tree.rounds import Benchmark, Round, load_round
 
 FILE = "request.yaml"
 OURS = {

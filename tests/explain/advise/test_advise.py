@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli.advise_options import advise
+from harness.cli.main import _advise as advise
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.advise_options import advise as verb
+from harness.cli.main import _advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
 from harness.explain.advise.predict import advice, combination, predicted_ns, top

@@ -3,16 +3,13 @@
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.core.strict_yaml import load_yaml
 from harness.errors import ConfigError
-
-FOLDER = Path(__file__).parent / "rounds"
-DEFAULT = "v6.1"
+from harness.submit.rules.tree.round_names import DEFAULT, FOLDER, known_rounds
 
 
 class _Strict(BaseModel):
@@ -206,10 +203,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:  # 1.2.3
         return float("nan")
-
-
-def known_rounds() -> list[str]:
-    return sorted(p.stem.replace("_", ".") for p in FOLDER.glob("*.yaml"))
 
 
 @lru_cache(maxsize=4)
