@@ -11,7 +11,7 @@ import pytest
 
 from harness import __version__
 from harness.cli.main import main
-from harness.cli.run_options import run_parser
+from harness.cli.run import parser
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.units import NS_PER_MS, NS_PER_S
@@ -108,9 +108,9 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("runs --limit many", "--limit: 'many' is not a whole number"),
         ("compare", "SIDE is missing: e.g. results/a 'results/b-*'"),
-        ("check", "RUN is missing: a run's folder, e.g. results/latest"),
+        ("check", "RUN is missing: the folder of a run, e.g. results/latest"),
         ("check a b", "unexpected argument 'b': see --help"),
-        ("data chekc npz", "VERB: 'chekc' is not one of check"),
+        ("data chekc npz", "no verb 'data chekc': did you mean 'data check'?"),
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
         ("list --all", "unknown option --all: see --help"),
@@ -125,9 +125,9 @@ def test_a_mistake_is_one_line_and_status_2(
 
 def test_every_argument_that_is_missing_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems(["arrivals"], capsys) == [
-        "KIND is missing: e.g. constant",
-        "--rate is missing: queries/s, without separators",
-        "--out is missing: must not exist yet",
+        "KIND is missing: kind of schedule, e.g. constant",
+        "--rate is missing: queries/s, without thousands separators",
+        "--out is missing: file to write, which must not exist yet",
     ]
 
 
@@ -182,12 +182,12 @@ def test_an_option_that_may_be_repeated_keeps_every_value(executed: list[RunConf
 
 
 def test_the_command_line_has_at_most_fifty_options() -> None:
-    options = [a for a in run_parser()._actions if a.option_strings]
+    options = [a for a in parser()._actions if a.option_strings]
     assert len(options) <= 50
 
 
 def test_every_option_has_a_sentence_of_help() -> None:
-    assert [a.option_strings for a in run_parser()._actions if not a.help] == []
+    assert [a.option_strings for a in parser()._actions if not a.help] == []
 
 
 def write(text: str) -> str:

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from harness.cli import main as cli
-from harness.cli import submit
-from harness.core.config.options import MOST_COLUMNS, Parser
+from harness.cli.main import main
+from harness.cli.parser import MOST_COLUMNS, PROGRAM, Parser
+from harness.cli.verbs import DEFAULT, VERBS
 from harness.explain.advise import options as advise_options
 from harness.explain.advise import parts as advise_parts
 
-SUB_VERBS = [*(f"submit {verb}" for verb in submit.VERBS), "data check"]
+GROUPS = ("submit", "data")
 HEAVY = (
     *("onnx", "onnxruntime", "tensorflow", "openvino", "ai_edge_litert", "torch"),
     *("mlperf_loadgen", "numpy", "pydantic", "PIL", "rich"),
@@ -47,32 +47,38 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
     return printed.splitlines(), said, used.ru_utime + used.ru_stime
 
 
-@pytest.mark.parametrize("verb", ["", *cli.VERBS, *SUB_VERBS])
+@pytest.mark.parametrize("verb", ["", *VERBS, *GROUPS])
 def test_the_help_of_every_verb_prints_fits_and_is_quick(verb: str) -> None:
     """Bug: `sweep --help` was a traceback, an unescaped % in one option's text.
 
     The CPU time is the best of three: on a busy machine the others may well be higher.
     """
-    cpu_s = []
-    for _ in range(ATTEMPTS):
+    cpu_s: list[float] = []
+    lines: list[str] = []
+    while not cpu_s or (min(cpu_s) > MOST_CPU_S and len(cpu_s) < ATTEMPTS):
         lines, said, used_s = help_page(verb.split())
         assert json.loads(said) == [0, []]
         cpu_s.append(used_s)
-        if used_s <= MOST_CPU_S:
-            break
     assert min(cpu_s) <= MOST_CPU_S
-    assert lines[0].startswith("usage: python -m harness ")
+    name = "" if verb == DEFAULT else verb
+    assert [line for line in lines if line.startswith(f"usage: {PROGRAM} {name}".strip())]
     assert [line for line in lines if len(line) > MOST_COLUMNS] == []
 
 
 def test_a_percent_sign_in_a_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = Parser(prog="p", description="10% of it")
+    parser = Parser("p", "10% of it", "--rate 5%", notes="peak:\n  50% of it")
     parser.add_argument("--rate", metavar="R", help="10%..110% (default 25 %s)")
     parser.add_argument_group("more").add_argument("--peak", metavar="Q", help="100 % of it")
     with pytest.raises(SystemExit):
         parser.parse_args(["--help"])
     printed = capsys.readouterr().out
-    for text in ("10% of it", "10%..110% (default 25 %s)", "100 % of it"):
+    for text in (
+        "10% of it",
+        "--rate 5%\n",
+        "  50% of it\n",
+        "10%..110% (default 25 %s)",
+        "100 % of it",
+    ):
         assert text in printed
 
 
@@ -82,8 +88,8 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
 ) -> None:
     """Bug: `profile --help` said `profile --scenario NAME [options]`, which works without."""
     with pytest.raises(SystemExit):
-        cli.main([verb, "--help"])
-    usage = capsys.readouterr().out.partition("\n\n")[0]
+        main([verb, "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.verbs import DEFAULT, VERBS
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 COMMANDS = re.findall(r"^    (python -m harness[ .].*|\./\S+\.sh.*)$", README, re.MULTILINE)
@@ -78,3 +80,11 @@ def test_the_readme_shows_the_output_of_a_real_run() -> None:
     (output,) = re.findall(r"```text\n(.*?)```", README, re.DOTALL)
     for word in ("VALID", "headline", "p99", "accuracy", "infer", "results/"):
         assert word in output
+
+
+def test_the_readme_names_every_verb_and_no_other() -> None:
+    verbs = {name.partition(" ")[0] for name in VERBS}
+    called = re.findall(r"python -m harness ([a-z][a-z-]*)", README)
+    named = re.findall(r"`([a-z]+)(?: [a-z]+)?`", README)
+    assert set(called) <= verbs
+    assert verbs - {DEFAULT} <= {*called, *named}

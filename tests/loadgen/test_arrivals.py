@@ -165,7 +165,7 @@ def test_a_verb_with_a_duration_of_its_own_asks_for_none(
     assert capsys.readouterr().err == f"harness: {refusal}\n"
     asked: list[RunConfig] = []
     monkeypatch.setattr(
-        "harness.cli.search_verbs.execute", lambda _verb, config, _own, **_how: asked.append(config)
+        "harness.cli.many_runs.execute", lambda _verb, call, *_: asked.append(call.config)
     )
     main(["profile", *words])
     assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it

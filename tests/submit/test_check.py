@@ -264,7 +264,7 @@ def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["chek", "x"], "submit: no verb 'chek': did you mean 'check'?"),
+        (["chek", "x"], "no verb 'submit chek': did you mean 'submit check'?"),
         (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
         (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
         (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),

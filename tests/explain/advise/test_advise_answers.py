@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.main import _advise as verb
+from harness.cli.explain import advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
 from harness.explain.advise.predict import advice, combination, predicted_ns, top
@@ -194,7 +194,7 @@ def test_tables_repeat_from_the_stored_file_alone(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "advise needs --model (or --from, a folder it left)"),
+        ([], "advise needs --model MODEL, or --from DIR with a folder of an earlier `advise`"),
         (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
         (
             ["--model", "digits", "--vary", "speed"],

@@ -40,7 +40,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
     def run(runs: Runs, *arguments: str, calls: Calls | None = None) -> tuple[int, Runs, Calls]:
         calls = calls or Calls(tmp_path)
-        monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
         monkeypatch.setattr("harness.search.grid.variants.call", calls)
         return main([*arguments, "--out", "grid"]), runs, calls
 
@@ -171,7 +171,7 @@ def test_resume_takes_everything_from_the_folder(
 ) -> None:
     swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2")
     runs = Runs()
-    monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
     assert main(["sweep", "--resume", "grid", "--quiet"]) == 0
     assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
     assert main(["sweep", "--resume", "grid", "--batch", "4"]) == 2
@@ -229,7 +229,7 @@ def test_every_table_again_from_stored_files_alone(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("nothing may be measured")
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", refuse)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", refuse)
     monkeypatch.setattr("harness.search.grid.variants.call", refuse)
     assert main(["sweep", "--from", "grid"]) == 0
     assert capsys.readouterr().out == first

@@ -46,7 +46,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
     """(system, arguments) -> the exit status, and the system with what it was asked."""
 
     def run(system: System, *arguments: str) -> tuple[int, System]:
-        monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", system)
         return main([*arguments, "--out", "found"]), system
 
     return run
@@ -291,7 +291,7 @@ class _Small:
 def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 12_600))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 12_600))
     assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
     content = peak_json()
     assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
@@ -305,7 +305,7 @@ def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 10_000))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 10_000))
     assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(told, capsys.readouterr().err)
@@ -329,7 +329,7 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
         Path("user.conf").mkdir(exist_ok=True)
         return system(config, **how)
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
     told = capsys.readouterr()
     assert told.err == (
@@ -357,7 +357,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
     """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Behind())
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Behind())
     arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
     assert main([*arguments, "--no-report", "--out", "found"]) == 0
     content = peak_json()
