@@ -25,16 +25,13 @@ from harness.core.config.parse import (
     parse_slo,
 )
 from harness.core.config.run_config import (
-    DISPATCHES,
-    MAX_BATCH,
-    MAX_SEED,
-    MODES,
     RunConfig,
     config_from,
     from_plain,
     make_config,
     to_plain,
 )
+from harness.core.config.schema import DISPATCHES, MAX_BATCH, MAX_SEED, MODES
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
 
@@ -117,7 +114,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (
             parse_input_shape,
             "ids=4x2",
-            "'ids=4x2' must start with 1, for one sample: batches are --max-batch's",
+            "'ids=4x2' must begin with 1, the batch of one sample: --max-batch sets batches",
         ),
         (parse_path, "", "the name is empty"),
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
@@ -273,7 +270,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"meter": (("rapl", ""),), "mode": "accuracy"},
-            "--meter reads the performance run: drop it for --mode accuracy",
+            "--meter measures the performance run: drop it with --mode accuracy",
         ),
         (
             {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
@@ -285,7 +282,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"user_conf": Path("user.conf")},
-            "--user-conf only counts under the official rules: add --mlperf, or drop it",
+            "--user-conf applies under the official rules only: add --mlperf, or drop --user-conf",
         ),
         (
             {"mlperf": True, "duration_ns": 1},
@@ -305,7 +302,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"scenario": "multi-stream", "mlperf": True, "samples_per_query": 4},
-            "--samples-per-query cannot be set with --mlperf: it is 8",
+            "--samples-per-query cannot be set with --mlperf: the rules set 8",
         ),
     ],
 )

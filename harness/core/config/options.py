@@ -1,7 +1,8 @@
-"""One schema for the command line and for YAML: the metadata of a config field.
+"""Turns the fields of a dataclass into options: one schema for the command line and for YAML files.
 
-A field carries its parser, which turns text into the value or raises ValueError with a sentence.
-YAML scalars go through the same parser, so both sources accept and refuse the same things.
+The metadata of a field holds its help and its parser, which turns text into the value or raises a
+ValueError with a sentence. A scalar of a YAML file goes through the same parser, so both sources
+accept and refuse the same values.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from harness.errors import ConfigError
 
 
 def user_path(text: str | Path) -> Path:
-    """With ~ and ~NAME as the shell reads them, which leaves them alone in --option=~/x."""
+    """The path with ~ and ~NAME expanded, which a shell leaves alone in --option=~/x."""
     try:
         return Path(text).expanduser()
     except RuntimeError as e:
@@ -21,7 +22,7 @@ def user_path(text: str | Path) -> Path:
 
 
 def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
-    """With every path as `user_path` reads it."""
+    """The values with `user_path` applied to every path."""
     return {k: user_path(v) if isinstance(v, Path) else v for k, v in values.items()}
 
 
@@ -38,7 +39,16 @@ def option(
     group: str = "more",
     visible: bool = True,
 ) -> Any:
-    """A dataclass field that is also a command-line option. `many`: may be repeated, a tuple."""
+    """A dataclass field that is also an option.
+
+    name: the key in a file, from which the flag is made; default: the field's name.
+    parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
+    choices: the values that are allowed, where there are few.
+    many: the option may be repeated; the field is a tuple, () by default.
+    flag: the option takes no value; the field is a bool.
+    group: title of the option's section in `--help`.
+    visible: the option has a flag; without one it exists in files only.
+    """
     return dataclasses.field(
         default=() if many else default,
         metadata={
@@ -55,8 +65,13 @@ def option(
     )
 
 
+def resolved(parse: Callable[[str], Any] = str) -> Any:
+    """A field that a run resolves and writes into its config.yaml. It has no flag."""
+    return option("", parse=parse, visible=False)
+
+
 def option_key(field: dataclasses.Field[Any]) -> str:
-    """The key in YAML: 'duration' for the field duration_ns."""
+    """The key in YAML, e.g. 'duration' for the field duration_ns."""
     return field.metadata["name"] or field.name
 
 
@@ -67,47 +82,47 @@ def flag_name(key: str) -> str:
 def parse_values(
     schema: type, raw: Mapping[str, object], source: str, problems: list[str]
 ) -> dict[str, Any]:
-    """Text or YAML scalars -> values, by field name; every problem is appended, none raised."""
+    """Text or YAML scalars by option key -> values by field. Appends problems, raises none."""
     fields = {option_key(f): f for f in dataclasses.fields(schema)}
     values: dict[str, Any] = {}
-    for name, given in raw.items():
-        if name not in fields:
-            problems.append(f"{source}: unknown key {name!r}{_did_you_mean(name, fields)}")
+    for key, value in raw.items():
+        if key not in fields:
+            problems.append(f"{source}: unknown key {key!r}{_did_you_mean(key, fields)}")
             continue
-        if given is None:
+        if value is None:
             continue
         try:
-            values[fields[name].name] = _parse_one(fields[name].metadata, given)
+            values[fields[key].name] = _parse_one(fields[key].metadata, value)
         except ValueError as e:
-            where = flag_name(name) if source == "command line" else f"{source}: {name}"
+            where = flag_name(key) if source == "command line" else f"{source}: {key}"
             problems.append(f"{where}: {e}")
     return values
 
 
-def _parse_one(meta: Mapping[str, Any], given: object) -> Any:
+def _parse_one(meta: Mapping[str, Any], value: object) -> Any:
     if meta["flag"]:
-        if not isinstance(given, bool):
-            raise ValueError(f"{given!r} is neither true nor false")
-        return given
+        if not isinstance(value, bool):
+            raise ValueError(f"{value!r} is neither true nor false")
+        return value
     if meta["many"]:
-        items = given if isinstance(given, list | tuple) else [given]
+        items = value if isinstance(value, list | tuple) else [value]
         return tuple(_parse_text(meta, item) for item in items)
-    return _parse_text(meta, given)
+    return _parse_text(meta, value)
 
 
-def _parse_text(meta: Mapping[str, Any], given: object) -> Any:
-    if isinstance(given, bool | dict | list):
-        raise ValueError(f"{given!r} is not a single value")
-    value = meta["parse"](str(given))
+def _parse_text(meta: Mapping[str, Any], scalar: object) -> Any:
+    if isinstance(scalar, bool | dict | list):
+        raise ValueError(f"{scalar!r} is not a single value")
+    value = meta["parse"](str(scalar))
     if meta["choices"] and value not in meta["choices"]:
         raise ValueError(f"{value!r} is not one of {', '.join(meta['choices'])}")
     return value
 
 
-def _did_you_mean(name: str, known: Mapping[str, object]) -> str:
+def _did_you_mean(key: str, known: Mapping[str, object]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(key, known, n=1)
     return f": did you mean {near[0]!r}?" if near else ""
 
 

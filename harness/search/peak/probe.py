@@ -6,7 +6,8 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from harness.core.config.parse import MIN_QPS, Slo
-from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
+from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_CONCURRENCY
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import Calibration

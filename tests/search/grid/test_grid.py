@@ -185,7 +185,7 @@ def test_resume_takes_everything_from_the_folder(
     ("name", "value", "told"),
     [
         ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
-        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is no text"),
+        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is not text"),
         ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],

@@ -210,7 +210,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
         ("--scenario server --rate 10..20 --peak 5", "--peak is what percentages are of: --rate gives queries/s, drop one"),
-        ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
+        ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(
