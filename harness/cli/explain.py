@@ -11,7 +11,7 @@ from harness.core.config.run_config import RunConfig, config_from
 from harness.core.units import NS_PER_S
 from harness.errors import ConfigError
 from harness.explain.advise.options import AdviseOptions
-from harness.explain.bricks.options import BrickOptions
+from harness.explain.bricks.options import CUTTING, BrickOptions
 from harness.explain.profile.options import ProfileOptions
 
 _ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape")
@@ -125,8 +125,8 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
         metavar="MODEL",
         help="a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
     )
-    add_options(parser, BrickOptions)
-    parser.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
+    cutting = add_options(parser, BrickOptions)[CUTTING]
+    cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
     given, problems = _given(parser, arguments)
     models: list[str] = given.pop("models")
     values = parse_values(BrickOptions, given, "command line", problems)

@@ -7,7 +7,8 @@ Every verb builds one `Parser`. Options that a file can hold, too, come from a s
 import argparse
 import re
 import shutil
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import chain
 from typing import Any, NoReturn
@@ -39,6 +40,10 @@ class HelpFormatter(argparse.HelpFormatter):
     def _get_help_string(self, action: argparse.Action) -> str:
         """argparse formats the result with %, which turns the doubled signs into single ones."""
         return (action.help or "").replace("%", "%%")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Breaks lines between words only: a folder's name is copied whole."""
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
@@ -145,13 +150,19 @@ def parse_known(
     return options
 
 
-def add_options(parser: argparse.ArgumentParser, *schemas: type) -> None:
-    """Adds the visible fields of the schemas in their groups. The value of an absent option is None."""
-    groups: dict[str, Any] = {}
+def add_options(
+    parser: argparse.ArgumentParser, *schemas: type
+) -> Mapping[str, argparse._ArgumentGroup]:
+    """Adds the visible fields of the schemas. Returns their groups by title.
+
+    The value of an option that is not on the command line is None.
+    """
+    groups: dict[str, argparse._ArgumentGroup] = {}
     for field in chain.from_iterable(map(visible_fields, schemas)):
         meta = field.metadata
-        group = groups.get(meta["group"]) or parser.add_argument_group(meta["group"])
-        groups[meta["group"]] = group
+        title = meta["group"]
+        group = groups.get(title) or parser.add_argument_group(title)
+        groups[title] = group
         kind: dict[str, Any] = {"action": "store_true"}
         if not meta["flag"]:
             kind = {"metavar": meta["metavar"]}
@@ -159,3 +170,4 @@ def add_options(parser: argparse.ArgumentParser, *schemas: type) -> None:
                 kind["action"] = "append"
         key = option_key(field)
         group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+    return groups

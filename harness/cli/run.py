@@ -8,7 +8,7 @@ from harness.core.config.run_config import RunConfig
 from harness.search.options import RepeatOptions
 
 ABOUT = (
-    "Measures how fast and how accurately a model answers under load. MLPerf LoadGen decides when "
+    "mlperf-harness measures how fast and how accurately a model answers under load. MLPerf LoadGen decides when "
     "each query arrives, the model answers on ONNX Runtime, TensorFlow, OpenVINO, LiteRT or PyTorch, "
     "and the run leaves a folder that can be repeated, compared and checked."
 )

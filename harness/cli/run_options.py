@@ -1,6 +1,6 @@
 """Reads the options of a run, from the command line and from a file, into a RunConfig.
 
-An option of a run is a field of `Options` (harness/core/config/schema.py), where it gets its flag, its
+An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
 `_SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.

@@ -67,8 +67,9 @@ def sweep(arguments: list[str]) -> int:
     parser = run_parser(
         "sweep",
         "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
-        "each combination of batch, precision, backend, threads and more. Leaves a table, a CSV file "
-        "and a page with plots.",
+        "each combination of batch, precision, backend, threads and more: --model, --backend and "
+        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Leaves a "
+        "table, a CSV file and a page with plots.",
         (
             "--scenario server [--slo SLO] [--rate RATES] [options]",
             "[--batch SIZES] [--precision NAMES] [options]",

@@ -7,7 +7,7 @@ from harness.core.config.options import option
 from harness.core.config.parse import parse_path, positive
 
 _MOST = 1_000_000
-_CUTTING, _RUNNING, _RESULTS, _FILES = "cutting", "running", "results", "files of the bricks"
+CUTTING, _RUNNING, _RESULTS, _FILES = "cutting", "running", "results", "files of the bricks"
 
 
 def parse_size(text: str) -> tuple[str, int]:
@@ -23,20 +23,20 @@ class BrickOptions:
     """A schema without defaults: those are the defaults of job.Request."""
 
     most_layers: int | None = option(
-        "largest number of layers in a brick, also -G (default 8)",
+        "largest number of layers in a brick (default 8)",
         parse=positive(_MOST),
         metavar="N",
-        group=_CUTTING,
+        group=CUTTING,
     )
     batch: int | None = option(
-        "samples in a run (default 1)", parse=positive(_MOST), metavar="N", group=_CUTTING
+        "samples in a run (default 1)", parse=positive(_MOST), metavar="N", group=CUTTING
     )
     size: tuple[tuple[str, int], ...] = option(
         "size of another symbolic dimension of the inputs, e.g. sequence=128 (repeatable)",
         parse=parse_size,
         metavar="NAME=N",
         many=True,
-        group=_CUTTING,
+        group=CUTTING,
     )
     threads: int | None = option(
         "threads of ONNX Runtime (default 1)", parse=positive(1024), metavar="N", group=_RUNNING
