@@ -24,7 +24,12 @@ def compare(arguments: list[str]) -> int:
         "is compared with the first one.",
         "SIDE SIDE... [options]",
     )
-    parser.add_argument("sides", nargs="+", metavar="SIDE", help="e.g. results/a 'results/b-*'")
+    parser.add_argument(
+        "sides",
+        nargs="+",
+        metavar="SIDE",
+        help="a run, or runs of one configuration, e.g. results/a 'results/b-*'",
+    )
     _add_gate(parser)
     parser.add_argument(
         "--price",

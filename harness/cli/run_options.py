@@ -4,7 +4,7 @@ An option of a run is a field of `RunOptions` (harness/core/config/schema.py), w
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
 `_SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
-`_ALIASES`: MLPerf's reference harness has the same option under another name.
+`ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Alias(NamedTuple):
     """Our spelling of the value; {} stands for the value as given, which is in seconds where it is a time."""
 
 
-_ALIASES: Mapping[str, Alias] = {
+ALIASES: Mapping[str, Alias] = {
     "--qps": Alias("--target-qps"),
     "--max-batchsize": Alias("--max-batch"),
     "--dataset-path": Alias("--data-dir"),
@@ -183,10 +183,10 @@ def _translated(arguments: Sequence[str]) -> list[str]:
             pending = None
         elif name in _REFUSED:
             raise ConfigError(_REFUSED[name])
-        elif name not in _ALIASES:
+        elif name not in ALIASES:
             words.append(word)
         else:
-            alias = _ALIASES[name]
+            alias = ALIASES[name]
             words.append(alias.ours)
             if equals:
                 words.append(alias.value.format(value))

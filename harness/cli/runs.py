@@ -54,7 +54,9 @@ def _parser() -> Parser:
         "patterns, e.g. r*.",
         "[options]",
     )
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="folder of the runs (default results)"
+    )
     parser.add_argument("--model", metavar="MODEL", help="only runs of this model")
     parser.add_argument("--backend", metavar="NAME", help="only runs on this backend")
     parser.add_argument("--scenario", metavar="NAME", help="only runs in this scenario")
@@ -62,8 +64,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--since", metavar="DATE", help="only runs begun then or later, e.g. 2026-11-21"
     )
-    parser.add_argument("--verdict", metavar="VERDICT", help="valid or invalid")
-    parser.add_argument("--format", metavar="FORMAT", help="table (default), csv or json")
+    parser.add_argument(
+        "--verdict", metavar="VERDICT", help="only runs with this verdict: valid or invalid"
+    )
+    parser.add_argument("--format", metavar="FORMAT", help="print a table (default), csv or json")
     parser.add_argument(
         "--limit",
         type=int,

@@ -13,7 +13,6 @@ from harness.core.config.parse import (
     parse_rate,
     positive,
 )
-from harness.core.config.schema import LOAD
 from harness.core.units import NS_PER_S
 
 DEFAULT_POINTS = 11
@@ -29,7 +28,7 @@ class RepeatOptions:
         "repeat the run N times, each in a fresh process with the next arrival seed, and report the spread",
         parse=positive(MOST_RUNS),
         metavar="N",
-        group=LOAD,
+        group="repeats",
     )
 
 

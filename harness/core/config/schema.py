@@ -42,7 +42,7 @@ DISPATCHES = ("greedy", "deadline")
 DEFAULT_DURATION_NS = 10 * NS_PER_S
 
 _WHAT = "scenario, model and data"
-LOAD = "load"
+_LOAD = "load"
 _EXECUTION = "instances and batches"
 _BACKEND = "backend"
 _POWER = "power"
@@ -111,55 +111,55 @@ class RunOptions:
         parse=parse_positive_duration_ns,
         default=DEFAULT_DURATION_NS,
         metavar="TIME",
-        group=LOAD,
+        group=_LOAD,
     )
     queries: int | None = option(
         "issue exactly N queries (offline: N samples) instead of --duration",
         parse=positive(MAX_QUERIES),
         metavar="N",
-        group=LOAD,
+        group=_LOAD,
     )
     slo: Slo | None = option(
         "latency bound on a percentile of the queries, e.g. p99=15ms",
         parse=parse_slo,
         metavar="SLO",
-        group=LOAD,
+        group=_LOAD,
     )
     target_qps: float | None = option(
         "server: arrival rate in queries/s (default: 25 % of the calibrated capacity)",
         parse=parse_rate,
         metavar="QPS",
-        group=LOAD,
+        group=_LOAD,
     )
     arrivals: Path | None = option(
         "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
         parse=parse_path,
         metavar="FILE",
-        group=LOAD,
+        group=_LOAD,
     )
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
         parse=positive(MAX_CONCURRENCY),
         metavar="N",
-        group=LOAD,
+        group=_LOAD,
     )
     samples_per_query: int | None = option(
         "multi-stream: samples per query (default 8)",
         parse=positive(4096),
         metavar="N",
-        group=LOAD,
+        group=_LOAD,
     )
     performance_count: int | None = option(
         "samples in memory that the performance run draws from (default: the dataset's choice)",
         parse=positive(2**31 - 1),
         metavar="N",
-        group=LOAD,
+        group=_LOAD,
     )
     seed: int | None = option(
         "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
         parse=bounded(0, MAX_SEED),
         metavar="N",
-        group=LOAD,
+        group=_LOAD,
     )
     instances: int | None = option(
         "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
