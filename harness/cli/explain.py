@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.parser import Parser, add_options, parse_known
-from harness.cli.run_options import configured, given_options, run_parser
+from harness.cli.parser import Parser, add_options, given_options
+from harness.cli.run_options import given_run_options, invocation, run_parser
 from harness.core.config.options import expanded, flag_name, parse_values, user_path
 from harness.core.config.run_config import RunConfig, config_from
 from harness.core.units import NS_PER_S
@@ -27,26 +27,23 @@ def profile(arguments: list[str]) -> int:
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
     )
-    options = given_options(parser, arguments)
-    given = [
-        key for key, value in options.items() if value not in (None, False) and key != "problems"
-    ]
-    options["problems"] += _unused_beside_from(given, ("otlp", "table", "out", "json", "quiet"))
+    given, problems = given_run_options(parser, arguments)
+    problems += _unused_beside_from(given, ("otlp", "table", "out", "json", "quiet"))
     defaults = {
         "mode": "performance",
         "scenario": "single-stream",
         "duration_ns": 3 * NS_PER_S,
     }
-    call = configured(options, ProfileOptions, defaults)
+    call = invocation(given, problems, ProfileOptions, defaults)
     from harness.explain.profile import job
 
     return many_runs.execute("profile", call, job.problems, job.profile)
 
 
-def _unused_beside_from(given: Sequence[str], shown: Sequence[str]) -> Iterator[str]:
+def _unused_beside_from(given: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
     """The problem with options that --from, which reads a folder and runs nothing, would ignore.
 
-    given: keys of the options on the command line. shown: those that say how it is shown.
+    given: options on the command line by key. shown: keys of the options that --from allows.
     """
     others = [flag_name(key) for key in given if key not in ("from", *shown)]
     if "from" in given and others:
@@ -71,7 +68,7 @@ def _advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, A
         "--from DIR [options]",
     )
     add_options(parser, AdviseOptions)
-    given, problems = _given(parser, arguments)
+    given, problems = given_options(parser, arguments)
     values = parse_values(AdviseOptions, given, "command line", problems)
     as_a_run = {name: given[name] for name in _ADVISE_AS_A_RUN if name in given}
     run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
@@ -83,19 +80,13 @@ def _advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, A
 
 def _advise_problems(given: Mapping[str, object], run: Mapping[str, Any]) -> Iterator[str]:
     if "from" in given:
-        yield from _unused_beside_from([*given], ("json", "quiet"))
+        yield from _unused_beside_from(given, ("json", "quiet"))
     elif "model" not in given:
         yield "advise needs --model MODEL, or --from DIR with a folder of an earlier `advise`"
     else:
         from harness.models.opened.loading import missing_data, unknown_names
 
         yield from (*unknown_names(run), *missing_data(run.get("data_dir")))
-
-
-def _given(parser: Parser, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """(values on the command line as text, by key; problems with unknown options)."""
-    given = {k: v for k, v in vars(parse_known(parser, arguments)).items() if v is not None}
-    return given, given.pop("problems")
 
 
 def bricks(arguments: list[str]) -> int:
@@ -127,7 +118,7 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
     cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
-    given, problems = _given(parser, arguments)
+    given, problems = given_options(parser, arguments)
     models: list[str] = given.pop("models")
     values = parse_values(BrickOptions, given, "command line", problems)
     problems += _brick_problems(given, models)
@@ -139,7 +130,7 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
 def _brick_problems(given: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:
     if "from" in given and models:
         yield "--from prints the tables of a folder: name no models beside it"
-    yield from _unused_beside_from([*given], ("json",))
+    yield from _unused_beside_from(given, ("json",))
     if "publish_order" in given and "publish" not in given:
         yield "--publish-order needs --publish DIR: add it, or drop --publish-order"
     if "synthetic_layers" in given and "synthetic" not in given:

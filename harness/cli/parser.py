@@ -93,10 +93,9 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         """Raises one ConfigError with every unknown option and unexpected argument."""
         del namespace
-        options = parse_known(self, args)
-        if options.problems:
-            raise ConfigError("\n".join(options.problems))
-        del options.problems
+        options, problems = _parsed(self, args)
+        if problems:
+            raise ConfigError("\n".join(problems))
         return options
 
     def error(self, message: str) -> NoReturn:
@@ -127,10 +126,23 @@ class Parser(argparse.ArgumentParser):
         return f"{name}: {message}"
 
 
-def parse_known(
+def given_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """(text by key of the options on the command line, problems). A flag is True where it is given.
+
+    Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
+    together with its own.
+    """
+    options, problems = _parsed(parser, arguments)
+    given = {key: value for key, value in vars(options).items() if value not in (None, False)}
+    return given, problems
+
+
+def _parsed(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None
-) -> argparse.Namespace:
-    """Like parse_args, but every unknown option becomes an entry of `problems`."""
+) -> tuple[argparse.Namespace, list[str]]:
+    """(values, problems with the words that the parser does not know)."""
     options, unknown = parser.parse_known_args(arguments)
     known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
     problems = []
@@ -146,8 +158,7 @@ def parse_known(
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else "see --help"
         problems.append(f"unknown option {name}: {hint}")
-    options.problems = problems
-    return options
+    return options, problems
 
 
 def add_options(

@@ -3,18 +3,17 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`_SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
+`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
-from harness.cli.parser import Parser, add_options, parse_known
+from harness.cli.parser import Parser, add_options, given_options
 from harness.core.config.options import option_key, parse_values, visible_fields
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.errors import ConfigError
@@ -47,7 +46,7 @@ _REFUSED: Mapping[str, str] = {
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
-_SETTLED_ANEW: Mapping[str, Sequence[str]] = {
+SETTLED_ANEW: Mapping[str, Sequence[str]] = {
     "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "lengths": ("dataset_digest",),
@@ -99,6 +98,10 @@ take the checksum, the data set and the batch size of the old model from it.
 """
 
 
+_OF_THE_CALL = ("config", "json", "quiet")
+"""Options of `run_parser` that are not options of the run."""
+
+
 class Invocation(NamedTuple, Generic[T]):
     """One call of a verb that makes runs."""
 
@@ -133,43 +136,55 @@ def run_parser(
     return parser
 
 
-def given_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> dict[str, Any]:
-    """The values on the command line as text, by key, and `problems`, the list of unknown options."""
-    return vars(parse_known(parser, _translated(arguments)))
-
-
 def configured(
-    options: dict[str, Any],
+    parser: Parser,
+    arguments: Sequence[str],
+    schema: type[T],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    not_from_file: Sequence[str] = (),
+) -> Invocation[T]:
+    """The invocation that the words describe; see `invocation`."""
+    return invocation(*given_run_options(parser, arguments), schema, defaults, not_from_file)
+
+
+def given_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
+    return given_options(parser, _translated(arguments))
+
+
+def invocation(
+    given: Mapping[str, Any],
+    problems: list[str],
     schema: type[T],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
     """Values of the command line, else of the --config file, else the defaults of the verb.
 
-    options: of `given_options`. schema: the verb's own options. defaults: fields of RunConfig.
-    not_from_file: fields of RunConfig that the verb does not take from the file.
-    Raises one ConfigError with every problem.
+    given, problems: as `given_run_options` returns them. schema: the verb's own options.
+    defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
+    from the file. Raises one ConfigError with every problem.
     """
-    file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
-    problems: list[str] = options.pop("problems")
-    own = {key: options.pop(key) for key in map(option_key, visible_fields(schema))}
-    given = {key: value for key, value in options.items() if value is not None}
-    stored = from_file(Path(file), problems) if file else {}
+    own_keys = {option_key(field) for field in visible_fields(schema)}
+    own = {key: given[key] for key in given if key in own_keys}
+    of_run = {key: given[key] for key in given if key not in {*own_keys, *_OF_THE_CALL}}
+    stored = from_file(Path(given["config"]), problems) if "config" in given else {}
     stored = {key: value for key, value in stored.items() if key not in not_from_file}
     values = {**defaults, **stored}
-    for key in given:
-        for field in _SETTLED_ANEW.get(key, ()):
+    for key in of_run:
+        for field in SETTLED_ANEW.get(key, ()):
             values.pop(field, None)
     if "arrivals" in values and "duration_ns" not in stored:
         values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
-    values |= config_from(given, "command line", problems)
+    values |= config_from(of_run, "command line", problems)
     own_values = parse_values(schema, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
         from harness.machine import sampler
         from harness.models.opened.loading import unknown_names
 
         problems += [*unknown_names(values), *sampler.unknown(values.get("meter", ()))]
-    return Invocation(make_config(values, problems), schema(**own_values), as_json, quiet)
+    config = make_config(values, problems)
+    return Invocation(config, schema(**own_values), "json" in given, "quiet" in given)
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:

@@ -1,9 +1,16 @@
 """The verbs that make many runs to find something: peak, sweep (over rates or a grid) and tune."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.run_options import Invocation, configured, given_options, run_parser
+from harness.cli.run_options import (
+    Invocation,
+    configured,
+    given_run_options,
+    invocation,
+    run_parser,
+)
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
@@ -38,7 +45,7 @@ def peak(arguments: list[str]) -> int:
         (PeakOptions, RunConfig),
     )
     defaults = {"mode": "performance"}
-    call = configured(given_options(parser, arguments), PeakOptions, defaults, _SEARCHED)
+    call = configured(parser, arguments, PeakOptions, defaults, _SEARCHED)
     from harness.search.peak import job
 
     return many_runs.execute("peak", call, job.problems, job.find)
@@ -57,7 +64,7 @@ def tune(arguments: list[str]) -> int:
         (TuneOptions, RunConfig),
     )
     defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
-    call = configured(given_options(parser, arguments), TuneOptions, defaults, _TUNED)
+    call = configured(parser, arguments, TuneOptions, defaults, _TUNED)
     from harness.search.tune import job
 
     return many_runs.execute("tune", call, job.problems, job.tune)
@@ -79,15 +86,13 @@ def sweep(arguments: list[str]) -> int:
         (SweepOptions, GridOptions, RunConfig),
         _SWEEP_EXAMPLES,
     )
-    options = given_options(parser, arguments)
-    is_grid = is_asked(options)
-    for field in visible_fields(SweepOptions if is_grid else GridOptions):
-        key = option_key(field)
-        if options.pop(key) is not None:
-            options["problems"].append(
-                f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it"
-            )
-    return _sweep_of_grid(options) if is_grid else _sweep_of_rates(options)
+    given, problems = given_run_options(parser, arguments)
+    if not is_asked(given):
+        return _sweep_of_rates(given, problems)
+    for key in map(option_key, visible_fields(SweepOptions)):
+        if given.pop(key, None) is not None:
+            problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
+    return _sweep_of_grid(given, problems)
 
 
 _SWEEP_EXAMPLES = """\
@@ -99,20 +104,20 @@ examples:
 """
 
 
-def _sweep_of_rates(options: dict[str, Any]) -> int:
-    call = configured(options, SweepOptions, {"mode": "performance"}, _SEARCHED)
+def _sweep_of_rates(given: dict[str, Any], problems: list[str]) -> int:
+    call = invocation(given, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
     from harness.search.sweep import job
 
     return many_runs.execute("sweep", call, job.problems, job.sweep)
 
 
-def _sweep_of_grid(options: dict[str, Any]) -> int:
-    if options["from"] is not None:
-        return _stored_sweep(options)
-    if options["resume"] is not None:
-        return _resumed_grid(options)
-    lists = take_lists(options, options["problems"])
-    call = configured(options, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
+def _sweep_of_grid(given: dict[str, Any], problems: list[str]) -> int:
+    if "from" in given:
+        return _stored_sweep(given, problems)
+    if "resume" in given:
+        return _resumed_grid(given, problems)
+    lists = take_lists(given, problems)
+    call = invocation(given, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
     from harness.search.grid import job
     from harness.search.grid.cells.axes import axes_of
 
@@ -120,39 +125,38 @@ def _sweep_of_grid(options: dict[str, Any]) -> int:
     return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
 
 
-def _resumed_grid(options: dict[str, Any]) -> int:
-    own = _only_folder(options, "resume", ())
+def _resumed_grid(given: dict[str, Any], problems: list[str]) -> int:
+    own = _only_folder("resume", (), given, problems)
     assert own.resume is not None
     from harness.search.grid import job
 
     config, grid = job.stored(own.resume)
-    call = Invocation(config, grid, options["json"], options["quiet"])
+    call = Invocation(config, grid, "json" in given, "quiet" in given)
     return many_runs.execute("grid", call, job.problems, job.sweep)
 
 
-def _stored_sweep(options: dict[str, Any]) -> int:
+def _stored_sweep(given: dict[str, Any], problems: list[str]) -> int:
     """Prints the tables of a finished sweep, of rates or of a grid."""
-    own = _only_folder(options, "from", ("accuracy_floor", "price"))
+    own = _only_folder("from", ("accuracy_floor", "price"), given, problems)
     assert own.from_ is not None
     from harness.search.grid import job as grid
     from harness.search.sweep import job as rates
 
     if (own.from_ / rates.SWEEP).is_file():
-        return rates.show_stored(own.from_, as_json=options["json"])
-    return grid.show_stored(own.from_, own, as_json=options["json"])
+        return rates.show_stored(own.from_, as_json="json" in given)
+    return grid.show_stored(own.from_, own, as_json="json" in given)
 
 
-def _only_folder(options: dict[str, Any], name: str, shown: tuple[str, ...]) -> GridOptions:
-    """--NAME and the options of `shown`. Every other option is refused: the folder holds its value."""
-    output = ("json", "quiet", "problems")
-    given = {k: v for k, v in options.items() if v is not None and k not in output}
-    problems: list[str] = options["problems"]
+def _only_folder(
+    name: str, allowed: Sequence[str], given: Mapping[str, Any], problems: list[str]
+) -> GridOptions:
+    """--NAME and the options of `allowed`. Every other option is refused: the folder holds its value."""
     problems += [
         f"--{name} takes everything from its folder: drop {flag_name(key)}"
         for key in given
-        if key not in (name, *shown)
+        if key not in (name, *allowed, "json", "quiet")
     ]
-    own = {key: given[key] for key in (name, *shown) if key in given}
+    own = {key: given[key] for key in (name, *allowed) if key in given}
     values = parse_values(GridOptions, own, "command line", problems)
     if problems:
         raise ConfigError("\n".join(problems))

@@ -181,31 +181,34 @@ class Grid(NamedTuple):
 
 
 def is_asked(raw: Mapping[str, Any]) -> bool:
-    """Whether the command line names a grid, not rates. raw: its values by option key."""
-    if any(raw[option_key(field)] is not None for field in visible_fields(GridOptions)):
+    """Whether the command line names a grid, not rates.
+
+    raw: text by key of the options on the command line.
+    """
+    if not raw.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
-    lists = any("," in (raw[name] or "") for name in ("model", "backend", "threads"))
-    return lists or any("/" in shape for shape in raw["input_shape"] or ())
+    lists = any("," in raw.get(name, "") for name in ("model", "backend", "threads"))
+    return lists or any("/" in shape for shape in raw.get("input_shape", ()))
 
 
 def take_lists(raw: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """The lists given for options of a run. Their first values stay in `raw`, for the common configuration."""
+    """Takes the lists out of `raw`. Where the common configuration needs a value, the first one stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():
-        words = [word.strip() for word in (raw[name] or "").split(",")]
-        if words == [""]:
+        if not raw.get(name, "").strip():
             continue
+        words = [word.strip() for word in raw.pop(name).split(",")]
         try:
             lists[name] = tuple(dict.fromkeys(parse(word) for word in words))
         except ValueError as e:
             problems.append(f"{flag_name(name)}: {e}")
-        raw[name] = words[0] if name != "threads" else None
+        if name != "threads":
+            raw[name] = words[0]
     try:
-        lists["shape"] = _shapes(raw["input_shape"] or ())
+        lists["shape"] = _shapes(raw.pop("input_shape", ()))
     except ValueError as e:
         problems.append(f"--input-shape: {e}")
-    raw["input_shape"] = None
     return lists
 
 
