@@ -63,6 +63,23 @@ def check(arguments: list[str]) -> int:
 
 
 def arrivals(arguments: list[str]) -> int:
+    options = _arrivals_parser().parse_args(arguments)
+    from harness.loadgen import arrival_profiles
+
+    words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
+    profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
+    after_ns = profile.after_ns()
+    try:
+        _write_new(out, arrival_profiles.lines(after_ns, profile.title()))
+    except FileExistsError:
+        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+    except OSError as e:
+        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
+    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
+    return 0
+
+
+def _arrivals_parser() -> Parser:
     from harness.loadgen.arrival_kinds import KINDS
 
     parser = Parser(
@@ -97,20 +114,7 @@ def arrivals(arguments: list[str]) -> int:
     parser.add_argument(
         "--out", required=True, metavar="FILE", help="file to write, which must not exist yet"
     )
-    options = parser.parse_args(arguments)
-    from harness.loadgen import arrival_profiles
-
-    words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
-    profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
-    after_ns = profile.after_ns()
-    try:
-        _write_new(out, arrival_profiles.lines(after_ns, profile.title()))
-    except FileExistsError:
-        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
-    except OSError as e:
-        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
-    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
-    return 0
+    return parser
 
 
 def _write_new(path: Path, lines: Iterable[str]) -> None:

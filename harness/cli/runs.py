@@ -18,6 +18,12 @@ SHOWN_RUNS = 20
 MOST_RUNS = 2**63 - 1
 """The largest LIMIT that SQLite accepts."""
 
+_PAGES = {
+    "history": "the numbers of each workload over time",
+    "pareto": "the runs that no other run beats in everything",
+}
+"""Kind of page -> what it draws."""
+
 
 def runs(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
@@ -74,10 +80,7 @@ def _parser() -> Parser:
         metavar="N",
         help=f"at most N runs (default: {SHOWN_RUNS} in a table, else all)",
     )
-    for name, about in (
-        ("history", "the numbers of each workload over time"),
-        ("pareto", "the runs that no other run beats in everything"),
-    ):
+    for name, about in _PAGES.items():
         parser.add_argument(
             f"--{name}",
             dest="pages",

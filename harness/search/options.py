@@ -16,7 +16,10 @@ from harness.core.config.parse import (
 from harness.core.units import NS_PER_S
 
 DEFAULT_POINTS = 11
+"""Points of a range of rates without /N."""
+
 MOST_SHARE = 10.0
+"""Largest rate of a sweep, as a share of the peak."""
 
 TUNE_DURATION_NS = 1_500_000_000
 """Duration of each run of `tune` where --duration is not given."""
@@ -60,7 +63,7 @@ class Rates(NamedTuple):
 
 
 def parse_rates(text: str) -> Rates:
-    """'10%..110%' (in eleven steps), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
+    """'10%..110%' (eleven points), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
     begin, dots, rest = text.strip().partition("..")
     if dots:
         end, slash, count = rest.partition("/")
@@ -73,7 +76,7 @@ def parse_rates(text: str) -> Rates:
         step = (last - first) / (points - 1)
         return Rates(tuple(_round(first + i * step) for i in range(points)), is_share)
     parts = [_parse_one(part) for part in text.split(",")]
-    kinds = {shares for _, shares in parts}
+    kinds = {is_share for _, is_share in parts}
     if len(kinds) > 1:
         raise ValueError(f"{text!r}: write only rates or only percentages")
     return Rates(tuple(sorted({_round(value) for value, _ in parts})), kinds.pop())
