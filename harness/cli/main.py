@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.cli.verbs import VERBS, find, group_page
+from harness.cli import verbs
 from harness.core.console import say, show
 from harness.errors import HarnessError
 
@@ -17,11 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status. Only a HarnessError is caught; every other error is a bug of ours."""
     _fill_standard_streams()
     try:
-        name, words = find(sys.argv[1:] if arguments is None else arguments)
-        if name not in VERBS:
-            show(group_page(name))
+        name, words = verbs.find(sys.argv[1:] if arguments is None else arguments)
+        if name not in verbs.VERBS:
+            show(verbs.group_page(name))
             return 0
-        return VERBS[name](words)
+        return verbs.VERBS[name](words)
     except HarnessError as e:
         say(str(e))
         return e.exit_status

@@ -1,4 +1,4 @@
-"""The command line: one clear line a mistake, status 2, and nothing left behind."""
+"""A wrong command line is refused with one line for each mistake, status 2, and nothing on disk."""
 
 import re
 import subprocess
@@ -27,7 +27,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """What would have been run."""
+    """The configurations that the command line would have run."""
     configs: list[RunConfig] = []
 
     def execute(config: RunConfig, **_: Any) -> int:
@@ -39,13 +39,13 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines of a refusal: status 2, nothing on stdout, nothing on disk."""
+    """The lines of a refusal, after a check that it has status 2 and leaves nothing on stdout or disk."""
     before = sorted(Path().iterdir())
     assert main(arguments) == 2
-    printed, said = capsys.readouterr()
-    assert printed == ""
+    output, errors = capsys.readouterr()
+    assert output == ""
     assert sorted(Path().iterdir()) == before
-    lines = said.splitlines()
+    lines = errors.splitlines()
     assert all(line.startswith("harness: ") for line in lines)
     return [line.removeprefix("harness: ") for line in lines]
 
@@ -138,7 +138,7 @@ def test_the_value_of_a_misspelt_option_is_not_a_second_mistake(
     assert found == ["unknown option --target-qp: did you mean --target-qps?"]
 
 
-def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--scenario offline --target-qps 5 --duration 10 --threads 0 --quite"
     assert problems(arguments.split(), capsys) == [
         "unknown option --quite: did you mean --quiet?",
@@ -276,7 +276,7 @@ def test_list_says_which_meters_work_here_and_why_the_others_do_not(
     assert lines["command"].endswith("a program that prints watts or joules")
 
 
-def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
+def test_a_meter_that_does_not_exist_is_reported_with_a_near_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--scenario", "server", "--meter", "rappl", "--meter", "nosuch.py:Meter"]) == 2
@@ -288,9 +288,9 @@ def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
 
 def test_runs_without_a_database_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs"]) == 0
-    printed, said = capsys.readouterr()
-    assert printed == ""
-    assert said == "harness: no runs in results: make one, or pass --results DIR\n"
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors == "harness: no runs in results: make one, or pass --results DIR\n"
 
 
 def _result(started: str, **changed: Any) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
     assert "first" not in capsys.readouterr().out
 
 
-def test_a_database_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_database_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Bug: a corrupt runs.sqlite was a traceback."""
     Path("runs.sqlite").write_text("not a database")
     (line,) = problems(["runs", "--results", "."], capsys)

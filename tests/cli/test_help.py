@@ -41,10 +41,10 @@ def help_page(words: list[str]) -> tuple[list[str], str, float]:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        printed, said = process.stdout.read(), process.stderr.read()
+        output, errors = process.stdout.read(), process.stderr.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return printed.splitlines(), said, used.ru_utime + used.ru_stime
+    return output.splitlines(), errors, used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS, *GROUPS])
@@ -56,8 +56,8 @@ def test_the_help_of_every_verb_prints_fits_and_is_quick(verb: str) -> None:
     cpu_s: list[float] = []
     lines: list[str] = []
     while not cpu_s or (min(cpu_s) > MOST_CPU_S and len(cpu_s) < ATTEMPTS):
-        lines, said, used_s = help_page(verb.split())
-        assert json.loads(said) == [0, []]
+        lines, errors, used_s = help_page(verb.split())
+        assert json.loads(errors) == [0, []]
         cpu_s.append(used_s)
     assert min(cpu_s) <= MOST_CPU_S
     name = "" if verb == DEFAULT else verb

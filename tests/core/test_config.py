@@ -1,4 +1,4 @@
-"""RunConfig: each parser, the round trip through YAML, contradictions, all problems at once."""
+"""RunConfig: its parsers, the round trip through YAML, contradictions, all problems at once."""
 
 import re
 from collections.abc import Callable
@@ -316,7 +316,7 @@ def test_the_official_rules_allow_what_they_leave_open() -> None:
     _config(scenario="multi-stream", mlperf=True, samples_per_query=8)
 
 
-def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> None:
+def test_every_problem_of_values_and_of_their_combination_is_reported_at_once() -> None:
     raw = {"duration": "10", "target-qps": 1, "queries": 0, "samples_per_query": 2, "queriez": 1}
     problems: list[str] = []
     values = config_from(raw, "my.yaml", problems)
@@ -331,12 +331,12 @@ def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> N
     ]
 
 
-def test_of_thousands_of_unknown_keys_the_first_are_told_and_the_rest_counted() -> None:
+def test_the_first_of_thousands_of_unknown_keys_are_reported_and_the_rest_counted() -> None:
     problems: list[str] = []
     values = config_from({f"x{n}": 1 for n in range(3000)}, "my.yaml", problems)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         make_config({**values, "scenario": "offline"}, problems)
-    lines = str(told.value).splitlines()
+    lines = str(caught.value).splitlines()
     assert lines[0] == "my.yaml: unknown key 'x0'"
     assert lines[19:] == ["my.yaml: unknown key 'x19'", "and 2,980 more problems like these"]
 
