@@ -82,7 +82,7 @@ def _advise_problems(given: Mapping[str, object], run: Mapping[str, Any]) -> Ite
     if "from" in given:
         yield from _unused_beside_from(given, ("json", "quiet"))
     elif "model" not in given:
-        yield "advise needs --model MODEL, or --from DIR with a folder of an earlier `advise`"
+        yield "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"
     else:
         from harness.models.opened.loading import missing_data, unknown_names
 

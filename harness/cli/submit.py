@@ -87,8 +87,8 @@ def _request(options: argparse.Namespace) -> Any:
         write_request(work, given_request(own, runs))
     elif not (work / FILE).exists():
         raise ConfigError(
-            f"{work} has no {FILE}: say what to submit: --division, --submitter, --system, "
-            "--category, --benchmark and the options of a run; see --help"
+            f"{work} has no {FILE}: give --division, --submitter, --system, --category, "
+            "--benchmark and the options of a run; see --help"
         )
     return read_request(work)
 

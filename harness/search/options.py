@@ -1,4 +1,4 @@
-"""The options of peak, sweep over rates, tune and --repeats, beside those of a run."""
+"""Declares the options of `peak`, `sweep` over rates, `tune` and --repeats, beside those of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path

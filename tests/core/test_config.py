@@ -23,6 +23,7 @@ from harness.core.config.parse import (
     parse_rate,
     parse_scenario,
     parse_slo,
+    words_of,
 )
 from harness.core.config.run_config import (
     RunConfig,
@@ -63,6 +64,7 @@ Parser = Callable[[str], Any]
         (parse_meter, "rapl", ("rapl", "")),
         (parse_meter, "rapl=/host/sys", ("rapl", "/host/sys")),
         (parse_meter, "command=pdu --id=3", ("command", "pdu --id=3")),
+        (words_of(("a", "b")), "b, a,b", ("b", "a")),
         (parse_on_off, "on", True),
         (parse_on_off, "off", False),
     ],
@@ -118,6 +120,7 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         ),
         (parse_path, "", "the name is empty"),
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
+        (words_of(("a", "b")), "a,,b", "'' is not one of a, b"),
         (parse_on_off, "yes", "'yes' is neither on nor off"),
         (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
         (parse_key_value, "=on", "'=on' is not KEY=VALUE"),

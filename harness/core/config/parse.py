@@ -1,7 +1,7 @@
 """Parsers of option values: each turns text into a value or raises a ValueError with a sentence."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,6 +191,19 @@ def parse_name(text: str) -> str:
     if not text.strip():
         raise ValueError("the name is empty")
     return text
+
+
+def words_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Returns a parser of lists of known words: 'b,a,b' -> ('b', 'a')."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+        for word in words:
+            if word not in known:
+                raise ValueError(f"{word!r} is not one of {', '.join(known)}")
+        return words
+
+    return parse
 
 
 def parse_on_off(text: str) -> bool:

@@ -1,36 +1,20 @@
-"""The options of the verb advise."""
+"""Declares the options of `advise`."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.config.options import option
-from harness.core.config.parse import parse_path, positive
+from harness.core.config.parse import parse_path, positive, words_of
 from harness.models.opened.ort_session import AXES, GRAPH_LEVELS, PARALLEL, SEQUENTIAL
 
 _MOST = 1_000_000
 PARTS = ("weights", "storage", "operators", "checks")
 """The names of parts.PARTS, a module that is too slow to import for `--help`."""
 
-
-def parse_axes(text: str) -> tuple[str, ...]:
-    axes = tuple(word.strip() for word in text.split(","))
-    if unknown := [axis for axis in axes if axis not in AXES]:
-        raise ValueError(f"{', '.join(map(repr, unknown))}: choose from {', '.join(AXES)}")
-    return axes
-
-
-def parse_part(text: str) -> str:
-    if text not in PARTS:
-        raise ValueError(f"{text!r}: choose from {', '.join(PARTS)}")
-    return text
-
-
-_MODEL, _TODAY, _MEASURED, _RESULTS = (
-    "model and data",
-    "settings of today",
-    "measurement",
-    "results",
-)
+_MODEL = "model and data"
+_TODAY = "settings of today"
+_MEASURED = "measurement"
+_RESULTS = "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +58,7 @@ class AdviseOptions:
     vary: tuple[str, ...] = option(
         "settings that the advice may change (default: all): "
         + "; ".join(f"{name} ({about})" for name, about in AXES.items()),
-        parse=parse_axes,
+        parse=words_of(tuple(AXES)),
         default=tuple(AXES),
         metavar="AXIS,...",
         group=_MEASURED,
@@ -108,7 +92,7 @@ class AdviseOptions:
     )
     skip: tuple[str, ...] = option(
         f"part to leave out: {', '.join(PARTS)} (repeatable)",
-        parse=parse_part,
+        choices=PARTS,
         metavar="PART",
         many=True,
         group=_MEASURED,

@@ -1,4 +1,4 @@
-"""The options of the verb bricks."""
+"""Declares the options of `bricks`."""
 
 from dataclasses import dataclass
 from pathlib import Path

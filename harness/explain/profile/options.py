@@ -1,4 +1,4 @@
-"""The options of the verb profile."""
+"""Declares the options of `profile`, beside those of a run."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
-from harness.core.config.parse import MOST_RUNS, parse_path, positive
+from harness.core.config.parse import MOST_RUNS, parse_path, positive, words_of
 
 
 def parse_levels(text: str) -> tuple[str, ...]:
@@ -20,15 +20,6 @@ def parse_levels(text: str) -> tuple[str, ...]:
 def parse_sizes(text: str) -> tuple[int, ...]:
     """'1,2,4' -> (1, 2, 4), ascending."""
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
-
-
-def parse_counters(text: str) -> tuple[str, ...]:
-    """'perf,valgrind' -> ('perf', 'valgrind')."""
-    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    unknown = [name for name in names if name not in ("perf", "valgrind")]
-    if unknown:
-        raise ValueError(f"{','.join(unknown)!r}: choose from perf, valgrind")
-    return names
 
 
 def parse_otlp(text: str) -> Path | str:
@@ -79,7 +70,7 @@ class ProfileOptions:
     counters: tuple[str, ...] = option(
         "counters of the library level: perf (default); valgrind simulates instructions and cache "
         "misses, which takes minutes",
-        parse=parse_counters,
+        parse=words_of(("perf", "valgrind")),
         default=("perf",),
         metavar="LIST",
         group="profile",

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.core.config.parse import words_of
 from harness.errors import ConfigError, PluginUnavailable
+from harness.models.precision.ways import PRECISIONS
 from harness.search.grid.cells.cells import Cell, spread
 from harness.search.grid.cells.options import (
     GridOptions,
     parse_batches,
-    parse_precisions,
     parse_price,
 )
 from harness.search.grid.job import _left_s
@@ -64,7 +65,7 @@ def test_batches_are_read(text: str, sizes: tuple[int, ...]) -> None:
     ("parse", "text"),
     [
         *((parse_batches, text) for text in ("", "0", "4..2", "1,,2", "a", "1..", "70000")),
-        *((parse_precisions, text) for text in ("", "int4", "fp32,")),
+        *((words_of(PRECISIONS), text) for text in ("", "int4", "fp32,")),
         *((parse_price, text) for text in ("", "free", "0/h", "-1", "nan", "inf")),
     ],
 )

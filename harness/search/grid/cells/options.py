@@ -1,4 +1,4 @@
-"""The options of a sweep over a grid, and the lists of values that they and a run's options give."""
+"""Declares the options of `sweep` over a grid, and reads the lists that options of a run may be there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
-from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive
+from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
 from harness.core.config.schema import MAX_BATCH
 from harness.models.precision.ways import BASELINE, PRECISIONS
 
@@ -17,6 +17,7 @@ MOST_CELLS = 10_000
 OPS = ("gemm", "conv", "lstm")
 
 _GROUP = "sweep over a grid"
+
 _thread_count = positive(1024)
 _batch_size = positive(MAX_BATCH)
 
@@ -36,26 +37,6 @@ def parse_batches(text: str) -> tuple[int, ...]:
                 first *= 2
                 sizes.add(first)
     return tuple(sorted(sizes))
-
-
-def _one_of(known: tuple[str, ...], text: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    wrong = [word for word in words if word not in known]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not one of {', '.join(known)}")
-    return words
-
-
-def parse_precisions(text: str) -> tuple[str, ...]:
-    return _one_of(PRECISIONS, text)
-
-
-def parse_data(text: str) -> tuple[str, ...]:
-    return _one_of(DATA, text)
-
-
-def parse_ops(text: str) -> tuple[str, ...]:
-    return _one_of(OPS, text)
 
 
 def parse_price(text: str) -> float:
@@ -89,19 +70,19 @@ class GridOptions:
     )
     precision: tuple[str, ...] | None = option(
         f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
-        parse=parse_precisions,
+        parse=words_of(PRECISIONS),
         metavar="NAMES",
         group=_GROUP,
     )
     data: tuple[str, ...] | None = option(
         "real, synthetic, or real,synthetic (default real where the model has data)",
-        parse=parse_data,
+        parse=words_of(DATA),
         metavar="KINDS",
         group=_GROUP,
     )
     ops: tuple[str, ...] | None = option(
         "run single operators as in DeepBench instead of a model: gemm, conv, lstm",
-        parse=parse_ops,
+        parse=words_of(OPS),
         metavar="KINDS",
         group=_GROUP,
     )
@@ -222,7 +203,7 @@ def _shapes(texts: Iterable[str]) -> tuple[tuple[str, ...], ...]:
         parse_input_shape(text)
     counts = {len(each) for each in choices if len(each) > 1}
     if len(counts) > 1:
-        raise ValueError("write one shape for an input, or as many as for the others with several")
+        raise ValueError("inputs with several shapes must all have the same number of them")
     most = max(counts, default=1)
     if not choices:
         return ()
