@@ -252,7 +252,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     (tmp_path / "hang-Offline-accuracy").touch()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from harness.submit import execute; from harness.submit.plan.request_file import read_request\n"
+        "from harness.submit.plan import execute; from harness.submit.plan.request_file import read_request\n"
         f"from pathlib import Path; execute._BOOT = {FAKE!r}; work = Path({str(tmp_path)!r})\n"
         "sys.exit(execute.execute(read_request(work), work))"
     )

@@ -51,7 +51,7 @@ def time_layout(
     def ignore(_done: int, _total: int) -> None:
         """How far the dataset is."""
 
-    with MeasuredProcess(setup, output, __name__) as process:
+    with MeasuredProcess(setup, output, "harness.run.measured.bare_loops") as process:
         loaded = process.expect("loaded", limit_s, ignore)
         try:
             while (told := process.expect("timed", limit_s, ignore))["event"] != "done":

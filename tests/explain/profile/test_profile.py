@@ -421,7 +421,7 @@ def test_mistakes_are_one_line_each(
         (["--mode", "accuracy"], "profile measures speed: drop --mode"),
         (
             ["--from", str(profiled), "--threads", "2", "--batch", "4", "--json"],
-            "--from reads a folder and runs nothing: drop --threads, --batch",
+            "--from reads a folder and runs nothing: drop --batch, --threads",
         ),
     ):
         assert main(["profile", *arguments]) == 2
