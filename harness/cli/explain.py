@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.parser import Parser, add_options, given_options
-from harness.cli.run_options import given_run_options, invocation, run_parser
+from harness.cli.parser import Parser, add_options, read_options
+from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.core.config.options import expanded, flag_name, parse_values, user_path
 from harness.core.config.run_config import RunConfig, config_from
 from harness.core.units import NS_PER_S
@@ -27,26 +27,26 @@ def profile(arguments: list[str]) -> int:
         ("[options]", "--from DIR [options]"),
         (ProfileOptions, RunConfig),
     )
-    given, problems = given_run_options(parser, arguments)
-    problems += _unused_beside_from(given, ("otlp", "table", "out", "json", "quiet"))
+    texts, problems = read_run_options(parser, arguments)
+    problems += _unused_beside_from(texts, ("otlp", "table", "out", "json", "quiet"))
     defaults = {
         "mode": "performance",
         "scenario": "single-stream",
         "duration_ns": 3 * NS_PER_S,
     }
-    call = invocation(given, problems, ProfileOptions, defaults)
+    call = invocation(texts, problems, ProfileOptions, defaults)
     from harness.explain.profile import job
 
     return many_runs.execute("profile", call, job.problems, job.profile)
 
 
-def _unused_beside_from(given: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
+def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
     """The problem with options that --from, which reads a folder and runs nothing, would ignore.
 
-    given: options on the command line by key. shown: keys of the options that --from allows.
+    texts: options on the command line by key. shown: keys of the options that --from allows.
     """
-    others = [flag_name(key) for key in given if key not in ("from", *shown)]
-    if "from" in given and others:
+    others = [flag_name(key) for key in texts if key not in ("from", *shown)]
+    if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
 
 
@@ -68,20 +68,20 @@ def _advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, A
         "--from DIR [options]",
     )
     add_options(parser, AdviseOptions)
-    given, problems = given_options(parser, arguments)
-    values = parse_values(AdviseOptions, given, "command line", problems)
-    as_a_run = {name: given[name] for name in _ADVISE_AS_A_RUN if name in given}
+    texts, problems = read_options(parser, arguments)
+    values = parse_values(AdviseOptions, texts, "command line", problems)
+    as_a_run = {name: texts[name] for name in _ADVISE_AS_A_RUN if name in texts}
     run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
-    problems += _advise_problems(given, run)
+    problems += _advise_problems(texts, run)
     if problems:
         raise ConfigError("\n".join(problems))
     return AdviseOptions(**expanded(values)), run
 
 
-def _advise_problems(given: Mapping[str, object], run: Mapping[str, Any]) -> Iterator[str]:
-    if "from" in given:
-        yield from _unused_beside_from(given, ("json", "quiet"))
-    elif "model" not in given:
+def _advise_problems(texts: Mapping[str, object], run: Mapping[str, Any]) -> Iterator[str]:
+    if "from" in texts:
+        yield from _unused_beside_from(texts, ("json", "quiet"))
+    elif "model" not in texts:
         yield "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"
     else:
         from harness.models.opened.loading import missing_data, unknown_names
@@ -118,24 +118,24 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
     cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
-    given, problems = given_options(parser, arguments)
-    models: list[str] = given.pop("models")
-    values = parse_values(BrickOptions, given, "command line", problems)
-    problems += _brick_problems(given, models)
+    texts, problems = read_options(parser, arguments)
+    models: list[str] = texts.pop("models")
+    values = parse_values(BrickOptions, texts, "command line", problems)
+    problems += _brick_problems(texts, models)
     if problems:
         raise ConfigError("\n".join(problems))
     return {"models": models, **values}
 
 
-def _brick_problems(given: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:
-    if "from" in given and models:
+def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:
+    if "from" in texts and models:
         yield "--from prints the tables of a folder: name no models beside it"
-    yield from _unused_beside_from(given, ("json",))
-    if "publish_order" in given and "publish" not in given:
+    yield from _unused_beside_from(texts, ("json",))
+    if "publish_order" in texts and "publish" not in texts:
         yield "--publish-order needs --publish DIR: add it, or drop --publish-order"
-    if "synthetic_layers" in given and "synthetic" not in given:
+    if "synthetic_layers" in texts and "synthetic" not in texts:
         yield "--synthetic-layers needs --synthetic FILE: add it, or drop --synthetic-layers"
-    if "from" not in given and not models:
+    if "from" not in texts and not models:
         yield "bricks needs models: names of `python -m harness list`, or .onnx files"
 
 
@@ -164,13 +164,13 @@ def pitfalls(arguments: list[str]) -> int:
     parser.add_argument(
         "--out", metavar="DIR", help="folder for pitfalls.json and the plot pitfalls.svg"
     )
-    given = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
-    if given["samples"] < 1:
-        raise ConfigError(f"--samples {given['samples']}: it must be at least 1")
+    values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
+    if values["samples"] < 1:
+        raise ConfigError(f"--samples {values['samples']}: it must be at least 1")
     for key in ("data_dir", "hook", "out"):
-        if key in given:
-            given[key] = user_path(given[key])
+        if key in values:
+            values[key] = user_path(values[key])
     from harness.explain.pitfalls.report import report
 
-    report(given, samples=given.pop("samples"), out=given.pop("out", None))
+    report(values, samples=values.pop("samples"), out=values.pop("out", None))
     return 0

@@ -29,9 +29,9 @@ def execute(
     """
     from harness.run.supervisor import job as one_run
 
-    found = [*problems(call.config, call.own), *_problems(verb, call.config)]
-    if found:
-        raise ConfigError("\n".join(found))
+    lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
+    if lines:
+        raise ConfigError("\n".join(lines))
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
 
 

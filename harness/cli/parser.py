@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         return f"{name}: {message}"
 
 
-def given_options(
+def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """(text by key of the options on the command line, problems). A flag is True where it is given.
@@ -135,8 +135,8 @@ def given_options(
     together with its own.
     """
     options, problems = _parsed(parser, arguments)
-    given = {key: value for key, value in vars(options).items() if value not in (None, False)}
-    return given, problems
+    texts = {key: value for key, value in vars(options).items() if value not in (None, False)}
+    return texts, problems
 
 
 def _parsed(

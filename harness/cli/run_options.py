@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
-from harness.cli.parser import Parser, add_options, given_options
+from harness.cli.parser import Parser, add_options, read_options
 from harness.core.config.options import option_key, parse_values, visible_fields
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.errors import ConfigError
@@ -29,7 +29,7 @@ class Alias(NamedTuple):
     """Our name of the option."""
 
     value: str = "{}"
-    """Our spelling of the value; {} stands for the value as given, which is in seconds where it is a time."""
+    """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
 
 
 ALIASES: Mapping[str, Alias] = {
@@ -144,16 +144,16 @@ def configured(
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
     """The invocation that the words describe; see `invocation`."""
-    return invocation(*given_run_options(parser, arguments), schema, defaults, not_from_file)
+    return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
 
 
-def given_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
-    return given_options(parser, _translated(arguments))
+    return read_options(parser, _translated(arguments))
 
 
 def invocation(
-    given: Mapping[str, Any],
+    texts: Mapping[str, Any],
     problems: list[str],
     schema: type[T],
     defaults: Mapping[str, Any] = MappingProxyType({}),
@@ -161,14 +161,14 @@ def invocation(
 ) -> Invocation[T]:
     """Values of the command line, else of the --config file, else the defaults of the verb.
 
-    given, problems: as `given_run_options` returns them. schema: the verb's own options.
+    texts, problems: as `read_run_options` returns them. schema: the verb's own options.
     defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
     from the file. Raises one ConfigError with every problem.
     """
     own_keys = {option_key(field) for field in visible_fields(schema)}
-    own = {key: given[key] for key in given if key in own_keys}
-    of_run = {key: given[key] for key in given if key not in {*own_keys, *_OF_THE_CALL}}
-    stored = from_file(Path(given["config"]), problems) if "config" in given else {}
+    own = {key: texts[key] for key in texts if key in own_keys}
+    of_run = {key: texts[key] for key in texts if key not in {*own_keys, *_OF_THE_CALL}}
+    stored = from_file(Path(texts["config"]), problems) if "config" in texts else {}
     stored = {key: value for key, value in stored.items() if key not in not_from_file}
     values = {**defaults, **stored}
     for key in of_run:
@@ -184,7 +184,7 @@ def invocation(
 
         problems += [*unknown_names(values), *sampler.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
-    return Invocation(config, schema(**own_values), "json" in given, "quiet" in given)
+    return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:

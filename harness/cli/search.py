@@ -7,14 +7,14 @@ from harness.cli import many_runs
 from harness.cli.run_options import (
     Invocation,
     configured,
-    given_run_options,
     invocation,
+    read_run_options,
     run_parser,
 )
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
-from harness.search.grid.cells.options import Grid, GridOptions, is_asked, take_lists
+from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
 
 _SEARCHED = ("queries", "target_qps")
@@ -86,13 +86,13 @@ def sweep(arguments: list[str]) -> int:
         (SweepOptions, GridOptions, RunConfig),
         _SWEEP_EXAMPLES,
     )
-    given, problems = given_run_options(parser, arguments)
-    if not is_asked(given):
-        return _sweep_of_rates(given, problems)
+    texts, problems = read_run_options(parser, arguments)
+    if not names_grid(texts):
+        return _sweep_of_rates(texts, problems)
     for key in map(option_key, visible_fields(SweepOptions)):
-        if given.pop(key, None) is not None:
+        if texts.pop(key, None) is not None:
             problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
-    return _sweep_of_grid(given, problems)
+    return _sweep_of_grid(texts, problems)
 
 
 _SWEEP_EXAMPLES = """\
@@ -104,20 +104,20 @@ examples:
 """
 
 
-def _sweep_of_rates(given: dict[str, Any], problems: list[str]) -> int:
-    call = invocation(given, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
+def _sweep_of_rates(texts: dict[str, Any], problems: list[str]) -> int:
+    call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
     from harness.search.sweep import job
 
     return many_runs.execute("sweep", call, job.problems, job.sweep)
 
 
-def _sweep_of_grid(given: dict[str, Any], problems: list[str]) -> int:
-    if "from" in given:
-        return _stored_sweep(given, problems)
-    if "resume" in given:
-        return _resumed_grid(given, problems)
-    lists = take_lists(given, problems)
-    call = invocation(given, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
+def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
+    if "from" in texts:
+        return _stored_sweep(texts, problems)
+    if "resume" in texts:
+        return _resumed_grid(texts, problems)
+    lists = take_lists(texts, problems)
+    call = invocation(texts, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
     from harness.search.grid import job
     from harness.search.grid.cells.axes import axes_of
 
@@ -125,38 +125,38 @@ def _sweep_of_grid(given: dict[str, Any], problems: list[str]) -> int:
     return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
 
 
-def _resumed_grid(given: dict[str, Any], problems: list[str]) -> int:
-    own = _only_folder("resume", (), given, problems)
+def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
+    own = _only_folder("resume", (), texts, problems)
     assert own.resume is not None
     from harness.search.grid import job
 
     config, grid = job.stored(own.resume)
-    call = Invocation(config, grid, "json" in given, "quiet" in given)
+    call = Invocation(config, grid, "json" in texts, "quiet" in texts)
     return many_runs.execute("grid", call, job.problems, job.sweep)
 
 
-def _stored_sweep(given: dict[str, Any], problems: list[str]) -> int:
+def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
     """Prints the tables of a finished sweep, of rates or of a grid."""
-    own = _only_folder("from", ("accuracy_floor", "price"), given, problems)
+    own = _only_folder("from", ("accuracy_floor", "price"), texts, problems)
     assert own.from_ is not None
     from harness.search.grid import job as grid
     from harness.search.sweep import job as rates
 
     if (own.from_ / rates.SWEEP).is_file():
-        return rates.show_stored(own.from_, as_json="json" in given)
-    return grid.show_stored(own.from_, own, as_json="json" in given)
+        return rates.show_stored(own.from_, as_json="json" in texts)
+    return grid.show_stored(own.from_, own, as_json="json" in texts)
 
 
 def _only_folder(
-    name: str, allowed: Sequence[str], given: Mapping[str, Any], problems: list[str]
+    name: str, allowed: Sequence[str], texts: Mapping[str, Any], problems: list[str]
 ) -> GridOptions:
     """--NAME and the options of `allowed`. Every other option is refused: the folder holds its value."""
     problems += [
         f"--{name} takes everything from its folder: drop {flag_name(key)}"
-        for key in given
+        for key in texts
         if key not in (name, *allowed, "json", "quiet")
     ]
-    own = {key: given[key] for key in (name, *allowed) if key in given}
+    own = {key: texts[key] for key in (name, *allowed) if key in texts}
     values = parse_values(GridOptions, own, "command line", problems)
     if problems:
         raise ConfigError("\n".join(problems))

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from harness.cli.parser import Parser, given_options
+from harness.cli.parser import Parser, read_options
 from harness.cli.run import parser
 from harness.cli.run_options import ALIASES, SETTLED_ANEW, run_parser
 from harness.core.config.options import option_key, visible_fields
@@ -36,7 +36,7 @@ def test_the_options_of_a_verb_stand_before_those_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "problems"),
+    ("words", "texts", "problems"),
     [
         ([], {}, []),
         (["--flag", "--name", "x"], {"flag": True, "name": "x"}, []),
@@ -48,10 +48,10 @@ def test_the_options_of_a_verb_stand_before_those_of_a_run() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_only_given_options_have_a_value_and_unknown_words_are_problems(
-    words: list[str], given: dict[str, object], problems: list[str]
+def test_only_options_of_the_command_line_have_a_text_and_unknown_words_are_problems(
+    words: list[str], texts: dict[str, object], problems: list[str]
 ) -> None:
     small = Parser("p", "", "")
     small.add_argument("--flag", action="store_true")
     small.add_argument("--name")
-    assert given_options(small, words) == (given, problems)
+    assert read_options(small, words) == (texts, problems)

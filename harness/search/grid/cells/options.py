@@ -161,33 +161,33 @@ class Grid(NamedTuple):
     options: GridOptions
 
 
-def is_asked(raw: Mapping[str, Any]) -> bool:
+def names_grid(texts: Mapping[str, Any]) -> bool:
     """Whether the command line names a grid, not rates.
 
-    raw: text by key of the options on the command line.
+    texts: text by key of the options on the command line.
     """
-    if not raw.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
+    if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
-    lists = any("," in raw.get(name, "") for name in ("model", "backend", "threads"))
-    return lists or any("/" in shape for shape in raw.get("input_shape", ()))
+    lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))
+    return lists or any("/" in shape for shape in texts.get("input_shape", ()))
 
 
-def take_lists(raw: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """Takes the lists out of `raw`. Where the common configuration needs a value, the first one stays."""
+def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
+    """Takes the lists out of `texts`. Where the common configuration needs a value, the first one stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():
-        if not raw.get(name, "").strip():
+        if not texts.get(name, "").strip():
             continue
-        words = [word.strip() for word in raw.pop(name).split(",")]
+        words = [word.strip() for word in texts.pop(name).split(",")]
         try:
             lists[name] = tuple(dict.fromkeys(parse(word) for word in words))
         except ValueError as e:
             problems.append(f"{flag_name(name)}: {e}")
         if name != "threads":
-            raw[name] = words[0]
+            texts[name] = words[0]
     try:
-        lists["shape"] = _shapes(raw.pop("input_shape", ()))
+        lists["shape"] = _shapes(texts.pop("input_shape", ()))
     except ValueError as e:
         problems.append(f"--input-shape: {e}")
     return lists
