@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from harness.errors import ConfigError
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+else:
+    Array = Any  # the command line needs this module and must not wait for NumPy
 
 Outputs = Array | Sequence[Array] | Mapping[str, Array]
 """The outputs of `Backend.infer`: n rows, or n arrays, or n rows under each output's name."""

@@ -12,14 +12,22 @@ To add a part, put the two comments into a page and a function that returns the 
 """
 
 import argparse
+import contextlib
+import io
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the harness of this checkout, whatever is installed
 
+from harness.cli.main import main as harness  # noqa: E402
+from harness.cli.parser import MOST_COLUMNS  # noqa: E402
+from harness.cli.run_options import ALIASES  # noqa: E402
+from harness.cli.verbs import DEFAULT, VERBS  # noqa: E402
 from harness.core.codes import ABOUT, CODES, Kind  # noqa: E402
 
 _PART = re.compile(
@@ -52,10 +60,55 @@ def _codes(kind: Kind) -> str:
     )
 
 
+def _verbs() -> str:
+    rows = ((f"[`{name}`](#{name.replace(' ', '-')})", verb.about) for name, verb in VERBS.items())
+    return _table(("verb", "what it does"), rows)
+
+
+def _aliases() -> str:
+    return _table(
+        ("option of the reference harness", "option here"),
+        (
+            (f"`{name} X`", f"`{alias.ours} {alias.value.format('X')}`")
+            for name, alias in ALIASES.items()
+        ),
+    )
+
+
+def _help(verb: str) -> list[str]:
+    """The paragraphs of the verb's page, in a fixed number of columns."""
+    printed = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, COLUMNS=str(MOST_COLUMNS + 2)),
+        contextlib.redirect_stdout(printed),
+        contextlib.suppress(SystemExit),
+    ):
+        harness([*verb.split(), "--help"])
+    return printed.getvalue().strip("\n").split("\n\n")
+
+
+def _help_pages() -> str:
+    """A section for each verb, with the titles alone of the groups of options that it shares with `run`."""
+    of_run = _help(DEFAULT)
+    text = ""
+    for name in VERBS:
+        page = _help(name)
+        shared = [] if name == DEFAULT else [part for part in page if part in of_run]
+        own = [part for part in page if part not in shared]
+        text += f"## {name}\n\n```text\n" + "\n\n".join(own) + "\n```\n\n"
+        if shared:
+            titles = "; ".join(part.partition(":\n")[0] for part in shared)
+            text += f"and these options of [{DEFAULT}](#{DEFAULT}): {titles}.\n\n"
+    return text
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "verdict-subjects": _subjects,
     "verdict-reasons": lambda: _codes(Kind.REASON),
     "verdict-doubts": lambda: _codes(Kind.DOUBT),
+    "cli-verbs": _verbs,
+    "cli-aliases": _aliases,
+    "cli-help": _help_pages,
 }
 """Name of a part -> the function that returns its text, which ends with a newline."""
 

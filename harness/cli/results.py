@@ -1,4 +1,4 @@
-"""The verbs that look at finished runs: compare, rerun, report; and arrivals."""
+"""The verbs that read finished runs: compare, rerun, check and report."""
 
 import argparse
 import json
@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.core.config.options import Parser
+from harness.cli.parser import Parser
 from harness.core.console import show
-from harness.errors import ConfigError
+from harness.errors import ConfigError, RunInvalid
 
 if TYPE_CHECKING:
     from harness.results.compare.report import Limit
 
+_RUN = "the folder of a run, e.g. results/latest"
+
 
 def compare(arguments: list[str]) -> int:
     parser = Parser(
-        prog="python -m harness compare",
-        description="Compare finished runs: how each number changed, and whether the change is more "
-        "than noise. A side is a run's folder, or several runs of one configuration: the folder of "
-        "--repeats, a,b,c, or a pattern. Every side is compared with the first one.",
+        "compare",
+        "Compare finished runs: how each number changed, and whether the change is more than noise. A "
+        "side is a run's folder, or several runs of one configuration: the folder of --repeats, a,b,c, "
+        "or a pattern. Every further side is compared with the first one.",
+        "SIDE SIDE... [options]",
     )
-    parser.add_argument("sides", nargs="+", metavar="SIDE", help="e.g. results/a 'results/b-*'")
+    parser.add_argument(
+        "sides",
+        nargs="+",
+        metavar="SIDE",
+        help="a run, or runs of one configuration, e.g. results/a 'results/b-*'",
+    )
     _add_gate(parser)
     parser.add_argument(
         "--price",
         metavar="PRICES",
-        help="what an hour of each side's machine costs, in any one currency, e.g. 1.20/h,0.85/h",
+        help="price of an hour of each side's machine, in one currency, e.g. 1.20/h,0.85/h",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(arguments)
@@ -52,17 +60,19 @@ def _add_gate(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="LIMIT",
-        help="exit 6 where a number got worse by more, e.g. p99:+5% or throughput:-3% (repeatable)",
+        help="exit with status 6 if a number got worse by more than the limit, e.g. p99:+5% or "
+        "throughput:-3% (repeatable)",
     )
     parser.add_argument(
         "--noise",
         metavar="PERCENT",
-        help="how far runs of one configuration lie apart (default: measured from several runs a "
-        "side; else assumed)",
+        help="difference between runs of one configuration that is noise (default: measured where a "
+        "side has several runs, else assumed)",
     )
 
 
 def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
+    """(limits of --fail-on, share of --noise or None)."""
     from harness.results.compare.report import parse_limit
 
     problems, limits, noise = [], [], None
@@ -91,38 +101,40 @@ def _compared(
     *,
     as_json: bool,
 ) -> int:
+    """Prints how each further side differs from the first; returns the exit status."""
     from harness.results.compare import report as compare_report
-    from harness.results.compare.compare import compare as compared
+    from harness.results.compare.compare import compare as compare_two
     from harness.results.compare.finished import named_apart, side
     from harness.results.compare.run_files import fitting
 
     runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     first, *others = named_apart(runs)
-    found = []
+    comparisons = []
     for other in others:
         with fitting(", ".join(sides)):
-            comparison = compared(first, other, noise)
-        found.append((comparison, compare_report.judge(comparison, limits)))
+            comparison = compare_two(first, other, noise)
+        comparisons.append((comparison, compare_report.judge(comparison, limits)))
     if as_json:
-        show(json.dumps([compare_report.to_json(*one) for one in found], indent=2))
+        show(json.dumps([compare_report.to_json(*one) for one in comparisons], indent=2))
     else:
         tables = (
-            compare_report.lines(*one, compare_report.letter(side))
-            for side, one in enumerate(found, start=1)
+            compare_report.lines(*one, compare_report.letter(number))
+            for number, one in enumerate(comparisons, start=1)
         )
         show("\n\n".join("\n".join(table) for table in tables))
-    return compare_report.exit_status(found)
+    return compare_report.exit_status(comparisons)
 
 
 def rerun(arguments: list[str]) -> int:
     parser = Parser(
-        prog="python -m harness rerun",
-        description="The configuration of a finished run once more, here, and the two compared.",
+        "rerun",
+        "Run the configuration of a finished run again on this machine, and compare the two runs.",
+        "RUN [options]",
     )
-    parser.add_argument("run", metavar="RUN", help="a run's folder, e.g. results/latest")
-    parser.add_argument("--out", metavar="DIR", help="default: beside RUN, called RUN-rerun")
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+    parser.add_argument("--out", metavar="DIR", help="result folder (default RUN-rerun)")
     _add_gate(parser)
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
     options = parser.parse_args(arguments)
     limits, noise = _gate(options)
     from dataclasses import replace
@@ -139,60 +151,44 @@ def rerun(arguments: list[str]) -> int:
     config = replace(from_plain(plain, str(before / "config.yaml")), out=out)
     status = execute(config, quiet=options.quiet)
     if not out.is_dir():
-        return status  # it was stopped or died, and said so
+        return status  # the run was stopped or died, and said so
     show("")
     return _compared([str(before), str(out)], limits, noise, [None, None], as_json=False)
 
 
+def check(arguments: list[str]) -> int:
+    parser = Parser(
+        "check",
+        "Derive the verdict and every number of a run again from its files, and compare them with "
+        "result.json. Exit status 4 if something differs.",
+        "RUN",
+    )
+    parser.add_argument("folder", metavar="RUN", help=_RUN)
+    folder = Path(parser.parse_args(arguments).folder)
+    from harness.results import recheck
+
+    differences = recheck.check(folder)
+    show("\n".join(differences) or recheck.agreed(folder))
+    return RunInvalid.exit_status if differences else 0
+
+
 def report(arguments: list[str]) -> int:
     parser = Parser(
-        prog="python -m harness report",
-        description="A page with plots of a finished run, or of several on one page, from files.",
+        "report",
+        "Write an HTML page with plots of a finished run, or one page for several runs.",
+        "RUN... [options]",
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run's folder")
-    parser.add_argument("--out", metavar="FILE", help="default: report.html in the run's folder")
-    parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=_RUN)
+    parser.add_argument(
+        "--out", metavar="FILE", help="file to write (default report.html in the run's folder)"
+    )
+    parser.add_argument(
+        "--standalone", action="store_true", help="put the plotting script into the page"
+    )
     options = parser.parse_args(arguments)
-    from harness.results.pages.report import report as made
+    from harness.results.pages.report import report as write_page
 
     folders = [Path(run) for run in options.runs]
     out = Path(options.out) if options.out else None
-    show(str(made(folders, out, standalone=options.standalone)))
-    return 0
-
-
-def arrivals(arguments: list[str]) -> int:
-    from harness.core.files import atomic_file
-    from harness.loadgen import arrival_profiles
-    from harness.loadgen.arrival_kinds import KINDS
-
-    parser = Parser(
-        prog="python -m harness arrivals",
-        description="Write a schedule for --scenario server --arrivals FILE. KIND is one of: "
-        + "; ".join(f"{kind}: {about}" for kind, about in KINDS.items()),
-    )
-    parser.add_argument(
-        "kind", choices=tuple(KINDS), metavar="KIND", help=f"e.g. {next(iter(KINDS))}"
-    )
-    parser.add_argument(
-        "--rate", required=True, metavar="QPS[,QPS...]", help="queries/s, without separators"
-    )
-    parser.add_argument("--duration", default="10s", metavar="TIME", help="default 10s")
-    parser.add_argument("--cv", metavar="CV", help="gamma: standard deviation / mean of the gaps")
-    parser.add_argument("--seed", metavar="N", help="default: the MLPerf round's")
-    parser.add_argument("--out", required=True, metavar="FILE", help="must not exist yet")
-    options = parser.parse_args(arguments)
-
-    words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
-    profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
-    after_ns = profile.after_ns()
-    try:
-        with atomic_file(out, new=True) as temporary, temporary.open("w", encoding="ascii") as file:
-            lines = arrival_profiles.lines(after_ns, profile.title())
-            file.writelines(f"{line}\n" for line in lines)
-    except FileExistsError:
-        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
-    except OSError as e:
-        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
-    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
+    show(str(write_page(folders, out, standalone=options.standalone)))
     return 0

@@ -1,64 +1,52 @@
-"""A run's options, on the command line and in a file, into a RunConfig; every problem at once."""
+"""Reads the options of a run, from the command line and from a file, into a RunConfig.
 
-import argparse
+An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
+key in a file, its help and its parser. It needs an entry here only in these cases:
+
+`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
+`ALIASES`: MLPerf's reference harness has the same option under another name.
+"""
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness import __version__
-from harness.core.config.options import (
-    Parser,
-    add_options,
-    option_key,
-    parse_known,
-    parse_values,
-    user_path,
-    visible_fields,
-)
+from harness.cli.parser import Parser, add_options, read_options
+from harness.core.config.options import option_key, parse_values, user_path, visible_fields
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, config_from, make_config
 from harness.errors import ConfigError
-from harness.search.options import RepeatOptions
 
 T = TypeVar("T")
+U = TypeVar("U")
 
-EXAMPLES = """\
-examples:
-  # Poisson arrivals at a demonstration rate on the embedded digits model
-  python -m harness --scenario server --backend ort
-  # the harness's own cost: one query at a time, answered by nobody
-  python -m harness --scenario single-stream --backend null --mode performance --duration 2s
-  # any ONNX file, synthetic data, all cores
-  python -m harness --scenario offline --model model.onnx --mode performance
-  # a run again, with all values as they were resolved then
-  python -m harness --config results/latest/config.yaml
-  # the plan that suits model and machine, the highest rate that meets the SLO, latency against load
-  python -m harness tune --scenario server --slo p99=10ms
-  python -m harness peak --scenario server --slo p99=10ms
-  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
-  # a grid of fresh runs: what batch, precision and threads make of speed and accuracy
-  python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
-verbs:
-  run (the default), tune, peak, sweep, profile, check, compare, rerun, report, arrivals, submit,
-  data, pitfalls, bricks, advise, list, runs; each has its own --help
-"""
 
-# The MLPerf reference harness's spellings: (option, ours, what to do with a bare number)
-_ALIASES = {
-    "--qps": ("--target-qps", ""),
-    "--max-batchsize": ("--max-batch", ""),
-    "--dataset-path": ("--data-dir", ""),
-    "--output": ("--out", ""),
-    "--time": ("--duration", "s"),
-    "--max-latency": ("--slo", "s"),
+class Alias(NamedTuple):
+    """An option of MLPerf's reference harness."""
+
+    ours: str
+    """Our name of the option."""
+
+    value: str = "{}"
+    """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
+
+
+ALIASES: Mapping[str, Alias] = {
+    "--qps": Alias("--target-qps"),
+    "--max-batchsize": Alias("--max-batch"),
+    "--dataset-path": Alias("--data-dir"),
+    "--output": Alias("--out"),
+    "--time": Alias("--duration", "{}s"),
+    "--max-latency": Alias("--slo", "p99={}s"),
 }
-_REFUSED = {
+_REFUSED: Mapping[str, str] = {
     "--count": "--count is --queries here: --queries N",
     "--accuracy": "--accuracy is a mode here: --mode accuracy",
 }
+"""An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
-# What a config.yaml resolved that must be decided anew when an option is given beside it.
-_OVERRIDDEN = {
+SETTLED_ANEW: Mapping[str, Sequence[str]] = {
     "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "lengths": ("dataset_digest",),
@@ -66,8 +54,15 @@ _OVERRIDDEN = {
     "slo": ("queries",),
     "instances": ("threads",),
     "mlperf": (
-        *("duration_ns", "queries", "seed", "slo", "samples_per_query", "target_qps"),
-        *("qsl_seed", "sample_index_seed", "schedule_seed"),
+        "duration_ns",
+        "queries",
+        "seed",
+        "slo",
+        "samples_per_query",
+        "target_qps",
+        "qsl_seed",
+        "sample_index_seed",
+        "schedule_seed",
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
     "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
@@ -96,99 +91,132 @@ _OVERRIDDEN = {
     "pin": ("oversubscribe",),
     "oversubscribe": ("pin",),
 }
+"""Key of an option on the command line -> fields of RunConfig that a --config file no longer sets.
+
+A config.yaml of a finished run holds every value as it was resolved. `--config x --model y` must not
+take the checksum, the data set and the batch size of the old model from it.
+"""
+
+
+_OF_THE_CALL = ("config", "json", "quiet")
+"""Options of `run_parser` that are not options of the run."""
+
+
+class Invocation(NamedTuple, Generic[T]):
+    """One call of a verb that makes runs."""
+
+    config: RunConfig
+    own: T
+    """The options of the verb itself, an instance of its schema."""
+
+    as_json: bool
+    quiet: bool
+
+    def with_own(self, own: U) -> "Invocation[U]":
+        return Invocation(self.config, own, self.as_json, self.quiet)
 
 
 def run_parser(
-    more: Sequence[type] = (RepeatOptions,),
-    usages: Sequence[str] = ("[run] --scenario NAME [options]", "VERB ..."),
-    about: str = "Drive a model with MLPerf LoadGen and leave a result folder to be trusted.",
-) -> argparse.ArgumentParser:
-    """more: the verb's own options, beside those of RunConfig. usages: what follows the program."""
-    parser = Parser(
-        prog="python -m harness",
-        description=about,
-        epilog=EXAMPLES,
-        allow_abbrev=False,
-        usage="\n       ".join(f"%(prog)s {words}" for words in usages),
+    verb: str, about: str, usages: Sequence[str], schemas: Sequence[type], notes: str = ""
+) -> Parser:
+    """A parser with the options of the schemas in their order, and those that all verbs with runs have."""
+    parser = Parser(verb, about, *usages, notes=notes)
+    add_options(parser, *schemas)
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"mlperf-harness {__version__}",
+        help="print the version",
     )
-    parser.add_argument("--version", action="version", version=f"mlperf-harness {__version__}")
-    add_options(parser, RunConfig, *more)
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="options from YAML, or from a run's folder; the command line wins",
+        help="read options from a YAML file or a run's folder; the command line wins",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no notices")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
     return parser
 
 
-def given_options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[str, Any]:
-    """What is on the command line, as text, and `problems`, what is unknown there."""
-    return vars(parse_known(parser, _translated(arguments)))
-
-
 def configured(
-    options: dict[str, Any],
-    more: type[T],
+    parser: Parser,
+    arguments: Sequence[str],
+    schema: type[T],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
-) -> tuple[RunConfig, T, dict[str, bool]]:
-    """The configuration, the verb's own options, and as_json and quiet; every problem at once."""
-    file, as_json, quiet = options.pop("config"), options.pop("json"), options.pop("quiet")
-    problems: list[str] = options.pop("problems")
-    own = {k: options.pop(k) for k in [option_key(f) for f in visible_fields(more)]}
-    values = {} if file is None else from_file(user_path(file), problems)
-    given = {k: v for k, v in options.items() if v is not None}
-    for key in not_from_file:
-        values.pop(key, None)
-    in_file = set(values)
-    values = {**defaults, **values}
-    for key in given:
-        for resolved in _OVERRIDDEN.get(key, ()):
-            values.pop(resolved, None)
-    if "arrivals" in values and "duration_ns" not in in_file:
-        values.pop("duration_ns", None)  # they say how long, whatever the verb has for others
-    values |= config_from(given, "command line", problems)
-    own_values = parse_values(more, own, "command line", problems)
+) -> Invocation[T]:
+    """The invocation that the words describe; see `invocation`."""
+    return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
+
+
+def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
+    return read_options(parser, _translated(arguments))
+
+
+def invocation(
+    texts: Mapping[str, Any],
+    problems: list[str],
+    schema: type[T],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    not_from_file: Sequence[str] = (),
+) -> Invocation[T]:
+    """Values of the command line, else of the --config file, else the defaults of the verb.
+
+    texts, problems: as `read_run_options` returns them. schema: the verb's own options.
+    defaults: fields of RunConfig. not_from_file: fields of RunConfig that the verb does not take
+    from the file. Raises one ConfigError with every problem.
+    """
+    own_keys = {option_key(field) for field in visible_fields(schema)}
+    own = {key: texts[key] for key in texts if key in own_keys}
+    of_run = {key: texts[key] for key in texts if key not in {*own_keys, *_OF_THE_CALL}}
+    stored = from_file(user_path(texts["config"]), problems) if "config" in texts else {}
+    stored = {key: value for key, value in stored.items() if key not in not_from_file}
+    values = {**defaults, **stored}
+    for key in of_run:
+        for field in SETTLED_ANEW.get(key, ()):
+            values.pop(field, None)
+    if "arrivals" in values and "duration_ns" not in stored:
+        values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
+    values |= config_from(of_run, "command line", problems)
+    own_values = parse_values(schema, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
         from harness.machine.power import opening
         from harness.models.opened.loading import unknown_names
 
         problems += [*unknown_names(values), *opening.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
-    return config, more(**own_values), {"as_json": as_json, "quiet": quiet}
+    return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:
-    """The reference harness's spellings into ours."""
+    """The words with the options of MLPerf's reference harness under our names."""
     words: list[str] = []
-    expects: str | None = None
+    pending: Alias | None = None
     for word in arguments:
         name, equals, value = word.partition("=")
-        if expects is not None:
-            words.append(_with_unit(expects, word))
-            expects = None
+        if pending is not None:
+            words.append(pending.value.format(word))
+            pending = None
         elif name in _REFUSED:
             raise ConfigError(_REFUSED[name])
-        elif name not in _ALIASES:
+        elif name not in ALIASES:
             words.append(word)
-        elif equals:
-            words += [_ALIASES[name][0], _with_unit(name, value)]
         else:
-            words.append(_ALIASES[name][0])
-            expects = name
+            alias = ALIASES[name]
+            words.append(alias.ours)
+            if equals:
+                words.append(alias.value.format(value))
+            else:
+                pending = alias
     return words
 
 
-def _with_unit(alias: str, value: str) -> str:
-    """Bare seconds get their unit; --max-latency is a bound on p99."""
-    text = value + _ALIASES[alias][1]
-    return f"p99={text}" if alias == "--max-latency" else text
-
-
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """path: of a file of options, or a run's folder, which stands for the config.yaml in it."""
+    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder.
+
+    Raises a ConfigError where it is no configuration.
+    """
     from harness.core import files
     from harness.core.formats.strict_yaml import load_yaml
     from harness.results import run_folder

@@ -1,4 +1,4 @@
-"""The verb `runs`: the runs made here, as a table, an export, or pages that draw them."""
+"""The verb `runs`: prints, exports or draws the runs of a results folder."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,20 +7,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core.config.options import Parser, user_path
+from harness.cli.parser import Parser
+from harness.core.config.options import user_path
 from harness.core.console import say, show
 from harness.errors import ConfigError
 
 SHOWN_RUNS = 20
-"""In a table; exports have all."""
+"""Rows of a table without --limit. An export has all runs."""
 
 MOST_RUNS = 2**63 - 1
-"""SQLite counts no further."""
+"""The largest LIMIT that SQLite accepts."""
+
+_PAGES = {
+    "history": "the numbers of each workload over time",
+    "pareto": "the runs that no other run beats in everything",
+}
+"""Kind of page -> what it draws."""
 
 
 def runs(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
-    chosen = _chosen(options)
+    filters = _filters(options)
     import sqlite3
 
     from harness.results import database
@@ -30,7 +37,7 @@ def runs(arguments: list[str]) -> int:
     as_table = options.format in (None, "table") and not options.pages
     limit = options.limit or (SHOWN_RUNS if as_table else None)
     try:
-        rows = database.newest_first(results, limit, **chosen)
+        rows = database.newest_first(results, limit, **filters)
     except sqlite3.Error as e:
         raise ConfigError(_unreadable(database.path_in(results), str(e))) from None
     if options.format in ("csv", "json"):
@@ -39,7 +46,7 @@ def runs(arguments: list[str]) -> int:
         _draw(rows, results, options.pages, standalone=options.standalone)
     elif rows:
         show("\n".join(run_table.run_lines(rows)))
-    elif chosen:
+    elif filters:
         say(f"no such run in {options.results}: `runs` without a filter lists all")
     else:
         say(f"no runs in {options.results}: make one, or pass --results DIR")
@@ -48,24 +55,32 @@ def runs(arguments: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m harness runs",
-        description="The runs made here, newest first. MODEL, NAME and HOST may be patterns (r*).",
+        "runs",
+        "List the runs made here, newest first, or export or draw them. MODEL, NAME and HOST may be "
+        "patterns, e.g. r*.",
+        "[options]",
     )
-    parser.add_argument("--results", default="results", metavar="DIR", help="default: results")
-    parser.add_argument("--model", metavar="MODEL", help="only of this model")
-    parser.add_argument("--backend", metavar="NAME", help="only on this backend")
-    parser.add_argument("--scenario", metavar="NAME", help="only in this scenario")
-    parser.add_argument("--host", metavar="HOST", help="only on this machine")
-    parser.add_argument("--since", metavar="DATE", help="only begun then or later, e.g. 2026-11-21")
-    parser.add_argument("--verdict", metavar="VERDICT", help="valid or invalid")
-    parser.add_argument("--format", metavar="FORMAT", help="table (default), csv or json")
     parser.add_argument(
-        "--limit", type=int, metavar="N", help=f"default: {SHOWN_RUNS} in a table, else all"
+        "--results", default="results", metavar="DIR", help="folder of the runs (default results)"
     )
-    for name, about in (
-        ("history", "the numbers of each workload over time"),
-        ("pareto", "which runs no other run beats in everything"),
-    ):
+    parser.add_argument("--model", metavar="MODEL", help="only runs of this model")
+    parser.add_argument("--backend", metavar="NAME", help="only runs on this backend")
+    parser.add_argument("--scenario", metavar="NAME", help="only runs in this scenario")
+    parser.add_argument("--host", metavar="HOST", help="only runs on this machine")
+    parser.add_argument(
+        "--since", metavar="DATE", help="only runs begun then or later, e.g. 2026-11-21"
+    )
+    parser.add_argument(
+        "--verdict", metavar="VERDICT", help="only runs with this verdict: valid or invalid"
+    )
+    parser.add_argument("--format", metavar="FORMAT", help="print a table (default), csv or json")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        metavar="N",
+        help=f"at most N runs (default: {SHOWN_RUNS} in a table, else all)",
+    )
+    for name, about in _PAGES.items():
         parser.add_argument(
             f"--{name}",
             dest="pages",
@@ -75,12 +90,14 @@ def _parser() -> Parser:
             metavar="PAGE",
             help=f"draw {about}, as an HTML file",
         )
-    parser.add_argument("--standalone", action="store_true", help="one file, with the script in it")
+    parser.add_argument(
+        "--standalone", action="store_true", help="put the plotting script into the pages"
+    )
     return parser
 
 
 def _page(name: str, text: str) -> tuple[str, str]:
-    """What to draw, and where to."""
+    """(kind of page, file to write)."""
     return name, text
 
 
@@ -105,38 +122,39 @@ def _draw(
             say(f"--{name} {page}: none of these runs is VALID, so there is nothing to draw")
 
 
-def _unreadable(path: Path, told: str) -> str:
+def _unreadable(path: Path, message: str) -> str:
+    """message: SQLite's, or ours where a newer version wrote the file, which says to update."""
     hint = "remove it, runs make a new one"
-    if "locked" in told:
+    if "locked" in message:
         hint = "another process writes there: try again"
-    return f"{path} cannot be read: {told}" + ("" if "update" in told else f": {hint}")
+    return f"{path} cannot be read: {message}" + ("" if "update" in message else f": {hint}")
 
 
-def _chosen(options: argparse.Namespace) -> dict[str, str]:
-    """What database.newest_first is to filter by; every problem at once."""
+def _filters(options: argparse.Namespace) -> dict[str, str]:
+    """Column -> pattern, for database.newest_first. Raises one ConfigError with every problem."""
     from harness.core.config.parse import parse_scenario
 
-    names = ("model", "backend", "scenario", "host", "since", "verdict")
-    given = {n: getattr(options, n) for n in names if getattr(options, n) is not None}
+    columns = ("model", "backend", "scenario", "host", "since", "verdict")
+    filters = {n: getattr(options, n) for n in columns if getattr(options, n) is not None}
     problems = []
-    if "scenario" in given:
+    if "scenario" in filters:
         try:
-            given["scenario"] = parse_scenario(given["scenario"])
+            filters["scenario"] = parse_scenario(filters["scenario"])
         except ValueError as e:
             problems.append(f"--scenario: {e}")
-    if "since" in given:
+    if "since" in filters:
         try:
-            given["since"] = _as_utc(given["since"])
+            filters["since"] = _as_utc(filters["since"])
         except (ValueError, OverflowError):
-            problems.append(f"--since {given['since']}: write a date, e.g. 2026-11-21")
-    if "verdict" in given:
-        given["verdict"] = given["verdict"].upper()
-        if given["verdict"] not in ("VALID", "INVALID"):
+            problems.append(f"--since {filters['since']}: write a date, e.g. 2026-11-21")
+    if "verdict" in filters:
+        filters["verdict"] = filters["verdict"].upper()
+        if filters["verdict"] not in ("VALID", "INVALID"):
             problems.append(f"--verdict {options.verdict}: write valid or invalid")
     problems += _output_problems(options)
     if problems:
         raise ConfigError("\n".join(problems))
-    return given
+    return filters
 
 
 def _output_problems(options: argparse.Namespace) -> Iterator[str]:
@@ -144,17 +162,17 @@ def _output_problems(options: argparse.Namespace) -> Iterator[str]:
         yield f"--format {options.format}: choose from table, csv, json"
     elif options.format and options.pages:
         yield f"--format {options.format} prints the runs, a page draws them: drop one"
-    named = [user_path(text) for _, text in options.pages]
-    for page in dict.fromkeys(page for page in named if named.count(page) > 1):
+    pages = [user_path(text) for _, text in options.pages]
+    for page in dict.fromkeys(page for page in pages if pages.count(page) > 1):
         yield f"{page} would have two pages, the second in place of the first: name another"
     if options.standalone and not options.pages:
-        yield "--standalone is of pages: add --history PAGE or --pareto PAGE"
+        yield "--standalone needs a page: add --history PAGE or --pareto PAGE"
     if options.limit is not None and not 1 <= options.limit <= MOST_RUNS:
         yield f"--limit {options.limit}: it must lie between 1 and {MOST_RUNS:,}"
 
 
 def _as_utc(text: str) -> str:
-    """As the database has it; a time without a zone is UTC, as in the folders' names."""
+    """The time as the database stores it. A time without a zone is UTC, as in the names of folders."""
     at = datetime.fromisoformat(text)
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     return at.isoformat(timespec="milliseconds")

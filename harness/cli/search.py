@@ -1,148 +1,163 @@
-"""The command lines of the verbs that make runs of their own: tune, peak, sweep and profile."""
+"""The verbs that make many runs to find something: peak, sweep (over rates or a grid) and tune."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from harness.cli.run_options import configured, given_options, run_parser
-from harness.core.config.options import (
-    flag_name,
-    ignored_beside,
-    option_key,
-    parse_values,
-    visible_fields,
+from harness.cli import many_runs
+from harness.cli.run_options import (
+    Invocation,
+    configured,
+    invocation,
+    read_run_options,
+    run_parser,
 )
-from harness.core.units import NS_PER_S
+from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
+from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
-from harness.explain.profile.options import ProfileOptions
-from harness.search.grid.cells.options import Grid, GridOptions, is_asked, take_lists
+from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
 
-T = TypeVar("T")
+_SEARCHED = ("queries", "target_qps")
+"""Fields of a --config file that a search sets for each of its runs."""
+
+_TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
+"""Fields of a --config file that tune finds or sets anew."""
 
 _ONE_RUNS = (
-    *("queries", "target_qps", "max_batch"),
-    *("model_file", "model_sha256", "dataset_digest"),
+    "queries",
+    "target_qps",
+    "max_batch",
+    "model_file",
+    "model_sha256",
+    "dataset_digest",
 )
-"""Of a file: what one run was sized to or made with, and others are not."""
+"""Fields of a --config file that hold for its one run and not for the cells of a grid."""
 
 
 def peak(arguments: list[str]) -> int:
-    about = (
-        "The highest rate (server; multi-stream: samples per query) that is VALID under the SLO: "
-        "short probes close in on it, full-length runs confirm it. --target-qps is where to begin; "
-        "with --concurrency N, where to begin, the most queries in flight are found."
+    parser = run_parser(
+        "peak",
+        "Find the highest rate that is VALID under the latency bound (server), or the most samples in "
+        "a query (multi-stream): short probes narrow the range, runs of full length confirm the "
+        "result. --target-qps sets the rate of the first probe. With --concurrency N, find the most "
+        "queries in flight instead, from N on.",
+        ("--scenario NAME [--slo SLO] [options]",),
+        (PeakOptions, RunConfig),
     )
-    parser = run_parser((PeakOptions,), ("peak --scenario NAME [options]",), about)
-    return _searched("peak", PeakOptions, given_options(parser, arguments))
+    defaults = {"mode": "performance"}
+    call = configured(parser, arguments, PeakOptions, defaults, _SEARCHED)
+    from harness.search.peak import job
 
-
-def sweep(arguments: list[str]) -> int:
-    about = (
-        "Latency against offered load: a run at each rate. Or a grid: a run for each batch, "
-        "precision, framework and more. A table, a CSV and a page with plots."
-    )
-    usages = (
-        "sweep --scenario NAME [--rate RATES] [options]",
-        "sweep [--batch SIZES] [--precision NAMES] [options]",
-        "sweep --resume FOLDER | --from FOLDER",
-    )
-    parser = run_parser((SweepOptions, GridOptions), usages, about)
-    options = given_options(parser, arguments)
-    grid = is_asked(options)
-    for field in visible_fields(SweepOptions if grid else GridOptions):
-        if options.pop(option_key(field)) is not None:
-            flag = flag_name(option_key(field))
-            options["problems"].append(f"{flag} is for a sweep of rates, not for a grid: drop it")
-    return _grid(options) if grid else _searched("sweep", SweepOptions, options)
-
-
-def profile(arguments: list[str]) -> int:
-    about = (
-        "Where the time of a query goes, from LoadGen down to the kernels: one harness run, then "
-        "bare and profiled calls; tables, a trace and a page with flame view and roofline."
-    )
-    parser = run_parser((ProfileOptions,), ("profile [options]", "profile --from FOLDER"), about)
-    options = given_options(parser, arguments)
-    given = {key: value for key, value in options.items() if value not in (None, False)}
-    given.pop("problems")
-    shown = ("otlp", "table", "out", "json", "quiet")
-    options["problems"] += ignored_beside("from", given, shown)
-    return _searched(
-        *("profile", ProfileOptions, options),
-        {"scenario": "single-stream", "duration_ns": 3 * NS_PER_S},
-        (),
-    )
+    return many_runs.execute("peak", call, job.problems, job.find)
 
 
 def tune(arguments: list[str]) -> int:
-    about = (
-        "Instances, threads, largest batch and the backend's own options that suit model, machine, "
-        "scenario and SLO: bare loops cut the grid down, LoadGen judges what is left. What is given "
-        "(--instances, --threads, --max-batch, --backend-option) is kept. server: at --target-qps, "
-        "else at the highest rate that meets the SLO. --duration is that of a run (default 1500ms)."
+    parser = run_parser(
+        "tune",
+        "Find the instances, threads, largest batch and backend options that suit model, machine, "
+        "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
+        "judge the rest. Options that are given (--instances, --threads, --max-batch, "
+        "--backend-option) stay as they are. In the server scenario the runs are at --target-qps, "
+        "else at the highest rate that meets the bound. --duration is that of each run (default "
+        "1500ms).",
+        ("--scenario NAME [options]",),
+        (TuneOptions, RunConfig),
     )
-    parser = run_parser((TuneOptions,), ("tune --scenario NAME [options]",), about)
-    return _searched(
-        *("tune", TuneOptions, given_options(parser, arguments)),
-        {"duration_ns": TUNE_DURATION_NS},
-        ("queries", "duration_ns", "instances", "threads", "max_batch"),
+    defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
+    call = configured(parser, arguments, TuneOptions, defaults, _TUNED)
+    from harness.search.tune import job
+
+    return many_runs.execute("tune", call, job.problems, job.tune)
+
+
+def sweep(arguments: list[str]) -> int:
+    parser = run_parser(
+        "sweep",
+        "Measure latency against load, with a run at each rate; or measure a grid, with a run for "
+        "each combination of batch, precision, backend, threads and more: --model, --backend and "
+        "--threads may then be lists (a,b), --input-shape several shapes (NAME=1x8/1x16). Leaves a "
+        "table, a CSV file and a page with plots.",
+        (
+            "--scenario server [--slo SLO] [--rate RATES] [options]",
+            "[--batch SIZES] [--precision NAMES] [options]",
+            "--resume DIR",
+            "--from DIR",
+        ),
+        (SweepOptions, GridOptions, RunConfig),
+        _SWEEP_EXAMPLES,
     )
+    texts, problems = read_run_options(parser, arguments)
+    if not names_grid(texts):
+        return _sweep_of_rates(texts, problems)
+    for key in map(option_key, visible_fields(SweepOptions)):
+        if texts.pop(key, None) is not None:
+            problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
+    return _sweep_of_grid(texts, problems)
 
 
-def _grid(options: dict[str, Any]) -> int:
-    alone = "from" if options["from"] is not None else "resume"
-    if options[alone] is None:
-        lists = take_lists(options, options["problems"])
-        config, own, how = configured(options, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
-        from harness.search.grid.cells.axes import axes_of
-
-        grid = Grid(axes_of(lists, config, own), own)
-    else:
-        own, how = _alone(options, alone)
-        from harness.search.grid import job as verb
-        from harness.search.sweep import job as rates
-
-        if own.from_ is not None:
-            if (own.from_ / rates.SWEEP).is_file():
-                return rates.show_stored(own.from_, as_json=how["as_json"])
-            return verb.show_stored(own.from_, own, as_json=how["as_json"])
-        assert own.resume is not None
-        config, grid = verb.stored(own.resume)
-    from harness.cli import search_verbs
-
-    return search_verbs.execute("grid", config, grid, **how)
+_SWEEP_EXAMPLES = """\
+examples:
+  # latency at eleven rates, from 10 % to 110 % of the peak
+  python -m harness sweep --scenario server --slo p99=10ms --rate 10%..110%
+  # speed and accuracy for each batch size and precision
+  python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
+"""
 
 
-def _alone(options: dict[str, Any], name: str) -> tuple[GridOptions, dict[str, bool]]:
-    """--resume or --from, with what may stand beside it: how it is shown."""
-    how = {"as_json": options.pop("json"), "quiet": options.pop("quiet")}
-    problems: list[str] = options.pop("problems")
-    shown = ("accuracy_floor", "price") if name == "from" else ()
-    given = {key: value for key, value in options.items() if value is not None}
+def _sweep_of_rates(texts: dict[str, Any], problems: list[str]) -> int:
+    call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
+    from harness.search.sweep import job
+
+    return many_runs.execute("sweep", call, job.problems, job.sweep)
+
+
+def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:
+    if "from" in texts:
+        return _stored_sweep(texts, problems)
+    if "resume" in texts:
+        return _resumed_grid(texts, problems)
+    lists = take_lists(texts, problems)
+    call = invocation(texts, problems, GridOptions, {"scenario": "offline"}, _ONE_RUNS)
+    from harness.search.grid import job
+    from harness.search.grid.cells.axes import axes_of
+
+    grid = Grid(axes_of(lists, call.config, call.own), call.own)
+    return many_runs.execute("grid", call.with_own(grid), job.problems, job.sweep)
+
+
+def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
+    own = _only_folder("resume", (), texts, problems)
+    assert own.resume is not None
+    from harness.search.grid import job
+
+    config, grid = job.stored(own.resume)
+    call = Invocation(config, grid, "json" in texts, "quiet" in texts)
+    return many_runs.execute("grid", call, job.problems, job.sweep)
+
+
+def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
+    """Prints the tables of a finished sweep, of rates or of a grid."""
+    own = _only_folder("from", ("accuracy_floor", "price"), texts, problems)
+    assert own.from_ is not None
+    from harness.search.grid import job as grid
+    from harness.search.sweep import job as rates
+
+    if (own.from_ / rates.SWEEP).is_file():
+        return rates.show_stored(own.from_, as_json="json" in texts)
+    return grid.show_stored(own.from_, own, as_json="json" in texts)
+
+
+def _only_folder(
+    name: str, allowed: Sequence[str], texts: Mapping[str, Any], problems: list[str]
+) -> GridOptions:
+    """--NAME and the options of `allowed`. Every other option is refused: the folder holds its value."""
     problems += [
         f"--{name} takes everything from its folder: drop {flag_name(key)}"
-        for key in given
-        if key not in (name, *shown)
+        for key in texts
+        if key not in (name, *allowed, "json", "quiet")
     ]
-    values = parse_values(
-        GridOptions, {k: given[k] for k in (name, *shown) if k in given}, "command line", problems
-    )
+    own = {key: texts[key] for key in (name, *allowed) if key in texts}
+    values = parse_values(GridOptions, own, "command line", problems)
     if problems:
         raise ConfigError("\n".join(problems))
-    return GridOptions(**values), how
-
-
-def _searched(
-    verb: str,
-    more: type[T],
-    options: dict[str, Any],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = ("queries", "target_qps"),
-) -> int:
-    """not_from_file: what a file of one run says of that run alone; others are found."""
-    defaults = {"mode": "performance", **defaults}
-    config, own, how = configured(options, more, defaults, not_from_file)
-    from harness.cli import search_verbs
-
-    return search_verbs.execute(verb, config, own, **how)
+    return GridOptions(**values)

@@ -1,14 +1,15 @@
-"""`python -m harness submit plan|run|pack|check`: the words of the command line."""
+"""The verbs of a submission: submit plan, run, pack and check."""
 
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.core.config.options import Parser, add_options, option_key, user_path, visible_fields
+from harness.cli.parser import Parser, add_options
+from harness.core.config.options import option_key, user_path, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.units import counted
@@ -20,122 +21,107 @@ if TYPE_CHECKING:
     from harness.submit.rules.findings import Finding
     from harness.submit.rules.validate import Checked
 
-ABOUT = """\
-usage: python -m harness submit VERB ...
-
-  plan    the runs a submission needs: what each takes, what is there, what is missing
-  run     make the missing ones; again after an interruption, it goes on
-  pack    the round's folder out of the runs, checked
-  check   what the rules forbid in a submission folder, and what MLCommons' checkers say
-
-each has its own --help; docs/submit.md walks through them
-"""
 WORK = "submission"
-REQUEST = (
-    "division",
-    "submitter",
-    "system",
-    "category",
-    "benchmark",
-    "folder",
-    "scenarios",
-    "peak",
-)
+_OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check the tree, too"
 
 
-def submit(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help"):
-        show(ABOUT.rstrip())
-        return 0
-    verb, *rest = arguments
-    if verb not in VERBS:
-        near = get_close_matches(verb, VERBS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(VERBS)}"
-        raise ConfigError(f"submit: no verb {verb!r}: {hint}")
-    return VERBS[verb](rest)
+class Text(NamedTuple):
+    """An option whose value is text."""
+
+    metavar: str
+    help: str
 
 
-def _add_round(parser: Parser, default: str | None = DEFAULT) -> None:
-    about = f"{', '.join(known_rounds())} (default {DEFAULT})"
-    parser.add_argument("--round", default=default, metavar="NAME", help=about)
+_REQUEST: Mapping[str, Text] = {
+    "division": Text("NAME", "closed or open"),
+    "submitter": Text("NAME", "folder name of the submitter"),
+    "system": Text("NAME", "folder name of the system"),
+    "category": Text("NAMES", "edge, datacenter, or datacenter,edge"),
+    "benchmark": Text("NAME", "benchmark of the round, e.g. resnet"),
+    "folder": Text("NAME", "open division: name of the model (default: the benchmark's name)"),
+    "scenarios": Text(
+        "NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"
+    ),
+    "peak": Text(
+        "DIR",
+        "folder of a finished `peak`, whose rate Server takes (or give --target-qps, --slo or "
+        "--user-conf)",
+    ),
+    "round": Text("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
+}
+"""Options of a request, beside those of a run. All are kept in WORK/request.yaml."""
 
 
-def _request_parser(verb: str, about: str, own: str = "") -> Parser:
-    """Every verb before `check` takes the whole request; WORK keeps it, so later none is needed.
-
-    own: the verb's own options, for the usage.
-    """
+def _request_parser(
+    verb: str, about: str, own: Mapping[str, Text] = MappingProxyType({})
+) -> Parser:
+    """A parser of the verb's own options, of the request and of the runs."""
     parser = Parser(
-        prog=f"python -m harness submit {verb}",
-        description=f"{about} What is asked for is kept in WORK/request.yaml: later --work is enough.",
-        allow_abbrev=False,
-        usage=f"%(prog)s {own}\n       [--work DIR] [what to submit] [options of a run]",
+        f"submit {verb}",
+        f"{about} The options are kept in WORK/request.yaml: later calls need only --work.",
+        "[--work DIR] [options]",
     )
-    group = parser.add_argument_group("what to submit")
+    group = parser.add_argument_group("submission")
     group.add_argument(
-        "--work", default=WORK, metavar="DIR", help=f"for request and runs (default {WORK})"
+        "--work",
+        default=WORK,
+        metavar="DIR",
+        help=f"folder of the request and its runs (default {WORK})",
     )
-    for name, about_it in (
-        ("division", "closed or open"),
-        ("submitter", "the name of the folder"),
-        ("system", "the name of the folder"),
-        ("category", "edge, datacenter, or datacenter,edge"),
-        ("benchmark", "of the round, e.g. resnet"),
-        ("folder", "open: what the model is called (default: the benchmark's name)"),
-        ("scenarios", "SingleStream,Offline,... (default: those the category requires)"),
-        (
-            "peak",
-            "Server's rate from what `peak` found: its folder (or --target-qps, --slo, --user-conf)",
-        ),
-    ):
-        group.add_argument(f"--{name}", metavar="NAME", help=about_it)
-    _add_round(parser, None)
-    parser.add_argument(
+    for name, text in {**own, **_REQUEST}.items():
+        group.add_argument(f"--{name}", metavar=text.metavar, help=text.help)
+    group.add_argument(
         "--rehearsal",
         action="store_true",
         default=None,
-        help="any data and model; short, too, with --duration; never a submission",
+        help="allow any model and data, and short runs with --duration; never a submission",
     )
     add_options(parser, RunConfig)
     return parser
 
 
 def _request(options: argparse.Namespace) -> Any:
-    """The request of WORK; the one of the command line is kept there, where there is none."""
+    """The request of WORK. Options of a request on the command line are written there first."""
     from harness.submit.plan.request import FILE
     from harness.submit.plan.request_file import given_request, read_request, write_request
 
     values, work = vars(options), user_path(options.work)
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
-    own = {k: values[k] for k in (*REQUEST, "round", "rehearsal") if values[k] is not None}
+    own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
     if runs or own:
         write_request(work, given_request(own, runs))
     elif not (work / FILE).exists():
         raise ConfigError(
-            f"{work} has no {FILE}: say what to submit: --division, --submitter, --system, "
-            "--category, --benchmark and the options of a run; see --help"
+            f"{work} has no {FILE}: give --division, --submitter, --system, --category, "
+            "--benchmark and the options of a run; see --help"
         )
     return read_request(work)
 
 
 def plan(arguments: Sequence[str]) -> int:
-    parser = _request_parser("plan", "The runs a submission needs, and how long they take.")
+    parser = _request_parser(
+        "plan",
+        "List the runs that a submission needs, their state, and how long the missing ones take.",
+    )
     options = parser.parse_args(arguments)
-    from harness.submit.plan import matrix as planning
+    from harness.submit.plan import matrix
 
     request, work = _request(options), user_path(options.work)
-    rows = planning.plan(request, work)
-    search = planning.search(request, work)
-    show("\n".join(planning.lines([search, *rows] if search else rows)))
-    say("\n".join(planning.problems(request, rows)))
+    rows = matrix.plan(request, work)
+    search = matrix.search(request, work)
+    show("\n".join(matrix.lines([search, *rows] if search else rows)))
+    say("\n".join(matrix.problems(request, rows)))
     return 0
 
 
 def run(arguments: Sequence[str]) -> int:
-    about = "Makes the runs that are missing, stale or failed."
-    parser = _request_parser("run", about, "[--only SCENARIO]")
-    parser.add_argument("--only", metavar="SCENARIO", help="the runs of this scenario")
+    parser = _request_parser(
+        "run",
+        "Make the runs that are missing, stale or failed. After an interruption, the same command "
+        "goes on.",
+        {"only": Text("SCENARIO", "make the runs of this scenario only")},
+    )
     options = parser.parse_args(arguments)
     from harness.submit.plan.execute import execute
 
@@ -143,71 +129,76 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def pack(arguments: Sequence[str]) -> int:
-    own = "[--describe FILE] [--official DIR] [--to DIR]"
-    parser = _request_parser("pack", "The round's folder out of the finished runs, checked.", own)
-    parser.add_argument("--describe", metavar="FILE", help="YAML with what the machine cannot tell")
-    parser.add_argument(
-        "--official", metavar="DIR", help="mlcommons/inference: its scripts verify and check, too"
+    parser = _request_parser(
+        "pack",
+        "Write the submission folder from the finished runs, and check it.",
+        {
+            "describe": Text("FILE", "YAML file with facts about the system that it cannot report"),
+            "official": Text("DIR", _OFFICIAL),
+            "to": Text("DIR", "folder to write (default WORK/tree)"),
+        },
     )
-    parser.add_argument("--to", metavar="DIR", help="the folder to write (default WORK/tree)")
     options = parser.parse_args(arguments)
     from harness.submit.pack.describe import read_answers_file
-    from harness.submit.pack.pack import pack as packed
-    from harness.submit.plan.matrix import plan as planned
+    from harness.submit.pack.pack import pack as write_tree
+    from harness.submit.plan.matrix import plan as planned_runs
     from harness.submit.rules.official import tools_of
 
     work = user_path(options.work)
     request = _request(options)
-    official = _folder(options.official) if options.official else None
+    official = user_path(options.official) if options.official else None
     if official is not None:
         tools_of(official)  # before anything is written
     answers = {}
     if options.describe:
-        answers = read_answers_file(_folder(options.describe), request.rules)
-    to = _folder(options.to) if options.to else work / "tree"
-    found = packed(request, planned(request, work), answers, to, official)
+        answers = read_answers_file(user_path(options.describe), request.rules)
+    to = user_path(options.to) if options.to else work / "tree"
+    packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(
-        found.tree, request.round, official=official, raw=found.raw, rehearsal=request.rehearsal
+        packed.tree, request.round, official=official, raw=packed.raw, rehearsal=request.rehearsal
     )
     if status and not request.rehearsal:
         say(
-            f"{found.tree} keeps its name until nothing is found: mend what is said, remove it and "
-            f"{found.raw}, and pack again"
+            f"{packed.tree} keeps its name until the check finds nothing: mend what it found, remove "
+            f"{packed.tree} and {packed.raw}, and pack again"
         )
         return status
-    found.tree.rename(to)
+    packed.tree.rename(to)
     show(str(to))
     return status
 
 
 def check(arguments: Sequence[str]) -> int:
     parser = Parser(
-        prog="python -m harness submit check",
-        description="Every rule of the round over a submission folder, ours or another's. Exit "
-        "status 4 when something was found.",
-    )
-    parser.add_argument("tree", metavar="TREE", help="its root: the folder with closed/ or open/")
-    _add_round(parser)
-    parser.add_argument("--submitter", metavar="NAME", help="only this one")
-    parser.add_argument(
-        "--official", metavar="DIR", help="a checkout of mlcommons/inference: run its checkers, too"
+        "submit check",
+        "Check a submission folder, ours or another's, against every rule of the round. Exit status 4 "
+        "if a rule is broken.",
+        "TREE [options]",
     )
     parser.add_argument(
-        "--raw", metavar="DIR", help="the untruncated logs, to recompute the hashes"
+        "tree", metavar="TREE", help="root of the submission: the folder with closed/ or open/"
+    )
+    parser.add_argument(
+        "--round", default=DEFAULT, metavar=_REQUEST["round"].metavar, help=_REQUEST["round"].help
+    )
+    parser.add_argument("--submitter", metavar="NAME", help="check this submitter only")
+    parser.add_argument("--official", metavar="DIR", help=_OFFICIAL)
+    parser.add_argument(
+        "--raw", metavar="DIR", help="folder of the untruncated logs, to compute their hashes again"
     )
     parser.add_argument(
         "--rehearsal",
         action="store_true",
-        help="judge a rehearsal: its mark and what comes of being short does not count",
+        help="judge a rehearsal: findings about its mark and its short runs do not count",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     options = parser.parse_args(arguments)
     return _check(
-        _folder(options.tree),
+        user_path(options.tree),
         options.round,
         only=options.submitter,
-        official=_folder(options.official) if options.official else None,
-        raw=_folder(options.raw) if options.raw else None,
+        official=user_path(options.official) if options.official else None,
+        raw=user_path(options.raw) if options.raw else None,
         rehearsal=options.rehearsal,
         as_json=options.json,
     )
@@ -223,8 +214,8 @@ def _check(
     rehearsal: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Print findings and what the official checkers say; the exit status: 4 where any counts."""
-    from harness.submit.rules import official as theirs
+    """Prints the findings and the official checkers' answers. Returns 4 where a finding counts, else 0."""
+    from harness.submit.rules import official as official_checkers
     from harness.submit.rules.tree.rounds import load_round
     from harness.submit.rules.validate import validate
 
@@ -232,7 +223,7 @@ def _check(
         raise ConfigError(f"--raw {raw} is not a folder: `submit pack` leaves one beside the tree")
     rules = load_round(round_name)
     checked = validate(tree, rules, only, raw)
-    outcomes = theirs.run_checkers(official, tree, rules.name, only) if official else []
+    outcomes = official_checkers.run_checkers(official, tree, rules.name, only) if official else []
     counting = checked.counted(shortened=rehearsal)
     refused = not rehearsal and not all(o.passed for o in outcomes)
     if as_json:
@@ -247,13 +238,9 @@ def _check(
     else:
         lines = [line for f in counting for line in f.lines()]
         lines.append(_summary(checked, counting))
-        lines += [line for o in outcomes for line in theirs.lines(checked, o)]
+        lines += [line for o in outcomes for line in official_checkers.lines(checked, o)]
         show("\n".join(lines))
     return RunInvalid.exit_status if counting or refused else 0
-
-
-def _folder(text: str) -> Path:
-    return user_path(text)
 
 
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
@@ -270,11 +257,3 @@ def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
         f"{verdict}, as a rehearsal: {found}; left out because a rehearsal may be short, on other data and "
         f"marked: {rules}"
     )
-
-
-VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
-    "plan": plan,
-    "run": run,
-    "pack": pack,
-    "check": check,
-}

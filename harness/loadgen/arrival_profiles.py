@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.parse import bounded, parse_positive_duration_ns, parse_rate
-from harness.core.config.run_config import MAX_SEED
+from harness.core.config.schema import MAX_SEED
 from harness.core.units import NS_PER_S, write_duration
 from harness.errors import ConfigError
 from harness.loadgen.arrivals import MOST_ARRIVALS

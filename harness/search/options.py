@@ -1,4 +1,4 @@
-"""What `peak`, `sweep`, `tune`, `profile` and --repeats take beside a run's own options: the same schema (options.py)."""
+"""Declares the options of `peak`, `sweep` over rates, `tune` and --repeats, beside those of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,10 @@ from harness.core.config.parse import (
 from harness.core.units import NS_PER_S, show_percent
 
 DEFAULT_POINTS = 11
+"""Points of a range of rates without /N."""
+
 MOST_SHARE = 10.0
+"""Largest rate of a sweep, as a share of the peak."""
 
 TUNE_DURATION_NS = 1_500_000_000
 """Duration of each run of `tune` where --duration is not given."""
@@ -25,55 +28,57 @@ TUNE_DURATION_NS = 1_500_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatOptions:
     repeats: int | None = option(
-        "so many runs, each in a fresh process with the next arrival seed, and what they spread",
+        "repeat the run N times, each in a fresh process with the next arrival seed, and report the spread",
         parse=positive(MOST_RUNS),
         metavar="N",
-        group="the load",
+        group="repeats",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakOptions:
     probe_ns: int = option(
-        "about how long a probe takes; --duration is that of the runs that confirm (default 3s)",
+        "approximate duration of a probe (default 3s); --duration is that of the confirm runs",
         name="probe",
         parse=parse_positive_duration_ns,
         default=3 * NS_PER_S,
         metavar="TIME",
-        group="the search",
+        group="search",
     )
     write_user_conf: Path | None = option(
-        "server: the rate found, as a file for --mlperf --user-conf",
+        "server: write the rate to a new file, for `run --mlperf --user-conf FILE`",
         parse=parse_path,
         metavar="FILE",
-        group="the search",
+        group="search",
     )
 
 
 class Rates(NamedTuple):
-    """values: queries/s, or shares of the peak, ascending."""
+    """The rates of a sweep."""
 
     values: tuple[float, ...]
+    """Queries/s, or shares of the peak; ascending."""
+
     are_shares: bool
 
 
 def parse_rates(text: str) -> Rates:
-    """'10%..110%' (in eleven steps), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
+    """'10%..110%' (eleven points), '100..2000', '10%..110%/21', '50%,80%,95%', '100,200,400'."""
     begin, dots, rest = text.strip().partition("..")
     if dots:
         end, slash, count = rest.partition("/")
-        (first, shares), (last, also) = _parse_one(begin), _parse_one(end)
+        (first, is_share), (last, is_last_share) = _parse_one(begin), _parse_one(end)
         points = positive(MOST_RUNS)(count) if slash else DEFAULT_POINTS
-        if shares != also:
-            raise ValueError(f"{text!r}: both ends are rates, or both are percentages")
+        if is_share != is_last_share:
+            raise ValueError(f"{text!r}: write two rates or two percentages")
         if not first < last or points < 2:
-            raise ValueError(f"{text!r}: write it ascending, with at least two points")
+            raise ValueError(f"{text!r}: write it in ascending order, with at least two points")
         step = (last - first) / (points - 1)
-        return Rates(tuple(_round(first + i * step) for i in range(points)), shares)
+        return Rates(tuple(_round(first + i * step) for i in range(points)), is_share)
     parts = [_parse_one(part) for part in text.split(",")]
-    kinds = {shares for _, shares in parts}
+    kinds = {is_share for _, is_share in parts}
     if len(kinds) > 1:
-        raise ValueError(f"{text!r}: all are rates, or all are percentages")
+        raise ValueError(f"{text!r}: write only rates or only percentages")
     return Rates(tuple(sorted({_round(value) for value, _ in parts})), kinds.pop())
 
 
@@ -85,7 +90,7 @@ def _parse_one(text: str) -> tuple[float, bool]:
     try:
         share = float(plain[:-1]) / 100
     except ValueError:
-        raise ValueError(f"{text!r} is no percentage: write e.g. 10%..110%") from None
+        raise ValueError(f"{text!r} is not a percentage: write e.g. 10%..110%") from None
     if not 0 < share <= MOST_SHARE:
         raise ValueError(f"{text} must be more than 0 % and at most {show_percent(MOST_SHARE)}")
     return share, True
@@ -98,33 +103,33 @@ def _round(value: float) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
     rate: Rates = option(
-        "offered rates: 10%..110% of the peak (the default, in 11 steps; A..B/N in N), or queries/s",
+        "rates to offer: a list (100,200), a range in 11 points (100..2000) or in N points (100..2000/N), in queries/s or in % of the peak (default 10%..110%)",
         parse=parse_rates,
         default=parse_rates("10%..110%"),
         metavar="RATES",
-        group="the sweep",
+        group="sweep over rates",
     )
     peak: float | None = option(
-        "queries/s that are 100 % (default, with percentages: searched for, as `peak` does)",
+        "rate that is 100 %, in queries/s (default, with percentages: found as `peak` finds it)",
         parse=parse_rate,
         metavar="QPS",
-        group="the sweep",
+        group="sweep over rates",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(
-        "how often LoadGen judges each plan that is left (default 5)",
+        "rounds of LoadGen runs, one run of each finalist per round (default 5)",
         parse=bounded(3, MOST_RUNS),
         default=5,
         metavar="N",
-        group="the search",
+        group="search",
     )
     finalists: int = option(
-        "so many plans are judged by LoadGen, the one without tuning among them (default 3)",
+        "candidates that LoadGen runs judge, the default one among them (default 3)",
         parse=bounded(2, MOST_RUNS),
         default=3,
         metavar="N",
-        group="the search",
+        group="search",
     )

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core import files
-from harness.core.config.run_config import MAX_SEED, SCHEMA_VERSION, RunConfig
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
+from harness.core.config.schema import MAX_SEED
 from harness.core.console import say, show
 from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_percent, show_rate

@@ -1,4 +1,4 @@
-"""The command line: one clear line a mistake, status 2, and nothing left behind."""
+"""A wrong command line is refused with one line for each mistake, status 2, and nothing on disk."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 from harness import __version__
 from harness.cli.main import main
-from harness.cli.run_options import run_parser
+from harness.cli.run import parser
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
@@ -28,7 +28,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """What would have been run."""
+    """The configurations that the command line would have run."""
     configs: list[RunConfig] = []
 
     def execute(config: RunConfig, **_: Any) -> int:
@@ -40,13 +40,13 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
 
 def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines of a refusal: status 2, nothing on stdout, nothing on disk."""
+    """The lines of a refusal, after a check that it has status 2 and leaves nothing on stdout or disk."""
     before = sorted(Path().iterdir())
     assert main(arguments) == 2
-    printed, said = capsys.readouterr()
-    assert printed == ""
+    output, errors = capsys.readouterr()
+    assert output == ""
     assert sorted(Path().iterdir()) == before
-    lines = said.splitlines()
+    lines = errors.splitlines()
     assert all(line.startswith("harness: ") for line in lines)
     return [line.removeprefix("harness: ") for line in lines]
 
@@ -108,10 +108,10 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ("--scenario server --accuracy", "--accuracy is a mode here: --mode accuracy"),
         ("--scenario server --time 10s", "--duration: '10ss' is not a duration: write it with its unit, e.g. 500us, 15ms, 2s"),
         ("runs --limit many", "--limit: 'many' is not a whole number"),
-        ("compare", "SIDE is missing: e.g. results/a 'results/b-*'"),
-        ("check", "RUN is missing: a run's folder, e.g. results/latest"),
+        ("compare", "SIDE is missing: a run, or runs of one configuration, e.g. results/a 'results/b-*'"),
+        ("check", "RUN is missing: the folder of a run, e.g. results/latest"),
         ("check a b", "unexpected argument 'b': see --help"),
-        ("data chekc npz", "VERB: 'chekc' is not one of check"),
+        ("data chekc npz", "no verb 'data chekc': did you mean 'data check'?"),
         ("runs --formt csv", "unknown option --formt: did you mean --format?"),
         ("data check npz --data-dir ~nobody-here/x", "~nobody-here/x: there is no such home folder"),
         ("list --all", "unknown option --all: see --help"),
@@ -126,9 +126,9 @@ def test_a_mistake_is_one_line_and_status_2(
 
 def test_every_argument_that_is_missing_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems(["arrivals"], capsys) == [
-        "KIND is missing: e.g. constant",
-        "--rate is missing: queries/s, without separators",
-        "--out is missing: must not exist yet",
+        "KIND is missing: kind of schedule, e.g. constant",
+        "--rate is missing: queries/s, without thousands separators",
+        "--out is missing: file to write, which must not exist yet",
     ]
 
 
@@ -139,7 +139,7 @@ def test_the_value_of_a_misspelt_option_is_not_a_second_mistake(
     assert found == ["unknown option --target-qp: did you mean --target-qps?"]
 
 
-def test_every_mistake_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_mistake_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--scenario offline --target-qps 5 --duration 10 --threads 0 --quite"
     assert problems(arguments.split(), capsys) == [
         "unknown option --quite: did you mean --quiet?",
@@ -183,12 +183,12 @@ def test_an_option_that_may_be_repeated_keeps_every_value(executed: list[RunConf
 
 
 def test_the_command_line_has_at_most_fifty_options() -> None:
-    options = [a for a in run_parser()._actions if a.option_strings]
+    options = [a for a in parser()._actions if a.option_strings]
     assert len(options) <= 50
 
 
 def test_every_option_has_a_sentence_of_help() -> None:
-    assert [a.option_strings for a in run_parser()._actions if not a.help] == []
+    assert [a.option_strings for a in parser()._actions if not a.help] == []
 
 
 def write(text: str) -> str:
@@ -292,7 +292,7 @@ def test_list_says_which_meters_work_here_and_why_the_others_do_not(
     assert lines["command"].endswith("a program that prints watts or joules")
 
 
-def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
+def test_a_meter_that_does_not_exist_is_reported_with_a_near_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--scenario", "server", "--meter", "rappl", "--meter", "nosuch.py:Meter"]) == 2
@@ -304,9 +304,9 @@ def test_a_meter_that_nobody_has_is_told_with_what_is_meant(
 
 def test_runs_without_a_database_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs"]) == 0
-    printed, said = capsys.readouterr()
-    assert printed == ""
-    assert said == "harness: no runs in results: make one, or pass --results DIR\n"
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors == "harness: no runs in results: make one, or pass --results DIR\n"
 
 
 def _result(started: str, **changed: Any) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def test_runs_lists_the_newest_first_and_shows_a_dash_for_what_was_not_measured(
     assert "first" not in capsys.readouterr().out
 
 
-def test_a_database_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_database_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Bug: a corrupt runs.sqlite was a traceback."""
     Path("runs.sqlite").write_text("not a database")
     (line,) = problems(["runs", "--results", "."], capsys)

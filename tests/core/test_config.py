@@ -1,4 +1,4 @@
-"""RunConfig: each parser, the round trip through YAML, contradictions, all problems at once."""
+"""RunConfig: its parsers, the round trip through YAML, contradictions, all problems at once."""
 
 import re
 from collections.abc import Callable
@@ -22,18 +22,16 @@ from harness.core.config.parse import (
     parse_rate,
     parse_scenario,
     parse_slo,
+    words_of,
 )
 from harness.core.config.run_config import (
-    DISPATCHES,
-    MAX_BATCH,
-    MAX_SEED,
-    MODES,
     RunConfig,
     config_from,
     from_plain,
     make_config,
     to_plain,
 )
+from harness.core.config.schema import DISPATCHES, MAX_BATCH, MAX_SEED, MODES
 from harness.core.registry import SCENARIOS
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError
@@ -66,6 +64,7 @@ Parser = Callable[[str], Any]
         (parse_meter, "rapl", ("rapl", "")),
         (parse_meter, "rapl=/host/sys", ("rapl", "/host/sys")),
         (parse_meter, "command=pdu --id=3", ("command", "pdu --id=3")),
+        (words_of(("a", "b")), "b, a,b", ("b", "a")),
         (parse_on_off, "on", True),
         (parse_on_off, "off", False),
     ],
@@ -117,10 +116,11 @@ SHAPE = "is not an input shape: write NAME=1xDIM[xDIM...]"
         (
             parse_input_shape,
             "ids=4x2",
-            "'ids=4x2' must start with 1, for one sample: batches are --max-batch's",
+            "'ids=4x2' must begin with 1, the batch of one sample: --max-batch sets batches",
         ),
         (parse_path, "", "the name is empty"),
         (parse_path, "out\udcff", "'out\\udcff' is not UTF-8: rename it"),
+        (words_of(("a", "b")), "a,,b", "'' is not one of a, b"),
         (parse_on_off, "yes", "'yes' is neither on nor off"),
         (parse_key_value, "spinning", "'spinning' is not KEY=VALUE"),
         (parse_key_value, "=on", "'=on' is not KEY=VALUE"),
@@ -273,7 +273,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"meter": (("rapl", ""),), "mode": "accuracy"},
-            "--meter reads the performance run: drop it for --mode accuracy",
+            "--meter measures the performance run: drop it with --mode accuracy",
         ),
         (
             {"input_shape": (("ids", (1, 2)), ("ids", (1, 3)))},
@@ -285,7 +285,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"user_conf": Path("user.conf")},
-            "--user-conf only counts under the official rules: add --mlperf, or drop it",
+            "--user-conf applies under the official rules only: add --mlperf, or drop --user-conf",
         ),
         (
             {"mlperf": True, "duration_ns": 1},
@@ -305,7 +305,7 @@ def test_what_is_not_set_is_left_out_of_a_written_configuration() -> None:
         ),
         (
             {"scenario": "multi-stream", "mlperf": True, "samples_per_query": 4},
-            "--samples-per-query cannot be set with --mlperf: it is 8",
+            "--samples-per-query cannot be set with --mlperf: the rules set 8",
         ),
     ],
 )
@@ -319,7 +319,7 @@ def test_the_official_rules_allow_what_they_leave_open() -> None:
     _config(scenario="multi-stream", mlperf=True, samples_per_query=8)
 
 
-def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> None:
+def test_every_problem_of_values_and_of_their_combination_is_reported_at_once() -> None:
     raw = {"duration": "10", "target-qps": 1, "queries": 0, "samples_per_query": 2, "queriez": 1}
     problems: list[str] = []
     values = config_from(raw, "my.yaml", problems)
@@ -334,12 +334,12 @@ def test_every_problem_of_values_and_of_their_combination_is_told_at_once() -> N
     ]
 
 
-def test_of_thousands_of_unknown_keys_the_first_are_told_and_the_rest_counted() -> None:
+def test_the_first_of_thousands_of_unknown_keys_are_reported_and_the_rest_counted() -> None:
     problems: list[str] = []
     values = config_from({f"x{n}": 1 for n in range(3000)}, "my.yaml", problems)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(ConfigError) as caught:
         make_config({**values, "scenario": "offline"}, problems)
-    lines = str(raised.value).splitlines()
+    lines = str(caught.value).splitlines()
     assert lines[0] == "my.yaml: unknown key 'x0'"
     assert lines[19:] == ["my.yaml: unknown key 'x19'", "and 2,980 more problems like these"]
 

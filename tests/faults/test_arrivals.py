@@ -68,14 +68,14 @@ def test_contradictions_are_all_told(tmp_path: Path) -> None:
     path = str(schedule(tmp_path))
     asked = ("--arrivals", path, "--concurrency", "4", "--target-qps", "5", "--duration", "3s")
     assert refused(tmp_path, *SERVER, *asked) == [
-        "--arrivals and --concurrency both say when queries come: keep one",
-        "--arrivals says when queries come: drop --target-qps",
-        "--concurrency says when queries come: drop --target-qps",
-        "--duration: the file of --arrivals says how long; --queries N takes its first N",
+        "--arrivals and --concurrency both set when queries arrive: keep one",
+        "--arrivals sets when queries arrive: drop --target-qps",
+        "--concurrency sets when queries arrive: drop --target-qps",
+        "--duration cannot be set with --arrivals: the file sets the duration; --queries N replays its first N arrivals",
     ]
     assert refused(tmp_path, "--scenario", "offline", "--concurrency", "4", "--mlperf") == [
         "--concurrency belongs to --scenario server: drop it for offline",
-        "--concurrency cannot be set with --mlperf: there LoadGen says when queries come",
+        "--concurrency cannot be set with --mlperf: LoadGen sets when queries arrive",
     ]
 
 

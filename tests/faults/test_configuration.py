@@ -76,7 +76,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             ("--scenario", "single-stream", "--instances", "2"),
-            "--instances 2: single-stream asks one query at a time, one answers",
+            "--instances 2: single-stream issues one query at a time, which one instance answers: drop it",
         ),
         (
             (*SERVER, "--instances", "1024", "--threads", "1024"),
@@ -87,15 +87,15 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             (*SERVER, "--pin", "--oversubscribe"),
-            "--pin gives each thread a core: drop it, or --oversubscribe",
+            "--pin gives each thread a core of its own, --oversubscribe shares cores: drop one",
         ),
         (
             ("--scenario", "offline", "--batch-wait", "1ms"),
-            "--batch-wait is how batches are made in --scenario server: drop it for offline",
+            "--batch-wait sets how batches are formed in --scenario server: drop it for offline",
         ),
         (
             ("--scenario", "single-stream", "--dispatch", "deadline"),
-            "--dispatch deadline is how batches are made in --scenario server: drop it for single-stream",
+            "--dispatch deadline sets how batches are formed in --scenario server: drop it for single-stream",
         ),
         (
             (*SERVER, "--mlperf", "--queries", "5"),

@@ -221,6 +221,16 @@ def test_measured_process_and_supervisor_share_the_journal_only() -> None:
             assert {m for m in _ours(path) if _within(m, "harness.results")} == set(), module
 
 
+COMMANDS = {f"harness.models.{name}" for name in ("build_examples", "build_minilm", "train_digits")}
+"""Programs of their own, beside `python -m harness`."""
+
+
+@each_source
+def test_every_parser_of_a_command_line_lies_in_cli(path: Path) -> None:
+    if not _within(_module(path), "harness.cli") and _module(path) not in COMMANDS:
+        assert "argparse" not in set(_imports(path))
+
+
 def test_first_lines_of_modules_are_unique() -> None:
     first = Counter(_first_line(path) for path in SOURCES)
     assert {line: n for line, n in first.items() if n > 1} == {}

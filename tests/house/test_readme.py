@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.verbs import DEFAULT, VERBS
 from harness.core.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
@@ -152,3 +153,11 @@ def test_every_command_comes_after_the_install_of_what_it_needs(page: Path) -> N
         elif line.startswith("python -m harness"):
             missing += [(line, extra) for extra in needed_extras(line) - installed]
     assert missing == []
+
+
+def test_the_readme_names_every_verb_and_no_other() -> None:
+    verbs = {name.partition(" ")[0] for name in VERBS}
+    called = re.findall(r"python -m harness ([a-z][a-z-]*)", README)
+    named = re.findall(r"`([a-z]+)(?: [a-z]+)?`", README)
+    assert set(called) <= verbs
+    assert verbs - {DEFAULT} <= {*called, *named}

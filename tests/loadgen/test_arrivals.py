@@ -165,15 +165,18 @@ def test_a_verbs_own_duration_does_not_contradict_arrivals(
     assert capsys.readouterr().err == f"harness: {refusal}\n"
     asked: list[RunConfig] = []
     monkeypatch.setattr(
-        "harness.cli.search_verbs.execute", lambda _verb, config, _own, **_how: asked.append(config)
+        "harness.cli.many_runs.execute", lambda _verb, call, *_: asked.append(call.config)
     )
     main(["profile", *words])
     assert asked[0].duration_ns == 10 * NS_PER_S  # what RunConfig has where nobody says it
     main(["tune", "--config", str(file), "--target-qps", "100"])
     assert asked[1].duration_ns == 1_500_000_000, "its own, where no file says how long"
     assert main(["profile", *words, "--duration", "2s"]) == 2
-    expected = "--duration: the file of --arrivals says how long; --queries N takes its first N"
-    assert capsys.readouterr().err == f"harness: {expected}\n"
+    message = (
+        "--duration cannot be set with --arrivals: the file sets the duration; --queries N "
+        "replays its first N arrivals"
+    )
+    assert capsys.readouterr().err == f"harness: {message}\n"
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:

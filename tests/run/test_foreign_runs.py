@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.advise_options import options_of
+from harness.cli.explain import advise_options
 from harness.cli.main import main
 from harness.explain.advise.job import advise
 from tests.builders import foreign_nets as nets
@@ -81,7 +81,7 @@ def test_several_rows_a_sample_are_refused_with_what_to_do(
     assert f"harness: 20 outputs for 1 samples: {NEEDS_HOOK}" in error
     skipped = [w for part in ("weights", "storage", "checks") for w in ("--skip", part)]
     with pytest.raises(Exception, match=r"^640 outputs for 32 samples: each sample needs one"):
-        advise(*options_of(["--model", str(path), "--out", str(tmp_path / "a"), *skipped]))
+        advise(*advise_options(["--model", str(path), "--out", str(tmp_path / "a"), *skipped]))
 
 
 def test_the_layers_of_a_detector_are_profiled_without_a_manifest(tmp_path: Path) -> None:

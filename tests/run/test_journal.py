@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.config.run_config import MAX_BATCH
+from harness.core.config.schema import MAX_BATCH
 from harness.run.journal import BYTES_PER_BATCH, ROW_DTYPE, Journal
 from tests.builders.support import journal
 

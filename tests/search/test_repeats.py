@@ -35,7 +35,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def repeated(
     monkeypatch: pytest.MonkeyPatch, system: System, *arguments: str
 ) -> tuple[int, System]:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", system)
     return main([*SERVER, "--out", "all", *arguments]), system
 
 
@@ -65,7 +65,7 @@ def test_every_run_has_the_next_arrivals_and_a_folder_of_its_own(
 
 def test_a_calibrated_rate_is_that_of_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(5000.0)
-    monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", system)
     given = "--scenario server --backend null --mode performance --repeats 3 --out all"
     assert main(given.split()) == 0
     assert [c.target_qps for c in system.configs] == [None, 1000, 1000]
@@ -116,7 +116,7 @@ def test_what_failed_is_in_no_mean(
             finished.result["latency_ns"]["p99"] = 1
         return finished
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--out", "all", "--repeats", "4", "--quiet"]) == end[1]
     content = repeats_json("all" if end[1] == 4 else "all.partial")
     assert content["left_out"] == [None, None, None, end[0]]
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_named_is_one_line(
         Path("all/taken").mkdir(parents=True, exist_ok=True)  # a folder that is not empty
         return system(config, **how)
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--out", "all", "--repeats", "2", "--quiet"]) == 4
     told = "harness: all.partial cannot be written: Directory not empty: pass --out elsewhere\n"
     assert capsys.readouterr().err == told

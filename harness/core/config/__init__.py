@@ -1,1 +1,1 @@
-"""The options of a run: their schema, and how text becomes values."""
+"""The configuration of a run: the schema of its options, their parsers, and RunConfig."""

@@ -1,7 +1,7 @@
-"""Values from text, for the command line, YAML and plug-in options: a value, or a ValueError."""
+"""Parsers of option values: each turns text into a value or raises a ValueError with a sentence."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,13 +10,23 @@ from harness.core.units import parse_duration_ns, write_duration
 from harness.types import Lognormal
 
 MIN_QPS = 1 / 600
+"""One query in ten minutes: a slower run would not end."""
+
 LONGEST_SEQUENCE = 1_000_000
+
+MOST_RUNS = 1000
+"""Largest count of an option that makes runs, e.g. --repeats."""
+
+HUB = "hf:"
+"""Prefix of a --data-dir that is the name of a dataset on the HuggingFace Hub, not a path."""
 
 
 class Slo(NamedTuple):
-    """A latency bound on a percentile of the queries. percentile: in (0, 1)."""
+    """A latency bound on a percentile of the queries."""
 
     percentile: float
+    """In (0, 1), e.g. 0.99."""
+
     bound_ns: int
 
     def __str__(self) -> str:
@@ -24,10 +34,11 @@ class Slo(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where something listens. port: 0 is any that is free."""
+    """An address to listen at."""
 
     host: str
     port: int
+    """0 stands for any free port."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -37,7 +48,7 @@ def parse_endpoint(text: str) -> Endpoint:
     """'127.0.0.1:9464', '[::1]:9464'."""
     match = re.fullmatch(r"(?:\[([^\[\]\s]+)\]|([^:\s\[\]]+)):(\d{1,5})", text.strip(), re.ASCII)
     if match is None or int(match[3]) > 65_535:
-        raise ValueError(f"{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464")
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT, e.g. 127.0.0.1:9464")
     return Endpoint(match[1] or match[2], int(match[3]))
 
 
@@ -70,7 +81,7 @@ def parse_positive_duration_ns(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Queries or samples a second, more than 0."""
+    """Queries/s or samples/s, more than 0."""
     try:
         rate = float(_without_thousands(text))
     except ValueError:
@@ -83,9 +94,9 @@ def parse_rate(text: str) -> float:
 
 
 def _without_thousands(text: str) -> str:
-    """'20,000' -> '20000'; a comma elsewhere stays, and is refused: '1,5' would become 15.
+    """'20,000' -> '20000'. The callers' float() or int() refuses every other comma: '1,5' is not 15.
 
-    Python's own spellings of numbers (1_000, other alphabets' digits) are none here.
+    Returns text that they refuse, too, for spellings that only Python reads: 1_000, other digits than 0-9.
     """
     if "_" in text or not text.isascii():
         return f"not a number: {text!r}"
@@ -95,12 +106,12 @@ def _without_thousands(text: str) -> str:
 
 
 def positive(largest: int) -> Callable[[str], int]:
-    """A parser of whole numbers from 1 to `largest`."""
+    """Returns a parser of whole numbers from 1 to `largest`."""
     return bounded(1, largest)
 
 
 def bounded(smallest: int, largest: int) -> Callable[[str], int]:
-    """A parser of whole numbers from `smallest` to `largest`."""
+    """Returns a parser of whole numbers from `smallest` to `largest`."""
 
     def parse(text: str) -> int:
         try:
@@ -115,7 +126,7 @@ def bounded(smallest: int, largest: int) -> Callable[[str], int]:
 
 
 def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """'ids=1x128' -> ('ids', (1, 128)): the whole shape, the batch dimension first."""
+    """'ids=1x128' -> ('ids', (1, 128)): the shape of one sample, with its batch dimension of 1."""
     match = re.fullmatch(r"([^=]+)=(\d+(?:x\d+)*)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not an input shape: write NAME=1xDIM[xDIM...]")
@@ -123,29 +134,31 @@ def parse_input_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if min(shape) < 1:
         raise ValueError(f"{text!r} has a dimension of 0")
     if shape[0] != 1:
-        raise ValueError(f"{text!r} must start with 1, for one sample: batches are --max-batch's")
+        raise ValueError(
+            f"{text!r} must begin with 1, the batch of one sample: --max-batch sets batches"
+        )
     return match[1], shape
 
 
 def parse_lengths(text: str) -> tuple[str, Lognormal | Path]:
     """'sequence=lognormal:median=128,sigma=0.6,max=512', or 'sequence=lengths.txt'."""
-    dimension, given = parse_key_value(text)
-    if not given.startswith("lognormal:"):
-        return dimension, parse_path(given)
-    match = re.fullmatch(r"lognormal:median=([\d.]+),sigma=([\d.]+),max=(\d+)", given)
+    dimension, lengths = parse_key_value(text)
+    if not lengths.startswith("lognormal:"):
+        return dimension, parse_path(lengths)
+    match = re.fullmatch(r"lognormal:median=([\d.]+),sigma=([\d.]+),max=(\d+)", lengths)
     if match is None:
         raise ValueError(
-            f"{text!r} is no distribution: write DIM=lognormal:median=128,sigma=0.6,max=512"
+            f"{text!r} is not a distribution: write DIM=lognormal:median=128,sigma=0.6,max=512"
         )
     try:
-        found = Lognormal(float(match[1]), float(match[2]), int(match[3]))
+        normal = Lognormal(float(match[1]), float(match[2]), int(match[3]))
     except ValueError:
-        raise ValueError(f"{text!r}: median and sigma are numbers") from None
-    if not (1 <= found.median <= found.most <= LONGEST_SEQUENCE and 0 < found.sigma <= 10):
+        raise ValueError(f"{text!r}: median and sigma must be numbers") from None
+    if not (1 <= normal.median <= normal.most <= LONGEST_SEQUENCE and 0 < normal.sigma <= 10):
         raise ValueError(
-            f"{text!r}: it must be 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10"
+            f"{text!r}: needs 1 <= median <= max <= {LONGEST_SEQUENCE:,} and 0 < sigma <= 10"
         )
-    return dimension, found
+    return dimension, normal
 
 
 def parse_key_value(text: str) -> tuple[str, str]:
@@ -161,12 +174,8 @@ def parse_meter(text: str) -> tuple[str, str]:
     return parse_name(name).strip(), argument.strip()
 
 
-HUB = "hf:"
-"""Begins a --data-dir that is no path but a data set's name on the HuggingFace Hub."""
-
-
 def parse_path(text: str) -> Path:
-    """Refuses what no file can be called: nothing at all, or bytes that are not UTF-8."""
+    """Refuses an empty name and characters that are not UTF-8 or cannot be printed."""
     if not text.strip():
         raise ValueError("the name is empty")
     try:
@@ -184,11 +193,21 @@ def parse_name(text: str) -> str:
     return text
 
 
+def words_of(known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """Returns a parser of lists of known words: 'b,a,b' -> ('b', 'a')."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+        for word in words:
+            if word not in known:
+                raise ValueError(f"{word!r} is not one of {', '.join(known)}")
+        return words
+
+    return parse
+
+
 def parse_on_off(text: str) -> bool:
     """'on' or 'off'."""
     if text not in ("on", "off"):
         raise ValueError(f"{text!r} is neither on nor off")
     return text == "on"
-
-
-MOST_RUNS = 1000

@@ -1,4 +1,4 @@
-"""The options of the verb profile."""
+"""Declares the options of `profile`, beside those of a run."""
 
 import re
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
-from harness.core.config.parse import MOST_RUNS, parse_path, positive
+from harness.core.config.parse import MOST_RUNS, parse_path, positive, words_of
 
 
 def parse_levels(text: str) -> tuple[str, ...]:
-    """'model,layer' -> ('model', 'layer'); which of them exist is judged with the other options."""
+    """'model,layer' -> ('model', 'layer'); profile/job.py refuses unknown levels."""
     levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not levels:
         raise ValueError("name at least one level, e.g. model,layer")
@@ -22,24 +22,15 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
 
 
-def parse_counters(text: str) -> tuple[str, ...]:
-    """'perf,valgrind' -> ('perf', 'valgrind')."""
-    names = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    unknown = [name for name in names if name not in ("perf", "valgrind")]
-    if unknown:
-        raise ValueError(f"{','.join(unknown)!r}: choose from perf, valgrind")
-    return names
-
-
 def parse_otlp(text: str) -> Path | str:
-    """A file, or the address of an OpenTelemetry collector: without a path it gets /v1/traces."""
+    """A file, or the URL of an OpenTelemetry collector, by default with the path /v1/traces."""
     if "://" not in text:
         return parse_path(text)
-    wrong = f"{text!r} is no collector: write http://HOST:PORT, e.g. http://127.0.0.1:4318"
+    wrong = f"{text!r} is not a collector: write http://HOST:PORT, e.g. http://127.0.0.1:4318"
     try:
         parts = urlsplit(text.strip())
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none
+    except ValueError:  # the port is not a number
         raise ValueError(wrong) from None
     if not known or "@" in parts.netloc or re.search(r"[^\x21-\x7e]", text.strip()):
         raise ValueError(wrong)
@@ -50,53 +41,53 @@ def parse_otlp(text: str) -> Path | str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
     levels: tuple[str, ...] = option(
-        "of query, batch, stage, model, layer, library (default: all)",
+        "levels to measure: query, batch, stage, model, layer, library (default: all)",
         parse=parse_levels,
         default=("query", "batch", "stage", "model", "layer", "library"),
         metavar="LEVELS",
-        group="the profile",
+        group="profile",
     )
     batch: int = option(
-        "samples in a call below the harness (default 1)",
+        "samples per call at the levels below the harness: model, layer, library (default 1)",
         parse=positive(MOST_RUNS),
         default=1,
         metavar="N",
-        group="the profile",
+        group="profile",
     )
     batches: tuple[int, ...] | None = option(
-        "further batches: for the model level (default 1,2,4,8) and, where given, the layers",
+        "batches of the model level (default 1,2,4,8); if given, of the layer level, too",
         parse=parse_sizes,
         metavar="LIST",
-        group="the profile",
+        group="profile",
     )
     runs: int = option(
-        "calls of each kind at most (default 20)",
+        "largest number of calls per measurement (default 20)",
         parse=positive(MOST_RUNS),
         default=20,
         metavar="N",
-        group="the profile",
+        group="profile",
     )
     counters: tuple[str, ...] = option(
-        "of the library level: perf (default), valgrind: simulated instructions and cache misses, "
-        "which takes minutes",
-        parse=parse_counters,
+        "counters of the library level: perf (default); valgrind simulates instructions and cache "
+        "misses, which takes minutes",
+        parse=words_of(("perf", "valgrind")),
         default=("perf",),
         metavar="LIST",
-        group="the profile",
+        group="profile",
     )
     source: Path | None = option(
-        "measure nothing: the tables of a profile's or a run's folder again; --out: and the files",
+        "run nothing; print the tables of a profile's or a run's folder again (--out DIR: write the files, too)",
         name="from",
         parse=parse_path,
-        metavar="FOLDER",
-        group="the profile",
+        metavar="DIR",
+        group="profile",
     )
     otlp: Path | str | None = option(
-        "the spans for OpenTelemetry, too: a new file of OTLP/JSON lines, or a collector's address",
+        "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, or a collector's URL",
         parse=parse_otlp,
         metavar="FILE|URL",
-        group="the profile",
+        group="profile",
     )
     table: str | None = option(
-        "print this table alone, whole, e.g. layers", metavar="NAME", group="the profile"
+        "print only this table, without abbreviation, e.g. layers", metavar="NAME", group="profile"
     )

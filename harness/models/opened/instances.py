@@ -1,6 +1,7 @@
 """How the work is laid out: instances x threads x batch on the cores really available."""
 
-from harness.core.config.run_config import MAX_BATCH, RunConfig
+from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_BATCH
 from harness.core.units import counted
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances

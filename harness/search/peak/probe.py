@@ -7,7 +7,8 @@ from typing import Any
 
 from harness.core.codes import HOPELESS, About, Kind, Reason, codes
 from harness.core.config.parse import Slo
-from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
+from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_CONCURRENCY
 from harness.core.stats import late_allowed, queries_needed
 from harness.core.units import NS_PER_S
 from harness.loadgen.plan import Calibration

@@ -15,13 +15,8 @@ from typing import Any
 from harness.core import files
 from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_rate
-from harness.core.config.run_config import (
-    MAX_QUERIES,
-    SCHEMA_VERSION,
-    RunConfig,
-    from_plain,
-    to_plain,
-)
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
+from harness.core.config.schema import MAX_QUERIES
 from harness.core.console import say, show
 from harness.core.signals import INTERRUPT_EXIT
 from harness.core.stats import queries_needed

@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import Slo
-from harness.core.config.run_config import MAX_SEED, RunConfig
+from harness.core.config.run_config import RunConfig
+from harness.core.config.schema import MAX_SEED
 from harness.core.stats import queries_needed
 from harness.core.units import NS_PER_S, show_rate
 from harness.errors import HarnessError, RunInvalid, one_line

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli.main import _advise as advise
+from harness.cli.explain import advise
 
 pytestmark = pytest.mark.slow
 

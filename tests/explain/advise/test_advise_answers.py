@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cli.main import _advise as verb
+from harness.cli.explain import advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
@@ -194,15 +194,15 @@ def test_tables_repeat_from_the_stored_file_alone(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "advise needs --model (or --from, a folder it left)"),
+        ([], "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"),
         (["--model", "digits", "--batch", "0"], "--batch: 0 must lie between 1 and 1,000,000"),
         (
             ["--model", "digits", "--vary", "speed"],
-            "--vary: 'speed': choose from graph, threads, execution, precision",
+            "--vary: 'speed' is not one of graph, threads, execution, precision",
         ),
         (
             ["--model", "digits", "--skip", "all"],
-            "--skip: 'all': choose from weights, storage, operators, checks",
+            "--skip: 'all' is not one of weights, storage, operators, checks",
         ),
         (
             ["--from", "x", "--model", "digits", "--threads", "2", "--json"],

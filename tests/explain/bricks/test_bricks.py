@@ -447,7 +447,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("-G", "0", "digits", "--rounds", "x"), "--rounds: 'x' is not a whole number"),
         (("-G", "0", "--round", "2"), "unknown option --round: did you mean --rounds?"),
         (("--from", "x", "--threads", "2", "-G", "4"), "drop --most-layers, --threads"),
-        (("digits", "--synthetic-layers", "4"), "--synthetic-layers is for --synthetic"),
+        (("digits", "--synthetic-layers", "4"), "--synthetic-layers needs --synthetic"),
         (("light/nothing",), "no model named 'light/nothing'"),
         (("digits", "--size", "wide=2"), "no model has a symbolic dimension of that name: they"),
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
@@ -471,7 +471,7 @@ def test_all_mistakes_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> No
         "harness: --most-layers: 0 must lie between 1 and 1,000,000",
         "harness: --size: 'wide': write NAME=N, e.g. sequence=128",
         "harness: --threads: 'x' is not a whole number",
-        "harness: --publish-order is for --publish: add it, or drop this",
+        "harness: --publish-order needs --publish DIR: add it, or drop --publish-order",
     ]
 
 

@@ -205,4 +205,4 @@ def test_options_that_would_change_nothing_are_refused(
     assert main([*words, "--batch", "4", "-G", "2"]) == 2
     assert "as they are: drop --most-layers, --batch" in capsys.readouterr().err
     assert main([*words, "--publish-order"]) == 2
-    assert "--publish-order is for --publish" in capsys.readouterr().err
+    assert "--publish-order needs --publish" in capsys.readouterr().err

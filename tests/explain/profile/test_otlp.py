@@ -148,5 +148,5 @@ def test_a_target_is_a_file_or_an_address(text: str, target: Path | str) -> None
     ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no collector: write http://HOST:PORT"):
+    with pytest.raises(ValueError, match="is not a collector: write http://HOST:PORT"):
         parse_otlp(text)

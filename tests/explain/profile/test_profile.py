@@ -398,7 +398,7 @@ def test_a_runs_folder_alone_gives_its_levels(
 def test_a_start_that_fails_leaves_nothing(
     error: HarnessError, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", System(1.0, {1: error}))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", System(1.0, {1: error}))
     assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == status
     assert names(tmp_path) == []
 
@@ -411,7 +411,7 @@ def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
             signal.raise_signal(signal.SIGTERM)
             return System(1.0)(config)
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", stopped)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", stopped)
     assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == 128 + signal.SIGTERM
     assert names(tmp_path / "p.partial") == ["profile.json", "run"]
     told = capsys.readouterr()
@@ -431,7 +431,7 @@ def test_mistakes_are_one_line_each(
         (["--mode", "accuracy"], "profile measures speed: drop --mode"),
         (
             ["--from", str(profiled), "--threads", "2", "--batch", "4", "--json"],
-            "--from reads a folder and runs nothing: drop --threads, --batch",
+            "--from reads a folder and runs nothing: drop --batch, --threads",
         ),
     ):
         assert main(["profile", *arguments]) == 2

@@ -196,7 +196,7 @@ def test_a_page_is_written_and_escaped(
 @pytest.mark.parametrize(
     ("words", "status", "line"),
     [
-        (["--standalone"], 2, "--standalone is of pages: add --history PAGE or --pareto PAGE"),
+        (["--standalone"], 2, "--standalone needs a page: add --history PAGE or --pareto PAGE"),
         (["--history", "h.html", "--format", "csv"], 2, "--format csv prints the runs, a page draws them: drop one"),
         (["--history", "h.html", "--pareto", "./h.html"], 2, "h.html would have two pages, the second in place of the first: name another"),
         (["--history", "none/h.html"], 2, "none/h.html cannot be written: No such file or directory"),

@@ -278,7 +278,7 @@ def test_places_to_listen(text: str, endpoint: Endpoint) -> None:
 def test_what_is_no_place_to_listen(text: str) -> None:
     with pytest.raises(
         ValueError,
-        match=f"^{text!r} is no place to listen: write HOST:PORT, e.g. 127.0.0.1:9464$",
+        match=f"^{text!r} is not an address: write HOST:PORT, e.g. 127.0.0.1:9464$",
     ):
         parse_endpoint(text)
 
@@ -291,7 +291,7 @@ def test_where_a_run_was_watched_is_not_repeated() -> None:
 def test_none_and_some_contradict_each_other() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^--no-metrics serves nothing: drop it, or --metrics and --metrics-linger$",
+        match=r"^--no-metrics opens no port: drop it, or drop --metrics and --metrics-linger$",
     ):
         config(no_metrics=True, metrics=FREE)
 

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from harness.cli.main import main
+from harness.core.config.parse import words_of
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.manifest import MODELS_DIR
 from harness.models.network.network import Structure
+from harness.models.precision.ways import PRECISIONS
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import (
     GridOptions,
     parse_batches,
-    parse_precisions,
     parse_price,
 )
 from harness.search.grid.job import _left_s
@@ -42,7 +43,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def swept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Swept:
     def run(runs: Runs, *arguments: str, calls: Calls | None = None) -> tuple[int, Runs, Calls]:
         calls = calls or Calls(tmp_path)
-        monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
         monkeypatch.setattr("harness.search.grid.variants.call", calls)
         return main([*arguments, "--out", "grid"]), runs, calls
 
@@ -66,7 +67,7 @@ def test_batches_are_read(text: str, sizes: tuple[int, ...]) -> None:
     ("parse", "text"),
     [
         *((parse_batches, text) for text in ("", "0", "4..2", "1,,2", "a", "1..", "70000")),
-        *((parse_precisions, text) for text in ("", "int4", "fp32,")),
+        *((words_of(PRECISIONS), text) for text in ("", "int4", "fp32,")),
         *((parse_price, text) for text in ("", "free", "0/h", "-1", "nan", "inf")),
     ],
 )
@@ -173,7 +174,7 @@ def test_resume_takes_everything_from_the_folder(
 ) -> None:
     swept(Runs({2: ("interrupted", 130)}), *GRID, "--batch", "1,2")
     runs = Runs()
-    monkeypatch.setattr("harness.cli.search_verbs.measure", runs)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", runs)
     assert main(["sweep", "--resume", "grid", "--quiet"]) == 0
     assert [(c.max_batch, c.threads, c.duration_ns) for c in runs.configs] == [(2, 1, 10**9)]
     assert main(["sweep", "--resume", "grid", "--batch", "4"]) == 2
@@ -187,7 +188,7 @@ def test_resume_takes_everything_from_the_folder(
     ("name", "value", "told"),
     [
         ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
-        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is no text"),
+        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is not text"),
         ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],
@@ -231,7 +232,7 @@ def test_every_table_again_from_stored_files_alone(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("nothing may be measured")
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", refuse)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", refuse)
     monkeypatch.setattr("harness.search.grid.variants.call", refuse)
     assert main(["sweep", "--from", "grid"]) == 0
     assert capsys.readouterr().out == first

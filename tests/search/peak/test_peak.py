@@ -46,7 +46,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Searched:
     """(system, arguments) -> the exit status, and the system with what it was asked."""
 
     def run(system: System, *arguments: str) -> tuple[int, System]:
-        monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", system)
         return main([*arguments, "--out", "found"]), system
 
     return run
@@ -338,7 +338,7 @@ class _Small:
 def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 12_600))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 12_600))
     assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 0
     content = peak_json()
     assert 1200 <= content["peak"] <= 1260 < content["failed_above"]
@@ -352,7 +352,7 @@ def test_what_was_found_is_kept_where_a_higher_load_does_not_fit_into_memory(
 def test_where_no_full_length_run_fits_into_memory_it_is_said_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Small(System(1300.0), 10_000))
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Small(System(1300.0), 10_000))
     assert main([*SERVER, "--target-qps", "1200", "--out", "found"]) == 2
     told = r"harness: at 1,\d\d\d queries/s: so many queries need 9 GB: shorten --duration\n"
     assert re.fullmatch(told, capsys.readouterr().err)
@@ -388,7 +388,7 @@ def test_a_peak_that_delays_of_the_machine_set_is_not_called_the_models(
 ) -> None:
     """Bug: 88 queries/s of a model that manages 900, in eleven doubted runs, reported as any other."""
     busy = _Disturbed(88.0, 800_000, 0.1, "busy-machine", "few-samples")
-    monkeypatch.setattr("harness.cli.search_verbs.measure", busy)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", busy)
     assert main([*SERVER, "--target-qps", "80", "--out", "found"]) == 0
     content = peak_json()
     runs = len(content["probes"])
@@ -418,7 +418,7 @@ def test_a_peak_at_which_queries_wait_or_instances_work_is_the_models(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     quiet = _Disturbed(1300.0, p50_ns, busy_share, "few-samples")
-    monkeypatch.setattr("harness.cli.search_verbs.measure", quiet)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", quiet)
     assert main([*SERVER, "--out", "found"]) == 0
     assert peak_json()["warnings"] == []
     assert " queries/s: VALID at full length" in capsys.readouterr().out
@@ -434,7 +434,7 @@ def test_a_load_that_is_too_high_may_drift_on_any_machine(
         doubts = [{"code": "drift", "text": ""}] if finished.result["reasons"] else []
         return finished._replace(result={**finished.result, "doubts": doubts})
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--out", "found"]) == 0
     assert peak_json()["warnings"] == []
     assert "not at rest" not in capsys.readouterr().out
@@ -457,7 +457,7 @@ def test_a_user_conf_that_cannot_be_written_is_told_by_the_status(
         Path("user.conf").mkdir(exist_ok=True)
         return system(config, **how)
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--no-report", "--write-user-conf", "user.conf", "--out", "found"]) == 4
     told = capsys.readouterr()
     assert told.err == (
@@ -485,7 +485,7 @@ def test_a_rate_that_is_not_sustained_is_told_in_the_table_and_in_user_conf(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bound: str, best: str
 ) -> None:
     """A search for Server: 400 queries/s at most, p99=5s and 10 s; 600 were found VALID."""
-    monkeypatch.setattr("harness.cli.search_verbs.measure", _Behind())
+    monkeypatch.setattr("harness.run.supervisor.job.measure", _Behind())
     arguments = [*SERVER[:-2], f"p99={bound}", "--quiet", "--write-user-conf", "user.conf"]
     assert main([*arguments, "--no-report", "--out", "found"]) == 0
     content = peak_json()

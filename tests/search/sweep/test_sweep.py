@@ -34,7 +34,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def swept(monkeypatch: pytest.MonkeyPatch) -> Swept:
     def run(system: System, *arguments: str) -> tuple[int, System]:
-        monkeypatch.setattr("harness.cli.search_verbs.measure", system)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", system)
         return main([*arguments, "--out", "swept"]), system
 
     return run
@@ -174,7 +174,7 @@ def test_a_peak_that_is_not_sustained_is_told(
         finished.result["throughput_per_s"]["completed"] = 500.0
         return finished
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     main([*SERVER, "--rate", "10%,20%", "--out", "swept"])
     assert re.search(
         r"harness: swept/peak: 500 of 1,\d+ queries/s offered", capsys.readouterr().err
@@ -262,7 +262,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
         ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
-        ("--scenario server --rate 20..10", "--rate: '20..10': write it ascending, with at least two points"),
+        ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(
@@ -382,7 +382,7 @@ def test_doubts_stand_at_the_end_of_their_row(
             (finished.folder / "result.json").write_text(json.dumps(changed))
         return finished
 
-    monkeypatch.setattr("harness.cli.search_verbs.measure", measure)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", measure)
     assert main([*SERVER, "--rate", "100,200", "--out", "swept"]) == 0
     first, second = capsys.readouterr().out.splitlines()[3:5]
     assert first.endswith("  VALID")
@@ -425,7 +425,7 @@ def test_the_table_again_from_stored_files_alone(
 ) -> None:
     swept(System(250.0), *SERVER, "--rate", "100..300/3")
     first = capsys.readouterr().out
-    monkeypatch.setattr("harness.cli.search_verbs.measure", None)
+    monkeypatch.setattr("harness.run.supervisor.job.measure", None)
     assert main(["sweep", "--from", "swept"]) == 0
     assert capsys.readouterr().out == first
     (point,) = Path("swept/points").glob("200/result.json")

@@ -111,7 +111,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
 
     def run(machine: Machine, *arguments: str) -> tuple[int, dict[str, Any]]:
         monkeypatch.setattr("harness.search.tune.job.time_layout", machine.bare)
-        monkeypatch.setattr("harness.cli.search_verbs.measure", machine.measure)
+        monkeypatch.setattr("harness.run.supervisor.job.measure", machine.measure)
         monkeypatch.setattr("harness.machine.cores.available", lambda: Cores(((0,), (1,))))
         status = main([*arguments, "--out", "t"])
         (found,) = Path().glob("t*/tune.json")

@@ -1,4 +1,4 @@
-"""What `sweep` takes for a grid: lists where a run takes one value, and the axes they make."""
+"""Declares the options of `sweep` over a grid, and reads the lists that options of a run may be there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.config.options import flag_name, option, option_key, visible_fields
-from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive
-from harness.core.config.run_config import MAX_BATCH
+from harness.core.config.parse import parse_input_shape, parse_name, parse_path, positive, words_of
+from harness.core.config.schema import MAX_BATCH
 from harness.models.precision.ways import BASELINE, PRECISIONS
 
 DATA = ("real", "synthetic")
@@ -16,57 +16,37 @@ DEFAULT_BATCHES = (1, 2, 4)
 MOST_CELLS = 10_000
 OPS = ("gemm", "conv", "lstm")
 
-_GROUP = "a grid, where --model, --backend, --threads and --input-shape may be lists, too"
+_GROUP = "sweep over a grid"
 
 _thread_count = positive(1024)
 _batch_size = positive(MAX_BATCH)
 
 
 def parse_batches(text: str) -> tuple[int, ...]:
-    """'1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64): between dots each is twice the one before."""
-    found: set[int] = set()
+    """'1,2,4..64' -> (1, 2, 4, 8, 16, 32, 64): between dots, each size doubles the one before."""
+    sizes: set[int] = set()
     for part in text.split(","):
         begin, dots, end = part.partition("..")
         first = _batch_size(begin)
-        found.add(first)
+        sizes.add(first)
         if dots:
             last = _batch_size(end)
             if last <= first:
-                raise ValueError(f"{part!r}: write it ascending, e.g. 4..64")
+                raise ValueError(f"{part!r}: write it in ascending order, e.g. 4..64")
             while first * 2 <= last:
                 first *= 2
-                found.add(first)
-    return tuple(sorted(found))
-
-
-def _one_of(known: tuple[str, ...], text: str) -> tuple[str, ...]:
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    wrong = [word for word in words if word not in known]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not one of {', '.join(known)}")
-    return words
-
-
-def parse_precisions(text: str) -> tuple[str, ...]:
-    return _one_of(PRECISIONS, text)
-
-
-def parse_data(text: str) -> tuple[str, ...]:
-    return _one_of(DATA, text)
-
-
-def parse_ops(text: str) -> tuple[str, ...]:
-    return _one_of(OPS, text)
+                sizes.add(first)
+    return tuple(sorted(sizes))
 
 
 def parse_price(text: str) -> float:
-    """'1.20/h' -> 1.2, in any one currency."""
+    """'1.20/h' -> 1.2 per hour, in any currency."""
     try:
         price = float(text.strip().removesuffix("/h"))
     except ValueError:
         price = 0.0
     if not 0 < price < 1e9:
-        raise ValueError(f"{text!r} is no price of an hour: write e.g. 1.20/h")
+        raise ValueError(f"{text!r} is not a price per hour: write e.g. 1.20/h")
     return price
 
 
@@ -76,71 +56,71 @@ def parse_floor(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not abs(value) < 1e9:
-        raise ValueError(f"{text!r} is no score: write it in the metric's unit, e.g. 98.5")
+        raise ValueError(f"{text!r} is not a score: write it in the metric's unit, e.g. 98.5")
     return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridOptions:
     batch: tuple[int, ...] | None = option(
-        "batch sizes, e.g. 1,2,4..64, doubling between the dots (default 1,2,4)",
+        "batch sizes, e.g. 1,2,4..64, where .. doubles up to the end (default 1,2,4)",
         parse=parse_batches,
         metavar="SIZES",
         group=_GROUP,
     )
     precision: tuple[str, ...] | None = option(
-        f"of {', '.join(PRECISIONS)}; what the model has not is made here (default {BASELINE})",
-        parse=parse_precisions,
+        f"{', '.join(PRECISIONS)} (default {BASELINE}); missing variants of the model are made",
+        parse=words_of(PRECISIONS),
         metavar="NAMES",
         group=_GROUP,
     )
     data: tuple[str, ...] | None = option(
-        "real, synthetic or both (default real, where the model has data)",
-        parse=parse_data,
+        "real, synthetic, or real,synthetic (default real where the model has data)",
+        parse=words_of(DATA),
         metavar="KINDS",
         group=_GROUP,
     )
     ops: tuple[str, ...] | None = option(
-        "instead of a model, single operators as in DeepBench: gemm,conv,lstm",
-        parse=parse_ops,
+        "run single operators as in DeepBench instead of a model: gemm, conv, lstm",
+        parse=words_of(OPS),
         metavar="KINDS",
         group=_GROUP,
     )
     calibration_dir: Path | None = option(
-        "the --data-dir whose samples int8 takes its ranges from; none of them is scored",
+        "a --data-dir with the quantisation samples of int8; they are not scored",
         parse=parse_path,
         metavar="PATH",
         group=_GROUP,
     )
     accuracy_floor: float | None = option(
-        "what a cell must score to be in the table of the fastest (default: the model's target)",
+        "score that a cell needs to be in the table of the fastest (default: the model's target)",
         parse=parse_floor,
         metavar="SCORE",
         group=_GROUP,
     )
     price: float | None = option(
-        "what an hour of this machine costs, e.g. 1.20/h: then also samples by price",
+        "price of an hour of this machine, e.g. 1.20/h; adds samples per price",
         parse=parse_price,
         metavar="PRICE",
         group=_GROUP,
     )
     resume: Path | None = option(
-        "go on with the grid in that folder, with the options it was begun with",
+        "continue the grid of this folder with the options it was begun with",
         parse=parse_path,
-        metavar="FOLDER",
+        metavar="DIR",
         group=_GROUP,
     )
     from_: Path | None = option(
-        "measure nothing: every table again from the files of that folder",
+        "run nothing; print the tables of this folder again",
         name="from",
         parse=parse_path,
-        metavar="FOLDER",
+        metavar="DIR",
         group=_GROUP,
     )
 
 
 class Axes(NamedTuple):
-    """shape: of each, the --input-shape's of a cell."""
+    """The values that the cells of a grid combine."""
 
     model: tuple[str, ...]
     backend: tuple[str, ...]
@@ -148,77 +128,82 @@ class Axes(NamedTuple):
     batch: tuple[int, ...]
     threads: tuple[int, ...]
     shape: tuple[tuple[str, ...], ...]
+    """Each entry holds the --input-shape values of one cell."""
+
     data: tuple[str, ...]
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Axes":
-        """A KeyError, TypeError or ValueError where they are none: cells name folders after them."""
+        """Raises a KeyError, TypeError or ValueError on other types: cells name folders after the values."""
         plain = {name: tuple(value) for name, value in values.items()}
-        made = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
-        if not all(isinstance(text, str) for text in chain(made.model, made.backend, *made.shape)):
-            raise ValueError("a model, backend or shape is no text")
-        if not all(type(number) is int and number > 0 for number in (*made.batch, *made.threads)):
-            raise ValueError("a batch or number of threads is no whole number")
-        if unknown := {*made.precision, *made.data} - {*PRECISIONS, *DATA}:
+        axes = cls(**{**plain, "shape": tuple(map(tuple, values["shape"]))})
+        if not all(isinstance(text, str) for text in chain(axes.model, axes.backend, *axes.shape)):
+            raise ValueError("a model, backend or shape is not text")
+        if not all(type(number) is int and number > 0 for number in (*axes.batch, *axes.threads)):
+            raise ValueError("a batch or number of threads is not a whole number")
+        if unknown := {*axes.precision, *axes.data} - {*PRECISIONS, *DATA}:
             raise ValueError(f"{unknown.pop()!r} is neither a precision nor a kind of data")
-        return made
+        return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """Both: what was measured before, and what is asked for now."""
-        both: dict[str, Any] = {
+        """The values of both: those measured before and those asked for now."""
+        values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
         }
-        return Axes(**both)
+        return Axes(**values)
 
 
 class Grid(NamedTuple):
-    """What `sweep` is asked for. lists: the values of options that a run takes one of."""
+    """A grid as the user asked for it."""
 
     axes: Axes
     options: GridOptions
 
 
-def is_asked(raw: Mapping[str, Any]) -> bool:
-    """raw: of the command line, by option; whether it names a grid, not rates."""
-    if any(raw[option_key(field)] is not None for field in visible_fields(GridOptions)):
+def names_grid(texts: Mapping[str, Any]) -> bool:
+    """Whether the command line names a grid, not rates.
+
+    texts: text by key of the options on the command line.
+    """
+    if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
-    lists = any("," in (raw[name] or "") for name in ("model", "backend", "threads"))
-    return lists or any("/" in shape for shape in raw["input_shape"] or ())
+    lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))
+    return lists or any("/" in shape for shape in texts.get("input_shape", ()))
 
 
-def take_lists(raw: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
-    """The lists among a run's options; in `raw` their first values stay, for what is common."""
+def take_lists(texts: dict[str, Any], problems: list[str]) -> dict[str, tuple[Any, ...]]:
+    """Takes the lists out of `texts`. Where the common configuration needs a value, the first one stays."""
     parsers = {"model": parse_name, "backend": parse_name, "threads": _thread_count}
-    found: dict[str, tuple[Any, ...]] = {}
+    lists: dict[str, tuple[Any, ...]] = {}
     for name, parse in parsers.items():
-        words = [word.strip() for word in (raw[name] or "").split(",")]
-        if words == [""]:
+        if not texts.get(name, "").strip():
             continue
+        words = [word.strip() for word in texts.pop(name).split(",")]
         try:
-            found[name] = tuple(dict.fromkeys(parse(word) for word in words))
+            lists[name] = tuple(dict.fromkeys(parse(word) for word in words))
         except ValueError as e:
             problems.append(f"{flag_name(name)}: {e}")
-        raw[name] = words[0] if name != "threads" else None
+        if name != "threads":
+            texts[name] = words[0]
     try:
-        found["shape"] = _shapes(raw["input_shape"] or ())
+        lists["shape"] = _shapes(texts.pop("input_shape", ()))
     except ValueError as e:
         problems.append(f"--input-shape: {e}")
-    raw["input_shape"] = None
-    return found
+    return lists
 
 
-def _shapes(given: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+def _shapes(texts: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """('a=1x8/1x16', 'b=1x8/1x16') -> (('a=1x8', 'b=1x8'), ('a=1x16', 'b=1x16'))."""
     choices = []
-    for text in given:
+    for text in texts:
         name, _, shapes = text.partition("=")
         choices.append([f"{name}={shape.strip()}" for shape in shapes.split("/")])
     for text in (one for each in choices for one in each):
         parse_input_shape(text)
     counts = {len(each) for each in choices if len(each) > 1}
     if len(counts) > 1:
-        raise ValueError("each input has one size, or as many as the others that have several")
+        raise ValueError("inputs with several shapes must all have the same number of them")
     most = max(counts, default=1)
     if not choices:
         return ()

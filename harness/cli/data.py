@@ -1,0 +1,121 @@
+"""The verbs that make no run: list what can be named, check a dataset, write a schedule of arrivals."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.cli.parser import Parser
+from harness.core.config.options import user_path
+from harness.core.console import show
+from harness.errors import ConfigError, RunInvalid
+
+
+def list_names(arguments: list[str]) -> int:
+    parser = Parser(
+        "list", "List the names of scenarios, backends, datasets, metrics, meters and models.", ""
+    )
+    parser.parse_args(arguments)
+    from harness.core import registry
+    from harness.core.extras import how_to_install
+    from harness.models.manifest.manifest import load_model, named_models
+
+    lines = []
+    for kind in ("scenario", "backend", "dataset", "metric"):
+        lines.append(f"{kind}s")
+        for name, entry in registry.rows(kind):
+            state = "" if entry.installed else f"  (not installed: {how_to_install(entry.extra)})"
+            lines.append(f"  {name:<16}{entry.about}{state}")
+    lines += ["meters", *_meters()]
+    lines.append("models")
+    for name in named_models():
+        manifest = load_model(name).manifest
+        lines.append(f"  {name:<20}{manifest.description if manifest else ''}")
+    show("\n".join(lines))
+    return 0
+
+
+def _meters() -> Iterator[str]:
+    """A line for each meter, with the reason where it does not work on this machine."""
+    from harness.core import registry
+    from harness.machine.power import opening
+
+    reasons = dict(opening.availability())
+    for name, entry in registry.rows("meter"):
+        reason = reasons.get(name, "")
+        yield f"  {name:<16}{entry.about}{f'  ({reason})' if reason else ''}"
+
+
+def check(arguments: list[str]) -> int:
+    parser = Parser(
+        "data check",
+        "Read a dataset before a long run: its labels, its digest, and every sample decoded. Exit "
+        "status 4 if a sample cannot be used.",
+        "DATASET [options]",
+    )
+    parser.add_argument("dataset", metavar="DATASET", help="a name of `list`, or file.py:Class")
+    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
+    parser.add_argument("--model", metavar="MODEL", help="decode with the steps of this model")
+    options = parser.parse_args(arguments)
+    from harness.run.supervisor import data_check
+
+    folder = None if options.data_dir is None else user_path(options.data_dir)
+    report = data_check.check(options.dataset, folder, options.model)
+    show("\n".join([*report.lines, *(f"{'bad':<12}{fault}" for fault in report.faults)]))
+    return RunInvalid.exit_status if report.faults else 0
+
+
+def arrivals(arguments: list[str]) -> int:
+    options = _arrivals_parser().parse_args(arguments)
+    from harness.core.files import atomic_file
+    from harness.loadgen import arrival_profiles
+
+    words = {name: getattr(options, name) for name in arrival_profiles.OPTIONS}
+    profile, out = arrival_profiles.from_words(options.kind, words), Path(options.out)
+    after_ns = profile.after_ns()
+    try:
+        with atomic_file(out, new=True) as temporary, temporary.open("w", encoding="ascii") as file:
+            lines = arrival_profiles.lines(after_ns, profile.title())
+            file.writelines(f"{line}\n" for line in lines)
+    except FileExistsError:
+        raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
+    except OSError as e:
+        raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
+    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
+    return 0
+
+
+def _arrivals_parser() -> Parser:
+    from harness.loadgen.arrival_kinds import KINDS
+
+    parser = Parser(
+        "arrivals",
+        "Write a schedule of arrivals, to be replayed with --scenario server --arrivals FILE.",
+        "KIND --rate QPS[,QPS...] --out FILE [options]",
+        notes="kinds:\n" + "\n".join(f"  {kind:<10}{about}" for kind, about in KINDS.items()),
+    )
+    parser.add_argument(
+        "kind",
+        choices=tuple(KINDS),
+        metavar="KIND",
+        help=f"kind of schedule, e.g. {next(iter(KINDS))}",
+    )
+    parser.add_argument(
+        "--rate",
+        required=True,
+        metavar="QPS[,QPS...]",
+        help="queries/s, without thousands separators",
+    )
+    parser.add_argument(
+        "--duration", default="10s", metavar="TIME", help="length of the schedule (default 10s)"
+    )
+    parser.add_argument(
+        "--cv",
+        metavar="CV",
+        help="gamma: coefficient of variation of the gaps, the standard deviation by the mean",
+    )
+    parser.add_argument(
+        "--seed", metavar="N", help="seed of the random gaps (default: the MLPerf round's)"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="file to write, which must not exist yet"
+    )
+    return parser

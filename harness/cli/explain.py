@@ -1,0 +1,176 @@
+"""The verbs that explain a result: profile, advise, bricks and pitfalls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.cli import many_runs
+from harness.cli.parser import Parser, add_options, read_options
+from harness.cli.run_options import invocation, read_run_options, run_parser
+from harness.core.config.options import expanded, flag_name, parse_values, user_path
+from harness.core.config.run_config import RunConfig, config_from
+from harness.core.units import NS_PER_S
+from harness.errors import ConfigError
+from harness.explain.advise.options import AdviseOptions
+from harness.explain.bricks.options import CUTTING, BrickOptions
+from harness.explain.profile.options import ProfileOptions
+
+_ADVISE_AS_A_RUN = ("model", "dataset", "data_dir", "input_shape")
+"""Options of `advise` that are parsed as the same options of a run."""
+
+
+def profile(arguments: list[str]) -> int:
+    parser = run_parser(
+        "profile",
+        "Show where the time of a query goes, from LoadGen down to the kernels: one run of the "
+        "harness, then calls of the model with and without a profiler. Leaves tables, a trace and a "
+        "page with a flame view and a roofline.",
+        ("[options]", "--from DIR [options]"),
+        (ProfileOptions, RunConfig),
+    )
+    texts, problems = read_run_options(parser, arguments)
+    problems += _unused_beside_from(texts, ("otlp", "table", "out", "json", "quiet"))
+    defaults = {
+        "mode": "performance",
+        "scenario": "single-stream",
+        "duration_ns": 3 * NS_PER_S,
+    }
+    call = invocation(texts, problems, ProfileOptions, defaults)
+    from harness.explain.profile import job
+
+    return many_runs.execute("profile", call, job.problems, job.profile)
+
+
+def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
+    """The problem with options that --from, which reads a folder and runs nothing, would ignore.
+
+    texts: options on the command line by key. shown: keys of the options that --from allows.
+    """
+    others = [flag_name(key) for key in texts if key not in ("from", *shown)]
+    if "from" in texts and others:
+        yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"
+
+
+def advise(arguments: list[str]) -> int:
+    options, run = advise_options(arguments)
+    from harness.explain.advise import job
+
+    return job.advise(options, run)
+
+
+def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, Any]]:
+    """(options of `advise`, those of them that a run has, too, as fields of RunConfig)."""
+    parser = Parser(
+        "advise",
+        "Find settings of ONNX Runtime under which a model is faster: measure its layers alone, "
+        "predict what each setting would give, then time the settings against today's. "
+        "docs/advise.md explains the answers.",
+        "--model MODEL [options]",
+        "--from DIR [options]",
+    )
+    add_options(parser, AdviseOptions)
+    texts, problems = read_options(parser, arguments)
+    values = parse_values(AdviseOptions, texts, "command line", problems)
+    as_a_run = {name: texts[name] for name in _ADVISE_AS_A_RUN if name in texts}
+    run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
+    problems += _advise_problems(texts, run)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return AdviseOptions(**expanded(values)), run
+
+
+def _advise_problems(texts: Mapping[str, object], run: Mapping[str, Any]) -> Iterator[str]:
+    if "from" in texts:
+        yield from _unused_beside_from(texts, ("json", "quiet"))
+    elif "model" not in texts:
+        yield "advise needs --model MODEL, or --from DIR, the folder of an earlier `advise`"
+    else:
+        from harness.models.opened.loading import missing_data, unknown_names
+
+        yield from (*unknown_names(run), *missing_data(run.get("data_dir")))
+
+
+def bricks(arguments: list[str]) -> int:
+    values = expanded(_brick_values(arguments))
+    as_json, source = values.pop("json", False), values.pop("source", None)
+    from harness.explain.bricks.job import Request, execute, show_again
+
+    if source is not None:
+        return show_again(source, as_json=as_json)
+    values["sizes"] = dict(values.pop("size", ()))
+    values["is_run"] = not values.pop("structure", False)
+    return execute(Request(**values, as_json=as_json))
+
+
+def _brick_values(arguments: list[str]) -> dict[str, Any]:
+    """The values on the command line by field. Raises one ConfigError with every problem."""
+    parser = Parser(
+        "bricks",
+        "Cut models into short sequences of layers (bricks), time each different brick once, without "
+        "the weights of the models, and add the times up to those of the models.",
+        "MODEL... [options]",
+        "--from DIR [--json]",
+    )
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
+    )
+    cutting = add_options(parser, BrickOptions)[CUTTING]
+    cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
+    texts, problems = read_options(parser, arguments)
+    models: list[str] = texts.pop("models")
+    values = parse_values(BrickOptions, texts, "command line", problems)
+    problems += _brick_problems(texts, models)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return {"models": models, **values}
+
+
+def _brick_problems(texts: Mapping[str, object], models: Sequence[str]) -> Iterator[str]:
+    if "from" in texts and models:
+        yield "--from prints the tables of a folder: name no models beside it"
+    yield from _unused_beside_from(texts, ("json",))
+    if "publish_order" in texts and "publish" not in texts:
+        yield "--publish-order needs --publish DIR: add it, or drop --publish-order"
+    if "synthetic_layers" in texts and "synthetic" not in texts:
+        yield "--synthetic-layers needs --synthetic FILE: add it, or drop --synthetic-layers"
+    if "from" not in texts and not models:
+        yield "bricks needs models: names of `python -m harness list`, or .onnx files"
+
+
+def pitfalls(arguments: list[str]) -> int:
+    parser = Parser(
+        "pitfalls",
+        "Show which mistakes in preparing the input cost accuracy: each change of a declared step, of "
+        "the precision and of the backend, alone, against the model as declared. Without --model and "
+        "--dataset: the embedded digits, and scikit-learn's two photographs.",
+        "[options]",
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", help="default: digits, or an image model that is present"
+    )
+    parser.add_argument("--dataset", metavar="NAME", help="default: the manifest's")
+    parser.add_argument("--data-dir", metavar="PATH", help="the dataset's file or folder")
+    parser.add_argument(
+        "--backend", metavar="NAME", help="default ort; null compares the inputs only"
+    )
+    parser.add_argument(
+        "--hook", metavar="FILE", help="Python file with the manifest's hook; its code is run"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=500, metavar="N", help="use at most N samples (default 500)"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="folder for pitfalls.json and the page pitfalls.html"
+    )
+    values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
+    if values["samples"] < 1:
+        raise ConfigError(f"--samples {values['samples']}: it must be at least 1")
+    for key in ("data_dir", "hook", "out"):
+        if key in values:
+            values[key] = user_path(values[key])
+    from harness.explain.pitfalls.report import report
+
+    report(values, samples=values.pop("samples"), out=values.pop("out", None))
+    return 0

@@ -1,0 +1,48 @@
+"""Starts a verb that makes several runs, once nothing in its configuration speaks against it."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from harness.cli.run_options import Invocation
+from harness.core.config.run_config import RunConfig
+from harness.errors import ConfigError
+
+T = TypeVar("T")
+
+_REPLAYING = ("run", "peak", "profile")
+"""Verbs that can offer the arrivals of a file or a closed loop; the others set a Poisson rate."""
+
+_AUDIT_REFUSED = {"run": "--repeats", "peak": "peak", "sweep": "sweep"}
+"""Verb -> its name in the message that refuses --audit. tune and grid refuse it in messages of their own."""
+
+
+def execute(
+    verb: str,
+    call: Invocation[T],
+    problems: Callable[[RunConfig, T], Iterator[str]],
+    job: Callable[..., int],
+) -> int:
+    """Returns the exit status of the job. Raises one ConfigError with every problem.
+
+    problems: of the configuration together with the verb's own options.
+    job: called as job(config, own options, function that measures one run, as_json=, quiet=).
+    """
+    from harness.run.supervisor import job as one_run
+
+    lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
+    if lines:
+        raise ConfigError("\n".join(lines))
+    return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
+
+
+def _problems(verb: str, config: RunConfig) -> Iterator[str]:
+    """Problems that all verbs of many runs have in common."""
+    from harness.machine.power.meters.ptdaemon import NAME
+    from harness.run.supervisor import ptdaemon_session
+
+    if config.harness_scheduled and verb not in _REPLAYING:
+        yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
+    if config.audit is not None and verb in _AUDIT_REFUSED:
+        yield f"--audit is one run, {_AUDIT_REFUSED[verb]} makes many: drop it"
+    if ptdaemon_session.asked(config):
+        yield f"--meter {NAME} measures one run: drop it"

@@ -1,0 +1,184 @@
+"""Parses the words of a verb: an argparse parser whose help is readable and whose errors say what to do next.
+
+Every verb builds one `Parser`. Options that a file can hold, too, come from a schema
+(harness/core/config/options.py) by `add_options`; the others by `add_argument`.
+"""
+
+import argparse
+import re
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from itertools import chain
+from typing import Any, NoReturn
+
+from harness.core.config.options import flag_name, option_key, visible_fields
+from harness.errors import ConfigError
+
+PROGRAM = "python -m harness"
+MOST_COLUMNS = 100
+"""Width of a help page on a wider terminal."""
+
+_ARGPARSE_MESSAGES = {
+    r"ignored explicit argument (.*)": r" takes no value: drop \1",
+    r"invalid int value: (.*)": r": \1 is not a whole number",
+}
+"""argparse's message about a value -> the text that replaces it after the argument's name."""
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Prints help texts as they are written: `%` is a character, not a format.
+
+    A text of several lines keeps its lines; a text of one line is wrapped.
+    """
+
+    def __init__(self, prog: str) -> None:
+        columns = shutil.get_terminal_size().columns
+        super().__init__(prog, max_help_position=30, width=min(columns - 2, MOST_COLUMNS))
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        """argparse formats the result with %, which turns the doubled signs into single ones."""
+        return (action.help or "").replace("%", "%%")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Breaks lines between words only: a folder's name is copied whole."""
+        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises a ConfigError with one line for each wrong argument; the exit status is 2."""
+
+    def __init__(self, verb: str, about: str, *usages: str, notes: str = "") -> None:
+        """verb: empty for the page of the whole program. usages: the words after the verb, one form each.
+
+        notes: printed between the usage and the options, e.g. examples.
+        """
+        program = f"{PROGRAM} {verb}".strip()
+        super().__init__(
+            prog=program,
+            usage="\n       ".join(f"{program} {words}".strip() for words in usages).replace(
+                "%", "%%"
+            ),
+            formatter_class=HelpFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self._about = about
+        self._notes = notes
+        self._positionals.title = "arguments"
+        self.add_argument("-h", "--help", action="help", help="print this page")
+        # -3s is a (wrong) value, not an unknown option: as argparse itself has it from Python 3.14.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
+    def format_help(self) -> str:
+        """The page: what the verb does, usage, notes, groups of options, general options."""
+        if self._action_groups[-1] is not self._optionals:
+            self._optionals.title = "general"
+            self._action_groups.sort(key=lambda group: group is self._optionals)
+        about = self._get_formatter()
+        about.add_text(self._about)
+        usage = self.format_usage()
+        options = super().format_help().removeprefix(usage)
+        parts = (about.format_help(), usage, self._notes, options)
+        return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        """Raises one ConfigError with every unknown option and unexpected argument."""
+        del namespace
+        options, problems = _parsed(self, args)
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """message: argparse's, e.g. `argument --duration: expected one argument`."""
+        required = "the following arguments are required: "
+        if message.startswith(required):
+            names = message.removeprefix(required).split(", ")
+            raise ConfigError("\n".join(map(self._missing, names)))
+        argument = re.fullmatch(r"argument (\S+): (.*)", message, re.DOTALL)
+        raise ConfigError(self._in_our_words(argument[1], argument[2]) if argument else message)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            text = f"{value!r} is not one of {', '.join(map(str, action.choices))}"
+            raise argparse.ArgumentError(action, text)
+
+    def _missing(self, name: str) -> str:
+        (help_text,) = [a.help for a in self._actions if name in (*a.option_strings, a.metavar)]
+        return f"{name} is missing: {help_text or 'see --help'}"
+
+    def _in_our_words(self, name: str, message: str) -> str:
+        """name: an option or positional argument. message: argparse's complaint about its value."""
+        if message == "expected one argument":
+            return f"{name} needs a value: {name} {self._option_string_actions[name].metavar}"
+        for theirs, ours in _ARGPARSE_MESSAGES.items():
+            if match := re.fullmatch(theirs, message, re.DOTALL):
+                return f"{name}{match.expand(ours)}"
+        return f"{name}: {message}"
+
+
+def read_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """(text by key of the options on the command line, problems). A flag is True where it is given.
+
+    Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
+    together with its own.
+    """
+    options, problems = _parsed(parser, arguments)
+    texts = {key: value for key, value in vars(options).items() if value not in (None, False)}
+    return texts, problems
+
+
+def _parsed(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[str]]:
+    """(values, problems with the words that the parser does not know)."""
+    options, unknown = parser.parse_known_args(arguments)
+    known = list(parser._option_string_actions)  # noqa: SLF001 - argparse offers no other way
+    problems = []
+    after_unknown = False  # the word after an unknown option is most likely its value
+    for word in unknown:
+        name = word.partition("=")[0]
+        if not name.startswith("-"):
+            if not after_unknown:
+                problems.append(f"unexpected argument {word!r}: see --help")
+            after_unknown = False
+            continue
+        after_unknown = "=" not in word
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "see --help"
+        problems.append(f"unknown option {name}: {hint}")
+    return options, problems
+
+
+def add_options(
+    parser: argparse.ArgumentParser, *schemas: type
+) -> Mapping[str, argparse._ArgumentGroup]:
+    """Adds the visible fields of the schemas. Returns their groups by title.
+
+    The value of an option that is not on the command line is None.
+    """
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for field in chain.from_iterable(map(visible_fields, schemas)):
+        meta = field.metadata
+        title = meta["group"]
+        group = groups.get(title) or parser.add_argument_group(title)
+        groups[title] = group
+        kind: dict[str, Any] = {"action": "store_true"}
+        if not meta["flag"]:
+            kind = {"metavar": meta["metavar"]}
+            if meta["many"]:
+                kind["action"] = "append"
+        key = option_key(field)
+        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+    return groups

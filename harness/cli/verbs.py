@@ -1,0 +1,117 @@
+"""The table of verbs, from which dispatch, `--help`, docs/cli.md and the test of the README are made.
+
+To add a verb, add a row to `VERBS` and the function that the row names. The function builds a
+`Parser` (harness/cli/parser.py), imports the work that it starts after it parsed the words, so that
+`--help` stays quick, and returns the exit status.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import NamedTuple
+
+from harness.cli.parser import PROGRAM
+from harness.errors import ConfigError
+
+
+class Verb(NamedTuple):
+    target: str
+    """module:function. The function takes the words after the verb and returns the exit status."""
+
+    about: str
+    """The verb's line in the list of verbs."""
+
+    def __call__(self, arguments: list[str]) -> int:
+        module, function = self.target.split(":")
+        status: int = getattr(import_module(module), function)(arguments)
+        return status
+
+
+DEFAULT = "run"
+"""The verb of a command line that begins with an option."""
+
+VERBS: Mapping[str, Verb] = {
+    DEFAULT: Verb(
+        "harness.cli.run:run", "measure one run: performance, accuracy, verdict (default)"
+    ),
+    "peak": Verb("harness.cli.search:peak", "find the highest VALID rate under a latency bound"),
+    "sweep": Verb(
+        "harness.cli.search:sweep", "measure latency against load, or a grid of batches and more"
+    ),
+    "tune": Verb(
+        "harness.cli.search:tune",
+        "find the instances, threads and batch that suit model and machine",
+    ),
+    "profile": Verb(
+        "harness.cli.explain:profile", "show where the time of a query goes, down to the kernels"
+    ),
+    "advise": Verb(
+        "harness.cli.explain:advise", "find ONNX Runtime settings that are faster, and measure them"
+    ),
+    "bricks": Verb(
+        "harness.cli.explain:bricks", "time the layer sequences that several models share"
+    ),
+    "pitfalls": Verb(
+        "harness.cli.explain:pitfalls", "show which mistakes in preparing inputs cost accuracy"
+    ),
+    "compare": Verb("harness.cli.results:compare", "tell whether runs differ by more than noise"),
+    "rerun": Verb("harness.cli.results:rerun", "repeat a finished run here and compare the two"),
+    "check": Verb("harness.cli.results:check", "derive a run's verdict again from its files"),
+    "report": Verb("harness.cli.results:report", "draw finished runs as an HTML page"),
+    "runs": Verb("harness.cli.runs:runs", "list, export or draw the runs made here"),
+    "list": Verb(
+        "harness.cli.data:list_names", "list backends, datasets, metrics, meters and models"
+    ),
+    "data check": Verb("harness.cli.data:check", "decode every sample of a dataset before a run"),
+    "arrivals": Verb(
+        "harness.cli.data:arrivals", "write a schedule of arrivals for `run --arrivals`"
+    ),
+    "submit plan": Verb(
+        "harness.cli.submit:plan", "list the runs that an MLPerf submission needs, and their state"
+    ),
+    "submit run": Verb("harness.cli.submit:run", "make the runs that are missing, stale or failed"),
+    "submit pack": Verb(
+        "harness.cli.submit:pack", "write the submission folder from the finished runs"
+    ),
+    "submit check": Verb(
+        "harness.cli.submit:check", "check a submission folder against the rules of the round"
+    ),
+}
+"""Name -> verb, in the order of the list of verbs. A name of two words is a verb of a group."""
+
+
+def find(words: Sequence[str]) -> tuple[str, list[str]]:
+    """(name of the verb or group, words after it). The verb is `DEFAULT` where an option comes first."""
+    if not words or words[0].startswith("-"):
+        return DEFAULT, [*words]
+    first, *rest = words
+    group = list(members(first))
+    if group and (not rest or rest[0] in ("-h", "--help")):
+        return first, rest
+    name = f"{first} {rest.pop(0)}" if group else first
+    if name not in VERBS:
+        others = group or [*dict.fromkeys(verb.partition(" ")[0] for verb in VERBS)]
+        near = get_close_matches(name, others, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(others)}"
+        raise ConfigError(f"no verb {name!r}: {hint}")
+    return name, rest
+
+
+def members(group: str) -> Iterable[str]:
+    """The verbs whose first word is `group`: none where `group` is a verb itself."""
+    return (name for name in VERBS if name.startswith(f"{group} "))
+
+
+def verb_list(names: Iterable[str]) -> str:
+    """The verbs with a line each."""
+    rows = {name: VERBS[name].about for name in names}
+    width = max(map(len, rows))
+    return "\n".join(["verbs:", *(f"  {name:<{width}}  {about}" for name, about in rows.items())])
+
+
+def group_page(group: str) -> str:
+    """The help of a group, e.g. `submit`, which does nothing without one of its verbs."""
+    return (
+        f"usage: {PROGRAM} {group} VERB [options]\n\n{verb_list(members(group))}\n\n"
+        f"`{PROGRAM} {group} VERB --help` lists the options of a verb."
+    )

@@ -1,0 +1,326 @@
+"""Declares the options of a run: one field each, with its flag, its key in a file, its help and its parser.
+
+To add an option of a run, add a field to `RunOptions` by `option` (options.py). Two things may follow:
+a line in problems.py where it contradicts another option, and an entry in a table of
+harness/cli/run_options.py where a config.yaml must give way to it, or where MLPerf's reference harness
+has it under another name. A new type of value also needs a line in `_plain` of run_config.py.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.config.options import option, resolved
+from harness.core.config.parse import (
+    Endpoint,
+    Slo,
+    bounded,
+    parse_endpoint,
+    parse_input_shape,
+    parse_key_value,
+    parse_lengths,
+    parse_meter,
+    parse_name,
+    parse_path,
+    parse_positive_duration_ns,
+    parse_rate,
+    parse_scenario,
+    parse_slo,
+    positive,
+)
+from harness.core.units import NS_PER_S, parse_duration_ns
+from harness.types import Lognormal
+
+MAX_BATCH = 65_535
+"""Samples: the journal has 16 bits for the size of a batch."""
+
+MAX_CONCURRENCY = 1_000_000
+MAX_QUERIES = 2**31 - 1
+MAX_SEED = 2**64 - 1
+
+MODES = ("performance", "accuracy", "both")
+DISPATCHES = ("greedy", "deadline")
+DEFAULT_DURATION_NS = 10 * NS_PER_S
+
+_WHAT = "scenario, model and data"
+_LOAD = "load"
+_EXECUTION = "instances and batches"
+_BACKEND = "backend"
+_POWER = "power"
+_RULES = "MLPerf rules"
+_OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Times in ns, rates in queries/s (offline: samples/s), batches in samples. None: not set."""
+
+    scenario: str = option(
+        "single-stream, multi-stream, server (Poisson arrivals) or offline",
+        parse=parse_scenario,
+        metavar="NAME",
+        group=_WHAT,
+    )
+    backend: str = option(
+        "framework that runs the model: a name of `list`, module:Class or file.py:Class (default ort)",
+        default="ort",
+        parse=parse_name,
+        metavar="NAME",
+        group=_WHAT,
+    )
+    model: str = option(
+        "a name of `list`, a manifest (.yaml) or a model file (default digits)",
+        default="digits",
+        parse=parse_name,
+        metavar="MODEL",
+        group=_WHAT,
+    )
+    dataset: str | None = option(
+        "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
+        parse=parse_name,
+        metavar="NAME",
+        group=_WHAT,
+    )
+    data_dir: Path | None = option(
+        "file or folder of the dataset, or hf:NAME for --dataset huggingface",
+        parse=parse_path,
+        metavar="PATH",
+        group=_WHAT,
+    )
+    metric: str | None = option(
+        "accuracy metric, a name of `list` (default: the manifest's)",
+        parse=parse_name,
+        metavar="NAME",
+        group=_WHAT,
+    )
+    hook: Path | None = option(
+        "Python file with the postprocessing hook of the manifest; its code is run",
+        parse=parse_path,
+        metavar="FILE",
+        group=_WHAT,
+    )
+    mode: str = option(
+        "performance, accuracy or both (default both)",
+        choices=MODES,
+        default="both",
+        metavar="MODE",
+        group=_WHAT,
+    )
+    duration_ns: int = option(
+        "approximate duration of the performance run, e.g. 10s or 2min (default 10s)",
+        name="duration",
+        parse=parse_positive_duration_ns,
+        default=DEFAULT_DURATION_NS,
+        metavar="TIME",
+        group=_LOAD,
+    )
+    queries: int | None = option(
+        "issue exactly N queries (offline: N samples) instead of --duration",
+        parse=positive(MAX_QUERIES),
+        metavar="N",
+        group=_LOAD,
+    )
+    slo: Slo | None = option(
+        "latency bound on a percentile of the queries, e.g. p99=15ms",
+        parse=parse_slo,
+        metavar="SLO",
+        group=_LOAD,
+    )
+    target_qps: float | None = option(
+        "server: arrival rate in queries/s (default: 25 % of the calibrated capacity)",
+        parse=parse_rate,
+        metavar="QPS",
+        group=_LOAD,
+    )
+    arrivals: Path | None = option(
+        "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
+        parse=parse_path,
+        metavar="FILE",
+        group=_LOAD,
+    )
+    concurrency: int | None = option(
+        "server: keep N queries in flight, each answer issues the next query; not MLPerf",
+        parse=positive(MAX_CONCURRENCY),
+        metavar="N",
+        group=_LOAD,
+    )
+    samples_per_query: int | None = option(
+        "multi-stream: samples per query (default 8)",
+        parse=positive(4096),
+        metavar="N",
+        group=_LOAD,
+    )
+    performance_count: int | None = option(
+        "samples in memory that the performance run draws from (default: the dataset's choice)",
+        parse=positive(2**31 - 1),
+        metavar="N",
+        group=_LOAD,
+    )
+    seed: int | None = option(
+        "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
+        parse=bounded(0, MAX_SEED),
+        metavar="N",
+        group=_LOAD,
+    )
+    instances: int | None = option(
+        "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
+        parse=positive(1024),
+        metavar="N",
+        group=_EXECUTION,
+    )
+    threads: int | None = option(
+        "threads per instance (default: cores / instances)",
+        parse=positive(1024),
+        metavar="N",
+        group=_EXECUTION,
+    )
+    max_batch: int | None = option(
+        "largest batch in samples (default: the manifest's, else 8)",
+        parse=positive(MAX_BATCH),
+        metavar="N",
+        group=_EXECUTION,
+    )
+    oversubscribe: bool = option(
+        "allow more threads than the cores can run at once",
+        flag=True,
+        default=False,
+        group=_EXECUTION,
+    )
+    pin: bool = option(
+        "bind the threads of each instance to cores of their own",
+        flag=True,
+        default=False,
+        group=_EXECUTION,
+    )
+    dispatch: str = option(
+        "server: greedy takes all samples that wait, deadline sizes batches so that they meet the SLO "
+        "(default greedy)",
+        choices=DISPATCHES,
+        default="greedy",
+        metavar="NAME",
+        group=_EXECUTION,
+    )
+    batch_wait_ns: int = option(
+        "server: longest time a sample waits for its batch to fill, e.g. 500us (default 0s)",
+        name="batch_wait",
+        parse=parse_duration_ns,
+        default=0,
+        metavar="TIME",
+        group=_EXECUTION,
+    )
+    device: str = option(
+        "cpu or cuda (default cpu); refused by backends without that device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        metavar="NAME",
+        group=_BACKEND,
+    )
+    provider: str | None = option(
+        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)",
+        metavar="NAME",
+        group=_BACKEND,
+    )
+    input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
+        "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
+        parse=parse_input_shape,
+        many=True,
+        metavar="NAME=1xDIM",
+        group=_BACKEND,
+    )
+    lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
+        "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
+        "as a file with one length a line (repeatable)",
+        parse=parse_lengths,
+        many=True,
+        metavar="DIM=LENGTHS",
+        group=_BACKEND,
+    )
+    backend_option: tuple[tuple[str, str], ...] = option(
+        "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
+        "gives each instance a process of its own (repeatable)",
+        parse=parse_key_value,
+        many=True,
+        metavar="KEY=VALUE",
+        group=_BACKEND,
+    )
+    hang_timeout_ns: int | None = option(
+        "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
+        "batch if that is longer)",
+        name="hang_timeout",
+        parse=parse_positive_duration_ns,
+        metavar="TIME",
+        group=_BACKEND,
+    )
+    meter: tuple[tuple[str, str], ...] = option(
+        "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
+        "(repeatable)",
+        parse=parse_meter,
+        many=True,
+        metavar="NAME",
+        group=_POWER,
+    )
+    mlperf: bool = option(
+        "apply the official rules: 600 s, official seeds, query counts and latency bounds",
+        flag=True,
+        default=False,
+        group=_RULES,
+    )
+    user_conf: Path | None = option(
+        "with --mlperf: LoadGen's user.conf", parse=parse_path, metavar="FILE", group=_RULES
+    )
+    audit: Path | None = option(
+        "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
+        parse=parse_path,
+        metavar="FILE",
+        group=_RULES,
+    )
+    out: Path | None = option(
+        "result folder, which must not exist yet (default results/TIME-SCENARIO-BACKEND-MODEL)",
+        parse=parse_path,
+        metavar="DIR",
+        group=_OUTPUT,
+    )
+    no_report: bool = option("write no report.html", flag=True, default=False, group=_OUTPUT)
+    metrics: Endpoint | None = option(
+        "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
+        parse=parse_endpoint,
+        metavar="HOST:PORT",
+        group=_OUTPUT,
+    )
+    no_metrics: bool = option(
+        "open no port for Prometheus; metrics.prom is still written",
+        flag=True,
+        default=False,
+        group=_OUTPUT,
+    )
+    metrics_linger_ns: int = option(
+        "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
+        name="metrics_linger",
+        parse=parse_positive_duration_ns,
+        default=0,
+        metavar="TIME",
+        group=_OUTPUT,
+    )
+
+    # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
+    qsl_seed: int | None = resolved(bounded(0, MAX_SEED))
+    sample_index_seed: int | None = resolved(bounded(0, MAX_SEED))
+    schedule_seed: int | None = resolved(bounded(0, MAX_SEED))
+    model_file: Path | None = resolved(parse_path)
+    model_sha256: str | None = resolved()
+    dataset_digest: str | None = resolved()
+    arrivals_sha256: str | None = resolved()
+    loadgen_version: str | None = resolved()
+    mlperf_model: str | None = resolved()
+
+    @property
+    def harness_scheduled(self) -> bool:
+        """Our own scheduler issues the queries of the performance run, not LoadGen."""
+        return self.arrivals is not None or self.concurrency is not None
+
+    @property
+    def runs_performance(self) -> bool:
+        return self.mode in ("performance", "both")
+
+    @property
+    def runs_accuracy(self) -> bool:
+        return self.mode in ("accuracy", "both")

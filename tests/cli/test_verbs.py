@@ -1,0 +1,92 @@
+"""The table of verbs: dispatch, the lists in the help, and the errors for verbs that do not exist."""
+
+from importlib import import_module
+
+import pytest
+
+from harness.cli import verbs
+from harness.cli.main import main
+from harness.cli.verbs import DEFAULT, VERBS, Verb, find
+from harness.core.console import show
+
+NAMES = (
+    "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, report, runs, "
+    "list, data, arrivals, submit"
+)
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+def test_every_row_names_a_function_and_says_what_the_verb_does(verb: Verb) -> None:
+    module, function = verb.target.split(":")
+    assert module.startswith("harness.cli.")
+    assert callable(getattr(import_module(module), function))
+    assert verb.about[0].islower()
+    assert len(verb.about) <= 75
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "rest"),
+    [
+        ([], DEFAULT, []),
+        (["--scenario", "server"], DEFAULT, ["--scenario", "server"]),
+        (["run", "peak"], "run", ["peak"]),
+        (["submit", "run", "--work", "x"], "submit run", ["--work", "x"]),
+        (["data", "check", "digits"], "data check", ["digits"]),
+        (["submit"], "submit", []),
+        (["submit", "--help"], "submit", ["--help"]),
+    ],
+)
+def test_a_verb_is_found_with_the_words_after_it(
+    words: list[str], name: str, rest: list[str]
+) -> None:
+    assert find(words) == (name, rest)
+
+
+def test_a_row_is_all_that_a_new_verb_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Verb(f"{__name__}:_greet", "greet the user")
+    monkeypatch.setattr(verbs, "VERBS", {**VERBS, "data greet": row})
+    assert main(["data", "greet", "you"]) == 7
+    assert capsys.readouterr().out == "hello you\n"
+    assert main(["data"]) == 0
+    assert "  data greet  greet the user\n" in capsys.readouterr().out
+
+
+def _greet(arguments: list[str]) -> int:
+    show(" ".join(["hello", *arguments]))
+    return 7
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["peek"], "no verb 'peek': did you mean 'peak'?"),
+        (["xyzzy"], f"no verb 'xyzzy': choose from {NAMES}"),
+        (["sub", "run"], "no verb 'sub': did you mean 'submit'?"),
+        (["submit", "pakc"], "no verb 'submit pakc': did you mean 'submit pack'?"),
+        (["data", "xyzzy"], "no verb 'data xyzzy': choose from data check"),
+    ],
+)
+def test_a_verb_that_does_not_exist_is_one_line(
+    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"harness: {line}\n"
+
+
+def test_the_first_page_says_what_it_is_then_examples_then_verbs_then_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    page = capsys.readouterr().out
+    assert ended.value.code == 0
+    parts = ("mlperf-harness measures", "usage: ", "\nexamples:\n", "\nverbs:\n", "\n  --scenario ")
+    begins = [page.index(part) for part in parts]
+    assert begins == sorted(begins)
+    assert page[begins[2] : begins[3]].count("\n  python -m harness ") == 3
+    listed = page[begins[3] : begins[4]].splitlines()
+    assert [line[2:16].strip() for line in listed if line.startswith("  ")][: len(VERBS)] == [
+        *VERBS
+    ]
