@@ -51,7 +51,9 @@ def test_a_code_that_is_not_in_the_table_is_seen_in_the_source(tmp_path: Path, s
 
 
 def test_a_reason_with_an_unknown_code_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match=r"^'bussy-machine' is not a code of harness/codes\.py"):
+    with pytest.raises(
+        ValueError, match=r"^'bussy-machine' is not a code of harness/core/codes\.py"
+    ):
         Reason("bussy-machine", "")
 
 

@@ -122,14 +122,10 @@ def test_broken_content_is_one_line_with_the_hint() -> None:
         ("{", "is not JSON: "),
         ("[1]", "is not what a run writes"),
         ("[" * 100_000, "is not JSON: "),
-        (None, "cannot be read: No such file or directory: is this a run's folder?"),
     ],
 )
-def test_a_file_that_holds_no_json_object_is_named(
-    content: str | None, text: str, tmp_path: Path
-) -> None:
-    if content is not None:
-        (tmp_path / "a.json").write_text(content)
+def test_a_file_that_holds_no_json_object_is_named(content: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
     with pytest.raises(ConfigError) as raised:
         files.read_json(tmp_path / "a.json")
     assert str(raised.value).startswith(f"{tmp_path}/a.json {text}")
@@ -140,3 +136,16 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
         files.point_link(tmp_path / "latest", name)
         assert os.readlink(tmp_path / "latest") == name  # noqa: PTH115 - the text itself
     assert names(tmp_path) == ["latest"]
+
+
+def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value) == f"{tmp_path} has no a.json: is this a run's folder?"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/a.json").write_text("{}")
+    with pytest.raises(ConfigError) as raised:
+        read_json(tmp_path / "a.json")
+    assert str(raised.value).endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
+    with pytest.raises(ConfigError, match="there is no such folder$"):
+        read_json(tmp_path / "gone/a.json")
