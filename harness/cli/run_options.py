@@ -223,7 +223,9 @@ def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
 
     if path.is_dir():
         if not (path / run_folder.CONFIG).is_file():
-            raise ConfigError(f"--config: {files.not_a_run(path, run_folder.CONFIG)}")
+            raise ConfigError(
+                f"--config: {files.not_a_run(path, run_folder.CONFIG, run_folder.RESULT)}"
+            )
         path /= run_folder.CONFIG
     content = load_yaml(path)
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):

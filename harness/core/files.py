@@ -95,9 +95,12 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
 
 
-def not_a_run(folder: Path, name: str) -> str:
-    """The message for a folder without the file `name`; it names the newest folders in it that have one."""
-    runs = [p.parent for p in folder.glob(f"*/{name}") if not p.parent.is_symlink()]
+def not_a_run(folder: Path, name: str, sign: str = "") -> str:
+    """The message for a folder without the file `name`; it names the newest runs in the folder.
+
+    sign: a file that every run has, where `name` is none.
+    """
+    runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
     if not runs:
         return f"{folder} has no {name}: is this a run's folder?"
     newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)

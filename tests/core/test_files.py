@@ -140,12 +140,12 @@ def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 def test_a_folder_without_the_file_is_named_and_so_are_the_runs_in_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json")
     assert str(raised.value) == f"{tmp_path} has no a.json: is this a run's folder?"
     (tmp_path / "run").mkdir()
     (tmp_path / "run/a.json").write_text("{}")
     with pytest.raises(ConfigError) as raised:
-        read_json(tmp_path / "a.json")
+        files.read_json(tmp_path / "a.json")
     assert str(raised.value).endswith(f"the runs in it are: {tmp_path / 'run'}: name one of them")
-    with pytest.raises(ConfigError, match="there is no such folder$"):
-        read_json(tmp_path / "gone/a.json")
+    with pytest.raises(ConfigError, match=r"there is no such folder$"):
+        files.read_json(tmp_path / "gone/a.json")

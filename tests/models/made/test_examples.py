@@ -14,8 +14,8 @@ from harness.models.build_examples import COUNT, build
 from harness.models.manifest.manifest import load_model
 from tests.faults.command import ROOT, only_all, result, run
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    python -m harness (.* examples/.*)$", README, re.MULTILINE)
+PAGE = (ROOT / "docs/datasets.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    python -m harness (.* examples/.*)$", PAGE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def needs(*modules: str) -> Any:
         ),
     ],
 )
-def test_a_command_of_the_readme_has_the_score_it_is_made_for(
+def test_a_command_of_the_page_has_the_score_it_is_made_for(
     name: str,
     metric: str,
     value: float | None,
@@ -83,8 +83,8 @@ def test_building_again_changes_nothing(examples: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_they_are_written_by_the_command_that_the_readme_shows(tmp_path: Path) -> None:
-    assert "    python -m harness.models.build_examples examples\n" in README
+def test_they_are_written_by_the_command_that_the_page_shows(tmp_path: Path) -> None:
+    assert "    python -m harness.models.build_examples examples\n" in PAGE
     code = "from harness.models.build_examples import main; main()"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}", "x"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
