@@ -109,7 +109,7 @@ def _unreadable(path: Path, told: str) -> str:
     hint = "remove it, runs make a new one"
     if "locked" in told:
         hint = "another process writes there: try again"
-    return f"{path} cannot be read: {told}" + ("" if "update" in told else f": {hint}")
+    return f"{path} cannot be read: {told}: {hint}"
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, str]:

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 3
-"""In the file's user_version. 1, which wrote 0 there, had none of `_ADDED`, 2 the first two."""
+SCHEMA = 1
+"""Version of the table, in the file's user_version."""
 
 _TYPES = {
     "folder": "TEXT PRIMARY KEY",
@@ -36,8 +36,6 @@ _TYPES = {
     "energy_source": "TEXT",
 }
 COLUMNS = tuple(_TYPES)
-_ADDED = ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source")
-"""After schema 1; older rows have none."""
 
 _CONDITIONS = {
     "model": "model GLOB ?",
@@ -58,7 +56,10 @@ def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
     """Raises sqlite3.Error; the run's own folder does not depend on it."""
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
         db.execute("BEGIN IMMEDIATE")  # two first runs at once: one makes the table
-        _migrate(db)
+        if not _has_table(db):
+            columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+            db.execute(f"CREATE TABLE runs ({columns})")
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         query = f"INSERT OR REPLACE INTO runs ({names}) VALUES ({marks})"  # noqa: S608 - our own names
         db.execute(query, _row(folder, result))
@@ -103,26 +104,13 @@ def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
     return next(iter([*measured, *readings]), {})
 
 
-def _migrate(db: sqlite3.Connection) -> None:
-    """To SCHEMA, from no table at all or an older one."""
-    have = _columns(db)
-    if not have:
-        wanted = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-        db.execute(f"CREATE TABLE runs ({wanted})")
-    for name in _ADDED:
-        if have and name not in have:
-            db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_TYPES[name]}")
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-
-def _columns(db: sqlite3.Connection) -> set[str]:
-    """Of the table there is; a DatabaseError where a newer harness made it."""
+def _has_table(db: sqlite3.Connection) -> bool:
+    """Raises sqlite3.DatabaseError where another version of the harness made the table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA:
-        raise sqlite3.DatabaseError(
-            f"it has schema {version}, this harness knows {SCHEMA}: update the harness"
-        )
-    return {row[1] for row in db.execute("PRAGMA table_info(runs)")}
+    exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
+    if version != SCHEMA and (exists or version):
+        raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
+    return exists
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
@@ -148,13 +136,11 @@ def newest_first(
         return []
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db:
         db.row_factory = sqlite3.Row
-        have = _columns(db)
-        if not have:
+        if not _has_table(db):
             return []
-        columns = ", ".join(n if n in have or n not in _ADDED else f"NULL AS {n}" for n in COLUMNS)
         where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
         query = (
-            f"SELECT * FROM (SELECT {columns} FROM runs) WHERE {where} "  # noqa: S608 - our own names
+            f"SELECT {', '.join(COLUMNS)} FROM runs WHERE {where} "  # noqa: S608 - our own names
             "ORDER BY started DESC, folder DESC LIMIT ?"
         )
         values = (*conditions.values(), -1 if limit is None else limit)

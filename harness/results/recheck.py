@@ -122,9 +122,8 @@ def _config_differences(
     """config.yaml is what was asked for with every value resolved, which is done here again."""
     assert found.loaded is not None
     path = folder / records.FINDINGS
-    asked = files.read_json(path).get("asked")
-    made = config if asked is None else from_plain(asked, str(path))  # None: of an older harness
-    again = resolved.config(replace(found.resolved, config=made), run.plan, found.loaded)
+    request = from_plain(files.read_json(path)["asked"], str(path))
+    again = resolved.config(replace(found.resolved, config=request), run.plan, found.loaded)
     said, done = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*done, *said]):
         if said.get(key) != done.get(key) and key != "loadgen_version":

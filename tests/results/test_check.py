@@ -118,12 +118,9 @@ def test_a_configuration_edited_by_hand_is_found(
     assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
 
 
-def test_a_folder_of_before_the_request_was_kept_is_checked(run: Path) -> None:
-    edit(run / "findings.json", lambda said: said.pop("asked"))
-    assert main(["check", str(run)]) == 0
-
-
-@pytest.mark.parametrize("asked", [3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}])
+@pytest.mark.parametrize(
+    "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
+)
 def test_a_request_that_was_not_kept_by_a_run_is_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

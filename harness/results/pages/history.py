@@ -18,11 +18,11 @@ Row = Mapping[str, Any]
 
 
 class Told(NamedTuple):
-    """One number of a run as runs.sqlite has it. higher_is_better: None where that is not known."""
+    """One number of a run, from runs.sqlite."""
 
     value: float
     unit: str
-    higher_is_better: bool | None
+    higher_is_better: bool
 
 
 def numbers(row: Row) -> dict[str, Told]:
@@ -30,9 +30,8 @@ def numbers(row: Row) -> dict[str, Told]:
     per_ms = 1 / NS_PER_MS
     latency = not scenario_named(row["scenario"]).all_at_once
     early = row["headline_value"] if row["headline_unit"] == "ns" else None
-    lower = row["lower_is_better"]
-    higher = None if lower is None else not lower
-    found: dict[str, tuple[Any, float, str, bool | None]] = {
+    higher = not row["lower_is_better"]
+    found: dict[str, tuple[Any, float, str, bool]] = {
         "early-stopping estimate": (early, per_ms, "ms", False),
         "throughput": (row["completed_per_s"], 1.0, "samples/s", True),
         "p50 latency": (row["p50_ns"] if latency else None, per_ms, "ms", False),

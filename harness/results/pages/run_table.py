@@ -93,11 +93,10 @@ def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in found.items():
         if isinstance(one, Mapping):
-            estimate = one.get("estimate")  # absent in results of earlier versions
             order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
             early = one["early_stopping"]
             told = show_ns(early) if early is not None else "-"
-            at = show_ns(estimate) if estimate is not None else "-"
+            at = show_ns(one["estimate"])
             yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{told:>18}"
 
 

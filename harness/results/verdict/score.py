@@ -54,8 +54,7 @@ def judge(
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         answer_dtype = str(ended["answer_dtype"])
-        shape = ended.get("answer_shape")  # runs of older harnesses do not tell it
-        found = Scoring(compute(outdir, metric, answer_dtype, labels, shape))
+        found = Scoring(compute(outdir, metric, answer_dtype, labels, ended["answer_shape"]))
         if compared:
             tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
             run_1 = folder / "performance" / "run_1"
