@@ -14,12 +14,6 @@ draw from them is an ordinary batch as often as batches were, and the slowest on
 """
 
 
-VERSION = 2
-"""Of what a run keeps of its bare loops. In 1, which says none, Offline's last batch was not measured,
-and nothing waited although it had been asked to: harness/results/evidence/reference.py holds such a run against that.
-"""
-
-
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
 

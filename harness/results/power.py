@@ -6,6 +6,7 @@ from typing import Any
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results.schema import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
 
 NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"
@@ -25,7 +26,7 @@ def report(
     *,
     under_rules: bool = False,
     whose: str = "LoadGen",
-) -> dict[str, Any]:
+) -> PowerSection:
     """`power` and `power_reason`. loadgen: values of the performance run's log, {} where they cannot
     be taken. queries, samples: answered in the run. under_rules: it was an official run. whose:
     scheduler's log it is.
@@ -35,7 +36,8 @@ def report(
     window = window_ns(loadgen)
     if window is None or not queries:
         return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
-    readings, missing = [], []
+    readings: list[PowerReading] = []
+    missing: list[MissingReading] = []
     for source, found, idle in _found(log, ptdaemon, window):
         if isinstance(found, NoReading):
             missing.append({"source": source.name, "reason": found.reason})
@@ -44,7 +46,7 @@ def report(
     if not readings:
         told = "; ".join(f"{m['source']}: {m['reason']}" for m in missing)
         return {"power": None, "power_reason": told or "the meters have nothing to read"}
-    power = {
+    power: Power = {
         "readings": readings,
         "missing": missing,
         "seconds": (window[1] - window[0]) / 1e9,
@@ -68,21 +70,22 @@ def _found(
 
 def _reading(
     source: PowerSource, found: Energy, idle: Energy | NoReading | None, queries: int, samples: int
-) -> Mapping[str, Any]:
+) -> PowerReading:
     return {
         "source": source.name,
         "domain": source.domain,
         "provenance": source.provenance,
-        **found._asdict(),
+        "joules": found.joules,
+        "mean_watts": found.mean_watts,
+        "peak_watts": found.peak_watts,
+        "readings": found.readings,
         "idle_watts": idle.mean_watts if isinstance(idle, Energy) else None,
         "joules_per_query": found.joules / queries,
         "joules_per_sample": found.joules / samples,
     }
 
 
-def _note(
-    readings: Sequence[Mapping[str, Any]], ptdaemon: PtdaemonLog | None, under_rules: bool
-) -> str:
+def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_rules: bool) -> str:
     """Only what PTDaemon read in an official run, and its checker accepts, loses the words."""
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL

@@ -9,8 +9,7 @@ block_bootstrap   from blocks of neighbouring samples drawn again: it sees stall
 early_stopping    LoadGen's: with 99 % confidence the true percentile is not above it
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -22,10 +21,11 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
+from harness.results.schema import Intervals, PercentileInterval
 from harness.types import Array
 
 
-def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str, Any] | None:
+def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | None:
     """percentile -> its intervals in ns, of queries; None without a whole query.
 
     An end is None where no sample lies far enough out: the run is too short to tell it.
@@ -36,7 +36,7 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str,
     block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
     drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
     ordered_ns = np.sort(latency_ns)
-    found: dict[str, Any] = {
+    by_percentile: dict[str, PercentileInterval] = {
         name: {
             "estimate": percentile_ns(ordered_ns, fraction),
             "order_statistic": _order_statistic(ordered_ns, fraction),
@@ -45,7 +45,7 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str,
         }
         for name, fraction in PERCENTILES.items()
     }
-    return {**found, "level": bootstrap.LEVEL, "source": "journal"}
+    return cast("Intervals", {**by_percentile, "level": bootstrap.LEVEL, "source": "journal"})
 
 
 def _order_statistic(ordered_ns: Array, fraction: float) -> list[int | None]:

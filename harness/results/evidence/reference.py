@@ -1,144 +1,33 @@
-"""The reference dispatcher: how the same queries would have fared without any cost but the model's.
+"""Compares a run with the reference dispatcher, which has no cost but the model's.
 
-Server: a queue first in, first out; whoever of the instances is free takes what waits, up to the
-largest batch, at once. Simulated over LoadGen's recomputed schedule with service times of bare loops
-(harness/run/measured/service_times.py), so that what a run lost to its load generator shows apart from what any
-dispatcher would lose to queueing. Pure: a run's files in, numbers out.
+The reference answers the same queries with the service times of bare loops
+(harness/run/measured/service_times.py). The difference is what the load generator cost; queueing
+that no dispatcher avoids is on both sides. Pure: a run's files in, numbers out.
 """
 
-import heapq
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
-from harness.core.service_times import QUANTILES, VERSION, ServiceTimes, together
+from harness.core.service_times import ServiceTimes, together
 from harness.core.stats import percentile_ns
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.loadgen.plan import Instances, LoadPlan
 from harness.loadgen.scenario import scenario_named
+from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
 from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
+from harness.results.schema import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000
-"""The first so many of a run are simulated: a tenth of a second or two of Python."""
+"""Queries simulated, the first of the run: a tenth of a second or two of Python."""
 
-_SEED = 1
 DRIFT = 0.10
 """Bare loops before and after the run that differ by more say that the machine has changed."""
 
 TIGHT = 1.15
 """A run within this of the reference was not held back by its load generator."""
-
-
-class Simulated(NamedTuple):
-    """queue_ns, infer_ns: (queries,) int64, of each query."""
-
-    queue_ns: Array
-    infer_ns: Array
-
-
-def simulate(
-    scheduled_ns: Array, service: ServiceTimes, instances: int, max_batch: int, wait_ns: int = 0
-) -> Simulated:
-    """scheduled_ns: (queries,) ascending. wait_ns: how long a query may wait for others to fill its
-    batch, although an instance is free. Service times are drawn with a fixed seed.
-    """
-    draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
-
-    @cache  # of the sizes that occur: all of a large --max-batch's would fill the memory
-    def times_ns(size: int) -> list[int]:
-        times: list[int] = service.of(size).astype(np.int64).tolist()
-        return times
-
-    return _dispatched(
-        *(scheduled_ns, instances, max_batch, wait_ns),
-        lambda size, first, _: times_ns(size)[draws[first]],
-    )
-
-
-def _dispatched(
-    scheduled_ns: Array,
-    instances: int,
-    max_batch: int,
-    wait_ns: int,
-    took_ns: Callable[[int, int, int], int],
-) -> Simulated:
-    """As `simulate`. took_ns: of a batch of so many, by its first query and when it starts."""
-    arrivals: list[int] = scheduled_ns.tolist()
-    free = [arrivals[0]] * instances if arrivals else []
-    started: list[int] = []
-    sizes: list[int] = []
-    took: list[int] = []
-    first, count = 0, len(arrivals)
-    while first < count:
-        end = min(first + max_batch, count)
-        until = arrivals[first] + wait_ns
-        if end - first == max_batch:
-            until = min(until, arrivals[end - 1])  # full before that
-        start = max(free[0], until)
-        last = first + 1
-        while last < end and arrivals[last] <= start:
-            last += 1
-        took.append(took_ns(last - first, first, start))
-        heapq.heapreplace(free, start + took[-1])
-        started.append(start)
-        sizes.append(last - first)
-        first = last
-    batch_of = np.repeat(np.arange(len(sizes)), sizes)
-    queue_ns = np.asarray(started, np.int64)[batch_of] - scheduled_ns
-    return Simulated(queue_ns, np.asarray(took, np.int64)[batch_of])
-
-
-class _InRun(NamedTuple):
-    """The batches of a run. begins_ns: (batches,) ascending, when the model was called.
-
-    slower: (batches,) float64, how long it took over the bare loops' mean for that size.
-    ratio: the same of all batches together.
-    """
-
-    begins_ns: Array
-    slower: Array
-    ratio: float
-
-    @classmethod
-    def of(cls, done: Completions, service: ServiceTimes) -> "_InRun":
-        batch = done.columns["batch"]
-        first = np.flatnonzero(np.diff(batch, prepend=batch[:1] - 1))
-        first = first[np.argsort(done.columns["gathered_ns"][first], kind="stable")]
-        begins_ns, ends_ns, sizes = (
-            done.columns[name][first] for name in ("gathered_ns", "inferred_ns", "batch_size")
-        )
-        different, which = np.unique(sizes, return_inverse=True)
-        bare_ns = np.array([max(service.of(int(n)).mean(), 1.0) for n in different])[which]
-        took_ns = ends_ns - begins_ns
-        return cls(begins_ns, took_ns / bare_ns, float(took_ns.sum() / bare_ns.sum()))
-
-
-def _at_run_speed(
-    scheduled_ns: Array, run: _InRun, service: ServiceTimes, spec: Instances, wait_ns: int
-) -> Array:
-    """(queries,) ns: the same dispatcher with a model that is as fast as it was in the run just then.
-
-    Bare loops before and after a run know nothing of a machine that is slower for a second in its
-    middle, and near capacity that second makes the tail of any dispatcher. So here a batch takes what
-    bare loops say of its size, times how much slower than that the run's next batch was.
-    """
-    begins_ns: list[int] = run.begins_ns.tolist()
-    slower: list[float] = run.slower.tolist()
-
-    @cache
-    def usual_ns(size: int) -> float:
-        return float(service.of(size).mean())
-
-    def took_ns(size: int, _: int, start_ns: int) -> int:
-        batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
-        return round(usual_ns(size) * slower[batch])
-
-    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
-    return found.queue_ns + found.infer_ns
 
 
 def report(
@@ -148,7 +37,7 @@ def report(
     spec: Instances,
     ceiling_per_s: float | None = None,
     wait_ns: int = 0,
-) -> dict[str, Any]:
+) -> Reference | NoReference:
     """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
 
     ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
@@ -159,14 +48,13 @@ def report(
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
     both = set(before.sizes) & set(after.sizes)  # sizes are left out where batches take long
     before, after = before.only(both), after.only(both)
-    as_now = bare.get("version") == VERSION  # `check` derives an older run as it was
     service = together(before, after)
-    run = _InRun.of(done, service)
+    run = BatchesInRun.of(done, service)
     drifted = [before, after]
     scenario = scenario_named(plan.scenario)
     if scenario.all_at_once:  # what is left over is one batch of the run
         drifted = [part.only(part.sizes[-1:]) for part in drifted]
-    found = {
+    found: dict[str, Any] = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
@@ -177,14 +65,12 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
     if scenario.scheduled:
-        found |= _server(plan, done, service, spec, run, wait_ns if as_now else 0)
+        found |= _server(plan, done, service, spec, run, wait_ns)
     elif scenario.all_at_once:
-        found |= _offline(done, service, spec, run, dealt_out=as_now)
+        found |= _offline(done, service, spec, run)
     else:
         found |= _streams(plan, done, service, spec.max_batch, run)
-    if not as_now:
-        del found["model_ratio"], found["at_run_speed"]
-    return found
+    return cast("Reference", found)
 
 
 def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
@@ -197,7 +83,7 @@ def _server(
     done: Completions,
     service: ServiceTimes,
     spec: Instances,
-    run: _InRun,
+    run: BatchesInRun,
     wait_ns: int,
 ) -> dict[str, Any]:
     percentile = plan.percentile or 0.99
@@ -207,7 +93,7 @@ def _server(
     ours_ns = done.latency_ns[:LIMIT_QUERIES]
     at_ideal = percentile_ns(np.sort(ideal_ns), percentile)
     at_ours = percentile_ns(np.sort(ours_ns), percentile)
-    alike_ns = _at_run_speed(scheduled_ns, run, service, spec, wait_ns)
+    alike_ns = at_run_speed(scheduled_ns, run, service, spec, wait_ns)
     as_slow = percentile_ns(np.sort(alike_ns), percentile)
     return {
         "what": f"p{percentile * 100:.10g}",
@@ -242,15 +128,11 @@ def _lost_ns(
 
 
 def _offline(
-    done: Completions, service: ServiceTimes, spec: Instances, run: _InRun, *, dealt_out: bool
+    done: Completions, service: ServiceTimes, spec: Instances, run: BatchesInRun
 ) -> dict[str, Any]:
-    """dealt_out: in batches, as the run's work; without, it divides as it likes."""
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
     ours = len(done) * 1e9 / took_ns
-    size = min(spec.max_batch, len(done))
-    bare = spec.instances * size * 1e9 / float(service.of(size).mean())
-    if dealt_out:
-        bare = len(done) * 1e9 / _bare_ns(len(done), service, spec)
+    bare = len(done) * 1e9 / _bare_ns(len(done), service, spec)
     return {
         "what": "samples/s",
         "unit": "samples/s",
@@ -271,7 +153,7 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
 
 
 def _streams(
-    plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: _InRun
+    plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
     """The bare loop over the batches of one query; medians, which a stall or two do not move."""
     samples = plan.samples_per_query
@@ -280,9 +162,7 @@ def _streams(
     latency_ns = done.latency_ns
     whole = len(latency_ns) // samples * samples
     ours_ns = percentile_ns(np.sort(latency_ns[:whole].reshape(-1, samples).max(axis=1)), 0.5)
-    last = slice(
-        samples - 1, whole, samples
-    )  # its latency is the query's; the others are its queue
+    last = slice(samples - 1, whole, samples)  # the last sample's latency is the query's
     lost = {
         stage: float(np.median((done.columns[end] - done.columns[begin])[last]))
         for stage, (begin, end) in STAGE_EDGES.items()
@@ -314,7 +194,7 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
         f"{found['what']}{of} {show(found['ours'])}, {times} x the reference's "
         f"{show(found['reference'])}"
     )
-    worse = ratio if found["unit"] == "ns" else 1 / ratio
+    worse = _times_worse(ratio, found["unit"])
     if abs(found["drift"]) > DRIFT:
         more = "longer" if found["drift"] > 0 else "less"
         drift = show_percent(abs(found["drift"]))
@@ -323,7 +203,7 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
         judged = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judged = "the load generator was not the bottleneck"
-    elif (alike := _at_run_speed_worse(found)) is not None and alike <= TIGHT:
+    elif (alike := _times_worse(found["at_run_speed"]["ratio"], found["unit"])) <= TIGHT:
         judged = (
             "not decidable: with a model as slow as it was in the run the reference's is "
             f"{show(found['at_run_speed']['reference'])}, and this {alike:.3g} x that"
@@ -339,12 +219,9 @@ def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
     return f"{told}: {judged}{head}"
 
 
-def _at_run_speed_worse(found: Mapping[str, Any]) -> float | None:
-    """How many times worse than `at_run_speed`; None in a result folder of an earlier version."""
-    if "at_run_speed" not in found:
-        return None
-    ratio = float(found["at_run_speed"]["ratio"])
-    return ratio if found["unit"] == "ns" else 1 / ratio
+def _times_worse(ratio: float, unit: str) -> float:
+    """ratio: the run's number divided by the reference's."""
+    return ratio if unit == "ns" else 1 / ratio
 
 
 def _where(lost_ns: Mapping[str, float] | None) -> str:

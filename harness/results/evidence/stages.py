@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from harness.core.stats import percentile_ns
+from harness.results.schema import Stage
 from harness.types import Array
 
 STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
@@ -76,10 +77,10 @@ def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
     return last
 
 
-def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
+def summarise(done: Completions) -> Mapping[str, Stage]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
-    summary: dict[str, Mapping[str, float]] = {}
+    summary: dict[str, Stage] = {}
     for stage, (begin, end) in STAGE_EDGES.items():
         spent = done.columns[end] - done.columns[begin]
         ordered = np.sort(spent)

@@ -1,11 +1,12 @@
 """Whether a run was in a steady state: the same at its end as at its beginning."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
+from harness.results import schema
 from harness.results.evidence.stages import Completions
 from harness.types import Array
 
@@ -33,8 +34,14 @@ class SteadyState(NamedTuple):
         change = abs(self.last_third_ns - self.first_third_ns)
         return change <= max(DRIFT_SHARE * self.first_third_ns, DRIFT_SPREADS * self.spread_ns)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "is_steady": self.is_steady}
+    def to_json(self) -> schema.SteadyState:
+        return {
+            "what": self.what,
+            "first_third_ns": self.first_third_ns,
+            "last_third_ns": self.last_third_ns,
+            "spread_ns": self.spread_ns,
+            "is_steady": self.is_steady,
+        }
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
