@@ -1,4 +1,4 @@
-"""results/runs.sqlite: one row a run, so that runs can be listed without opening folders."""
+"""Keeps results/runs.sqlite, one row a run: runs are listed without opening folders."""
 
 import csv
 import io
@@ -53,9 +53,9 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
-    """Raises sqlite3.Error; the run's own folder does not depend on it."""
+    """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database."""
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # two first runs at once: one makes the table
+        db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
         if not _has_table(db):
             columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
             db.execute(f"CREATE TABLE runs ({columns})")
@@ -98,7 +98,7 @@ def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first source that was measured, else the first; {} where there is none."""
+    """The first measured source, else the first estimated one; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
@@ -114,8 +114,8 @@ def _has_table(db: sqlite3.Connection) -> bool:
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """The highest rate of a VALID run of the null backend there. None without one, and where the
-    database cannot be read: that is told when the run is added to it.
+    """Highest rate of a VALID run of the null backend on that host. None without such a run, and where
+    the database cannot be read, which `add` reports.
     """
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
@@ -127,10 +127,10 @@ def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:
-    """[] where there is no database yet. The file is not changed, whatever its schema.
+    """Rows that meet the conditions; [] without a database. The file is not changed.
 
     conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC).
-    Each row also says whether its folder was `removed`. Raises sqlite3.Error.
+    `removed` of each row: whether its folder is gone. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []
@@ -149,7 +149,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """kind: csv, with a header and '' for what was not measured; or json, with null."""
+    """kind: csv, with a header and '' for missing values; or json, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""Collects everything known of a run, from which result.json is made."""
+"""Collects everything known about a run, the input of result.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,16 +23,19 @@ NOT_STORED = "the run ended before what its meters read was stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """What a run has found out so far; whatever is missing has not been measured."""
+    """State of a run so far; None and {} stand for values not measured yet."""
 
     resolved: ResolvedRun
     started: str
     environment: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] | None = None
+    """host.NoiseFloor.to_json(), before the run."""
     load: Mapping[str, float | None] = field(default_factory=dict)
+    """steal and others as shares, throttled_s; over the performance run."""
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
     ceiling_per_s: float | None = None
+    """Highest rate of the null backend on this machine, in samples/s."""
     host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
@@ -40,7 +43,9 @@ class Findings:
     accuracy: Evidence | None = None
     scoring: Scoring = field(default_factory=Scoring)
     stopped: Reason | None = None
+    """Why the run was stopped."""
     unsaved: Reason | None = None
+    """Why the folder could not be written."""
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -69,7 +74,7 @@ class Findings:
 
     @property
     def performed(self) -> Performance | None:
-        """The performance run's numbers; each is found once, and kept for the next result."""
+        """The performance run's numbers, kept for the next result."""
         run = self.performance
         if run is not None and (self._performed is None or self._performed.run is not run):
             self._performed = Performance(run, self.spec, self._wait_ns)
@@ -77,7 +82,7 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """How long a sample may wait for others; with --dispatch deadline, while it is in time."""
+        """Longest time that a sample may wait for others; --dispatch deadline ends it in time for the SLO."""
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

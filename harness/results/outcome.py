@@ -1,4 +1,4 @@
-"""The outcome of a measured run: exit status, folder, content of result.json."""
+"""Bundles the outcome of a run: exit status, folder, content of result.json."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,19 +10,20 @@ from harness.results.pages import run_table
 
 
 class Finished(NamedTuple):
-    """A run that has ended, however it did. status: the exit status. folder: its name by now.
-    result: the content of result.json.
-    """
+    """A run that has ended, whether or not it succeeded."""
 
     status: int
+    """Exit status."""
     folder: Path
+    """The final folder, or the `.partial` one."""
     result: Mapping[str, Any]
+    """The content of result.json (harness/results/schema.py)."""
 
     def show(self, *, as_json: bool) -> None:
-        """On stdout: the table, or result.json."""
+        """Print the table, or result.json, on stdout."""
         text = json.dumps(self.result, indent=2, default=str) if as_json else None
         show(text or "\n".join(run_table.lines(self.result, self.folder)))
 
 
 Measure = Callable[..., Finished]
-"""harness.run.supervisor.job.measure, for what makes runs and must not know the composition."""
+"""Type of harness.run.supervisor.job.measure, for callers that must not import it."""

@@ -274,7 +274,8 @@ def test_a_folder_of_runs_names_its_newest(
     for number in range(5):
         folder = Path(f"results/run-{number}")
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text("{}")
+        for name in ("result.json", "config.yaml"):
+            (folder / name).write_text("{}")
         os.utime(folder, (number, number))
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):

@@ -1,12 +1,12 @@
-"""How far each percentile of one run could have come out otherwise, told in three ways.
+"""Computes confidence intervals of each latency percentile of one run, in three ways.
 
-estimate          the percentile itself, of the journal's latencies, as the intervals are: LoadGen, whose
-                  percentiles are quoted, stamps with a clock reading of its own some us away
-order_statistic   between which samples the true percentile lies, whatever the distribution; right
-                  where samples are independent, too narrow where neighbours are alike
-block_bootstrap   from blocks of neighbouring samples drawn again: it sees stalls and bursts, but
-                  never further than the slowest sample
-early_stopping    LoadGen's: with 99 % confidence the true percentile is not above it
+estimate          the percentile of the journal's latencies, which all intervals use; LoadGen, whose
+                  percentiles are quoted, reads the clock itself, some us apart
+order_statistic   the samples between which the true percentile lies, for any distribution; valid for
+                  independent samples, too narrow where neighbours are correlated
+block_bootstrap   from blocks of neighbouring samples drawn again: covers stalls and bursts, but never
+                  reaches beyond the slowest sample
+early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
 """
 
 from typing import cast
@@ -26,9 +26,9 @@ from harness.types import Array
 
 
 def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | None:
-    """percentile -> its intervals in ns, of queries; None without a whole query.
+    """Intervals in ns of the latencies of queries; None without a whole query.
 
-    An end is None where no sample lies far enough out: the run is too short to tell it.
+    An end is None where the run is too short: no sample lies far enough out.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):

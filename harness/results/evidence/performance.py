@@ -1,7 +1,7 @@
-"""What the rows and the log of a performance run say, as sections of result.json. Pure.
+"""Computes the sections of result.json from the rows and the log of a performance run. Pure.
 
-A run's result is saved several times as the run goes on, so what takes sorting or simulating a
-million rows is found once.
+A result is saved several times in a run, so each number that sorts or simulates a million rows is
+computed once.
 """
 
 from collections.abc import Mapping
@@ -39,8 +39,9 @@ _LOADGEN_PERCENTILES = {
 
 
 class Performance:
-    """One performance run. done: its rows, None where there are none. wait_ns: of
-    harness.results.evidence.reference.report. A number is None where the run did not come to it.
+    """Numbers of one performance run; a number is None where the run ended before it.
+
+    done: the rows of the journal, None without any. wait_ns: see reference.report.
     """
 
     def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
@@ -52,7 +53,7 @@ class Performance:
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:
-        """Of queries."""
+        """Latency percentiles of queries, from the journal."""
         if self.done is None:
             return None
         latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
@@ -64,13 +65,13 @@ class Performance:
 
     @cached_property
     def mean_batch(self) -> float | None:
-        """Samples a batch, averaged over batches."""
+        """Mean number of samples in a batch."""
         done = self.done
         return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
 
     @cached_property
     def intervals_ns(self) -> Intervals | None:
-        """None of Offline, whose latencies only say how much was asked for at once."""
+        """None in Offline, whose latencies only reflect the number of samples issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         return latency_intervals(self.done, self.run.plan.samples_per_query)
@@ -80,7 +81,7 @@ class Performance:
         return summarise(self.done) if self.done is not None else None
 
     def reference(self, ceiling_per_s: float | None) -> Reference | NoReference | None:
-        """ceiling_per_s: of harness.results.evidence.reference.report."""
+        """ceiling_per_s: see reference.report."""
         compared = self._reference
         if compared is None or "reason" in compared:
             return compared
@@ -96,7 +97,7 @@ class Performance:
         return reference.report(run.plan, done, bare, self._spec, wait_ns=self._wait_ns)
 
     def latency_ns(self) -> Latency | None:
-        """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
+        """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -114,7 +115,7 @@ class Performance:
         )
 
     def throughput_per_s(self) -> Throughput:
-        """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
+        """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
             return {
@@ -162,7 +163,7 @@ class Performance:
         }
 
     def arrivals(self) -> Arrivals:
-        """Who said when queries come."""
+        """The scheduler of the queries."""
         plan = self.run.plan
         return {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",
@@ -171,8 +172,8 @@ class Performance:
         }
 
     def process(self) -> MeasuredProcess | None:
-        """CPU and switches from the first load of samples until LoadGen unloads them; by how much
-        memory grew at most from LoadGen's start on, None where rss_growth_reason says why.
+        """CPU time and context switches from the first load of samples until LoadGen unloads them, and
+        the largest growth of memory from LoadGen's start on.
         """
         if self.run.ended is None or self.done is None:
             return None

@@ -24,7 +24,7 @@ LIMIT_QUERIES = 50_000
 """Queries simulated, the first of the run: a tenth of a second or two of Python."""
 
 DRIFT = 0.10
-"""Bare loops before and after the run that differ by more say that the machine has changed."""
+"""Bare loops before and after the run that differ by more show that the machine changed."""
 
 TIGHT = 1.15
 """A run within this of the reference was not held back by its load generator."""
@@ -38,23 +38,23 @@ def report(
     ceiling_per_s: float | None = None,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
-    """bare: what the measured process sent, `before` and `after`, or the `reason` why there is none.
+    """bare: bare loops of the measured process, `before` and `after`, or the `reason` why there are none.
 
-    ceiling_per_s: what this machine's null backend answered in this scenario, None if never tried.
-    wait_ns: how long a sample of Server was allowed to wait for others.
+    ceiling_per_s: rate of the null backend on this machine and scenario, None without such a run.
+    wait_ns: longest time that a sample of Server may wait for others.
     """
     if "reason" in bare:
         return {"reason": bare["reason"]}
     before, after = (ServiceTimes.from_json(bare[name]) for name in ("before", "after"))
-    both = set(before.sizes) & set(after.sizes)  # sizes are left out where batches take long
+    both = set(before.sizes) & set(after.sizes)  # slow models have no time for some sizes
     before, after = before.only(both), after.only(both)
     service = together(before, after)
     run = BatchesInRun.of(done, service)
     drifted = [before, after]
     scenario = scenario_named(plan.scenario)
-    if scenario.all_at_once:  # what is left over is one batch of the run
+    if scenario.all_at_once:  # smaller sizes are a single batch of the run
         drifted = [part.only(part.sizes[-1:]) for part in drifted]
-    found: dict[str, Any] = {
+    section: dict[str, Any] = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
@@ -65,16 +65,16 @@ def report(
         "null_backend_per_s": ceiling_per_s,
     }
     if scenario.scheduled:
-        found |= _server(plan, done, service, spec, run, wait_ns)
+        section |= _server(plan, done, service, spec, run, wait_ns)
     elif scenario.all_at_once:
-        found |= _offline(done, service, spec, run)
+        section |= _offline(done, service, spec, run)
     else:
-        found |= _streams(plan, done, service, spec.max_batch, run)
-    return cast("Reference", found)
+        section |= _streams(plan, done, service, spec.max_batch, run)
+    return cast("Reference", section)
 
 
 def _drift(before: ServiceTimes, after: ServiceTimes) -> float:
-    """Of the medians, the median over the sizes: 0.1 means a tenth slower after the run."""
+    """Change of the medians, the median over the sizes: 0.1 means a tenth slower after the run."""
     return float(np.median(np.median(after.ns, axis=1) / np.median(before.ns, axis=1))) - 1.0
 
 
@@ -111,7 +111,7 @@ def _server(
 def _lost_ns(
     done: Completions, ours_ns: Array, ideal: Simulated, ideal_ns: Array, percentile: float
 ) -> dict[str, float]:
-    """stage -> mean ns by which it is longer here, over the slowest queries of each side.
+    """stage -> mean ns that the run's stage is longer, over the slowest queries of each side.
 
     The stages of one query sum to its latency, so these sum to the difference of the tails' means.
     """
@@ -144,7 +144,7 @@ def _offline(
 
 
 def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
-    """Bare batches dealt out as the run's are: the largest, then what is left over as one more."""
+    """Time of bare batches dealt out as the run's: the largest first, the remainder as one more."""
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)
     largest_ns = float(service.of(spec.max_batch).mean())
@@ -155,7 +155,7 @@ def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
 def _streams(
     plan: LoadPlan, done: Completions, service: ServiceTimes, max_batch: int, run: BatchesInRun
 ) -> dict[str, Any]:
-    """The bare loop over the batches of one query; medians, which a stall or two do not move."""
+    """The bare loop over the batches of one query; medians, which single stalls do not move."""
     samples = plan.samples_per_query
     sizes = [min(max_batch, samples - start) for start in range(0, samples, max_batch)]
     bare_ns = sum(service.median_ns(size) for size in sizes)
@@ -181,42 +181,42 @@ def _streams(
     }
 
 
-def line(found: Mapping[str, Any], rate_per_s: float | None) -> str:
-    """Was the load generator the bottleneck? One line for the table. found: of `report`."""
-    if "reason" in found:
-        return f"no reference: {found['reason']}"
-    show = show_ns if found["unit"] == "ns" else _show_rate
-    ratio = found["ratio"]
-    some = found.get("queries", 0) < found.get("of_queries", 0)
-    of = f" of the first {found['queries']:,} queries" if some else ""
+def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
+    """One line for the table: whether the load generator was the bottleneck. section: from `report`."""
+    if "reason" in section:
+        return f"no reference: {section['reason']}"
+    show = show_ns if section["unit"] == "ns" else _show_rate
+    ratio = section["ratio"]
+    some = section.get("queries", 0) < section.get("of_queries", 0)
+    of = f" of the first {section['queries']:,} queries" if some else ""
     times = f"{ratio:,.0f}" if ratio >= 1000 else f"{ratio:.3g}"
-    told = (
-        f"{found['what']}{of} {show(found['ours'])}, {times} x the reference's "
-        f"{show(found['reference'])}"
+    numbers = (
+        f"{section['what']}{of} {show(section['ours'])}, {times} x the reference's "
+        f"{show(section['reference'])}"
     )
-    worse = _times_worse(ratio, found["unit"])
-    if abs(found["drift"]) > DRIFT:
-        more = "longer" if found["drift"] > 0 else "less"
-        drift = show_percent(abs(found["drift"]))
-        judged = f"not decidable: the model itself took {drift} {more} after the run"
+    worse = _times_worse(ratio, section["unit"])
+    if abs(section["drift"]) > DRIFT:
+        more = "longer" if section["drift"] > 0 else "less"
+        drift = show_percent(abs(section["drift"]))
+        judgement = f"not decidable: the model itself took {drift} {more} after the run"
     elif worse < 1 / TIGHT:
-        judged = "not decidable: the bare loops were slower than the run itself"
+        judgement = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
-        judged = "the load generator was not the bottleneck"
-    elif (alike := _times_worse(found["at_run_speed"]["ratio"], found["unit"])) <= TIGHT:
-        judged = (
+        judgement = "the load generator was not the bottleneck"
+    elif (at_run_speed := _times_worse(section["at_run_speed"]["ratio"], section["unit"])) <= TIGHT:
+        judgement = (
             "not decidable: with a model as slow as it was in the run the reference's is "
-            f"{show(found['at_run_speed']['reference'])}, and this {alike:.3g} x that"
+            f"{show(section['at_run_speed']['reference'])}, and this {at_run_speed:.3g} x that"
         )
     else:
-        judged = "the load generator held it back" + _where(found.get("lost_ns"))
-    head = ""
-    ceiling_per_s = found["null_backend_per_s"]
+        judgement = "the load generator held it back" + _where(section.get("lost_ns"))
+    ceiling = ""
+    ceiling_per_s = section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
-        head = (
+        ceiling = (
             f"; null backend here {_show_rate(ceiling_per_s)}, {ceiling_per_s / rate_per_s:.0f} x"
         )
-    return f"{told}: {judged}{head}"
+    return f"{numbers}: {judgement}{ceiling}"
 
 
 def _times_worse(ratio: float, unit: str) -> float:
@@ -228,8 +228,8 @@ def _where(lost_ns: Mapping[str, float] | None) -> str:
     if not lost_ns:
         return ""
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
-    told = [f"{show_ns(lost_ns[name])} in {name}" for name in most if lost_ns[name] > 0]
-    return f", {', '.join(told)} more" if told else ""
+    stages = [f"{show_ns(lost_ns[name])} in {name}" for name in most if lost_ns[name] > 0]
+    return f", {', '.join(stages)} more" if stages else ""
 
 
 def _show_rate(per_s: float) -> str:

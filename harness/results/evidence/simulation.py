@@ -21,10 +21,12 @@ _SEED = 1
 
 
 class Simulated(NamedTuple):
-    """queue_ns, infer_ns: (queries,) int64, of each query."""
+    """Stages of each simulated query."""
 
     queue_ns: Array
+    """(queries,) int64: time until an instance took the query."""
     infer_ns: Array
+    """(queries,) int64: service time of the query's batch."""
 
 
 def simulate(
@@ -35,7 +37,7 @@ def simulate(
     """
     draws = np.random.default_rng(_SEED).integers(0, QUANTILES, len(scheduled_ns)).tolist()
 
-    @cache  # of the sizes that occur: all of a large --max-batch's would fill the memory
+    @cache  # only sizes that occur: all sizes up to a large --max-batch would fill the memory
     def times_ns(size: int) -> list[int]:
         times: list[int] = service.of(size).astype(np.int64).tolist()
         return times
@@ -56,7 +58,7 @@ def _dispatched(
     wait_ns: int,
     took_ns: Callable[[int, int, int], int],
 ) -> Simulated:
-    """As `simulate`. took_ns: of a batch of so many, by its first query and when it starts."""
+    """As `simulate`. took_ns(size, first query, start_ns): service time of a batch."""
     arrivals: list[int] = scheduled_ns.tolist()
     free = [arrivals[0]] * instances if arrivals else []
     started: list[int] = []
@@ -83,15 +85,14 @@ def _dispatched(
 
 
 class BatchesInRun(NamedTuple):
-    """The batches of a run. begins_ns: (batches,) ascending, when the model was called.
-
-    slower: (batches,) float64, how long it took over the bare loops' mean for that size.
-    ratio: the same of all batches together.
-    """
+    """Batches of a run beside the bare loops."""
 
     begins_ns: Array
+    """(batches,) ascending: start of each call of the model."""
     slower: Array
+    """(batches,) float64: time of the call divided by the bare loops' mean for its size."""
     ratio: float
+    """The same for the sum of all batches."""
 
     @classmethod
     def of(cls, done: Completions, service: ServiceTimes) -> Self:
@@ -110,11 +111,11 @@ class BatchesInRun(NamedTuple):
 def at_run_speed(
     scheduled_ns: Array, run: BatchesInRun, service: ServiceTimes, spec: Instances, wait_ns: int
 ) -> Array:
-    """(queries,) ns: the same dispatcher with a model that is as fast as it was in the run just then.
+    """(queries,) ns: latencies of the same dispatcher with a model as fast as it was in the run.
 
-    Bare loops before and after a run know nothing of a machine that is slower for a second in its
-    middle, and near capacity that second makes the tail of any dispatcher. So here a batch takes what
-    bare loops say of its size, times how much slower than that the run's next batch was.
+    Bare loops before and after a run miss a machine that is slower for a second in between, and near
+    capacity that second makes the tail of any dispatcher. So a batch takes the bare loops' time for
+    its size, multiplied by the slowdown of the run's next batch.
     """
     begins_ns: list[int] = run.begins_ns.tolist()
     slower: list[float] = run.slower.tolist()
@@ -127,5 +128,5 @@ def at_run_speed(
         batch = min(bisect_left(begins_ns, start_ns), len(slower) - 1)
         return round(usual_ns(size) * slower[batch])
 
-    found = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
-    return found.queue_ns + found.infer_ns
+    simulated = _dispatched(scheduled_ns, spec.instances, spec.max_batch, wait_ns, took_ns)
+    return simulated.queue_ns + simulated.infer_ns

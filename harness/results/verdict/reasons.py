@@ -79,11 +79,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
     found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, run.wanted_mode):
+    if found != (run.loadgen_scenario, run.expected_mode):
         yield Reason(
             "wrong-run",
             f"{name} run: the log is of {found[0]} {found[1]}, "
-            f"not of {run.loadgen_scenario} {run.wanted_mode}",
+            f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
         if log.get(f"effective_{key}_rng_seed") != seed:
