@@ -1,4 +1,4 @@
-"""result.json: everything measured, with its verdict, reasons and doubts. Pure assembly."""
+"""Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -49,7 +49,7 @@ from harness.results.verdict.reasons import (
 
 
 def result(found: Findings) -> Result:
-    """The content of result.json. VALID means that there is no reason."""
+    """The content of result.json (harness/results/schema.py)."""
     reasons = list(_reasons(found))
     if not reasons and not _measured(found):
         reasons = [Reason("did-not-finish", "the run did not finish")]
@@ -107,7 +107,7 @@ def _headline(found: Findings, run: Evidence) -> Headline | None:
 
 
 def _measured(found: Findings) -> bool:
-    """Every run that was asked for has ended."""
+    """Whether every run of --mode has ended."""
     performance = found.performance is not None or not found.config.runs_performance
     return performance and (any(found.scoring) or not found.config.runs_accuracy)
 
@@ -162,7 +162,7 @@ def _doubts(
         yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
-        # what is no file of the manifest's is told as such, and its digest is in config.yaml
+        # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = found.config.model_file is not None or found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
     metered = found.power is not None or found.ptdaemon is not None
@@ -244,8 +244,8 @@ def _power(found: Findings, ran: Performance | None) -> PowerSection:
 
 
 def _plan(found: Findings, run: Evidence | None) -> Plan:
-    """How the work was laid out, and by which dispatcher (harness/run/measured/dispatch/choose.py). issuer: where
-    LoadGen's thread was, as a run told at its end; what was planned where none did.
+    """The instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported
+    by a run at its end; the planned one where no run ended.
     """
     pinned = found.spec.pinned
     placed = found.calibration.placed if found.calibration else ()

@@ -203,10 +203,10 @@ def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
         judgement = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judgement = "the load generator was not the bottleneck"
-    elif (at_run_speed := _times_worse(section["at_run_speed"]["ratio"], section["unit"])) <= TIGHT:
+    elif (slowed := _times_worse(section["at_run_speed"]["ratio"], section["unit"])) <= TIGHT:
         judgement = (
             "not decidable: with a model as slow as it was in the run the reference's is "
-            f"{show(section['at_run_speed']['reference'])}, and this {at_run_speed:.3g} x that"
+            f"{show(section['at_run_speed']['reference'])}, and this {slowed:.3g} x that"
         )
     else:
         judgement = "the load generator held it back" + _where(section.get("lost_ns"))
