@@ -1,4 +1,4 @@
-"""`runs --history`: how the numbers of one workload on one machine went from run to run."""
+"""Draws `runs --history`: the numbers of a workload on one machine from run to run."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Told(NamedTuple):
 
 
 def numbers(row: Row) -> dict[str, Told]:
-    """What the run measured. Of Offline no latency: it only says how much was asked for at once."""
+    """Numbers that the run measured; no latency in Offline, where it only reflects the samples issued."""
     per_ms = 1 / NS_PER_MS
     latency = not scenario_named(row["scenario"]).all_at_once
     early = row["headline_value"] if row["headline_unit"] == "ns" else None
@@ -113,7 +113,7 @@ def _points(have: Sequence[tuple[Row, Told]]) -> dict[str, Any]:
 
 
 def hover(row: Row) -> str:
-    """What plotly shows at a point; it takes some of HTML for itself."""
+    """Text that plotly shows at a point, escaped because plotly interprets some HTML."""
     commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 

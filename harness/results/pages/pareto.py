@@ -143,7 +143,7 @@ def _listed(
     results: Path,
     page: Path,
 ) -> str:
-    """Those on the front first."""
+    """A table with the runs on the front first."""
     rows = [
         (
             link(row["folder"], results / row["folder"] / "report.html", page),

@@ -1,4 +1,4 @@
-"""The short table at the end of a run, for people. Everything in it is in result.json."""
+"""Prints the table at the end of a run; result.json holds the same numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,8 +77,8 @@ def _source(text: str) -> str:
 
 
 def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None) -> Iterator[str]:
-    """A line a percentile; `-` where the run is too short to tell that end. The journal's stamps may
-    lie some us beside LoadGen's, so its intervals stand beside its own percentiles.
+    """One line a percentile; `-` where the run is too short for an end. The journal's stamps may differ
+    from LoadGen's by some us, so its intervals stand beside its own percentiles.
     """
     if not found:
         return
@@ -105,7 +105,7 @@ def _span(ends: Sequence[float | None]) -> str:
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    """Nothing where no meter was asked for."""
+    """No lines without --meter."""
     if reason not in (None, NO_METER):
         yield f"{'power':<12}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):

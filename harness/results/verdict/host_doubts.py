@@ -57,9 +57,8 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    if (
-        slowing and not scenario_named(scenario).all_at_once
-    ):  # Offline has no core that waits for a query
+    # In Offline no core waits for a query.
+    if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(
             "governor",

@@ -158,7 +158,7 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
     rate = log.get("effective_target_qps")
-    late_share = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
+    lateness = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
     if not late:
         return Reason(
             "early-stopping",
@@ -170,10 +170,10 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
-        return Reason("slo-missed", f"{late_share}, {allowed}: {lighter} or raise --slo")
+        return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
-        f"{late_share}: too many to be sure of p{percentile * 100:.10g} with so few; "
+        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with so few; "
         f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
         f"this share, {late} late need {queries_needed(late, percentile):,}",
     )
