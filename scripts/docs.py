@@ -74,7 +74,12 @@ def _schema() -> dict[str, Any]:
 
 
 def _schema_text() -> str:
-    return json.dumps(_schema(), indent=1, ensure_ascii=False) + "\n"
+    """Without pydantic's titles, which repeat the names of the keys."""
+    plain = json.loads(
+        json.dumps(_schema()),
+        object_hook=lambda one: {k: v for k, v in one.items() if k != "title" or isinstance(v, dict)},
+    )
+    return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
 def _result() -> str:
