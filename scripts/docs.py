@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the harness of this checkout, whatever is installed
 
 from harness.core.codes import ABOUT, CODES, Kind  # noqa: E402
-from harness.results import schema  # noqa: E402
+from harness.results.schema import machine, performance  # noqa: E402
+from harness.results.schema import result as result_schema  # noqa: E402
 
 SCHEMA = "harness/results/result.schema.json"
 
@@ -61,12 +62,19 @@ def _codes(kind: Kind) -> str:
     )
 
 
+def _types() -> dict[str, Any]:
+    """The classes of result.json by name, in the order of the modules."""
+    modules = (result_schema, performance, machine)
+    return {
+        name: one for module in modules for name, one in vars(module).items() if is_typeddict(one)
+    }
+
+
 def _schema() -> dict[str, Any]:
     """JSON Schema of result.json: docstrings become descriptions, unknown keys are refused."""
-    for one in vars(schema).values():
-        if is_typeddict(one):
-            one.__pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
-    content = TypeAdapter(schema.Result).json_schema()
+    for one in _types().values():
+        one.__pydantic_config__ = {"extra": "forbid", "use_attribute_docstrings": True}
+    content = TypeAdapter(result_schema.Result).json_schema()
     for section in content["$defs"].values():
         if "p99.9" in section["properties"]:  # no attribute can have that name, nor a docstring
             section["properties"]["p99.9"]["description"] = "As p99."
@@ -77,7 +85,9 @@ def _schema_text() -> str:
     """Without pydantic's titles, which repeat the names of the keys."""
     plain = json.loads(
         json.dumps(_schema()),
-        object_hook=lambda one: {k: v for k, v in one.items() if k != "title" or isinstance(v, dict)},
+        object_hook=lambda one: {
+            k: v for k, v in one.items() if k != "title" or isinstance(v, dict)
+        },
     )
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
@@ -86,8 +96,8 @@ def _result() -> str:
     """Result first, then its sections in the order of the module."""
     content = _schema()
     sections = {"Result": content, **content["$defs"]}
-    order = [name for name, one in vars(schema).items() if is_typeddict(one) and name in sections]
-    return "\n".join(_section(name, sections[name]) for name in ["Result", *order[:-1]])
+    order = dict.fromkeys(["Result", *(name for name in _types() if name in sections)])
+    return "\n".join(_section(name, sections[name]) for name in order)
 
 
 def _section(name: str, section: Mapping[str, Any]) -> str:

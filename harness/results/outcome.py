@@ -17,7 +17,7 @@ class Finished(NamedTuple):
     folder: Path
     """The final folder, or the `.partial` one."""
     result: Mapping[str, Any]
-    """The content of result.json (harness/results/schema.py)."""
+    """The content of result.json (harness/results/schema/result.py)."""
 
     def show(self, *, as_json: bool) -> None:
         """Print the table, or result.json, on stdout."""

@@ -6,7 +6,7 @@ from typing import Any
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
-from harness.results.schema import MissingReading, Power, PowerReading, PowerSection
+from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
 
 NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"

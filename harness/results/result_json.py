@@ -13,18 +13,10 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.power import report
-from harness.results.schema import Calibration as CalibrationEntry
-from harness.results.schema import (
-    Headline,
-    Host,
-    NoiseFloor,
-    NotScored,
-    Plan,
-    PowerSection,
-    ReasonEntry,
-    Result,
-    Scored,
-)
+from harness.results.schema.machine import Calibration as CalibrationEntry
+from harness.results.schema.machine import Host, NoiseFloor, Plan, PowerSection
+from harness.results.schema.performance import NotScored, Scored
+from harness.results.schema.result import Headline, ReasonEntry, Result
 from harness.results.verdict.doubts import (
     compared_doubts,
     drift_doubts,
@@ -49,7 +41,7 @@ from harness.results.verdict.reasons import (
 
 
 def result(found: Findings) -> Result:
-    """The content of result.json (harness/results/schema.py)."""
+    """The content of result.json (harness/results/schema/result.py)."""
     reasons = list(_reasons(found))
     if not reasons and not _measured(found):
         reasons = [Reason("did-not-finish", "the run did not finish")]

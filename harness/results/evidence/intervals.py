@@ -21,7 +21,7 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
-from harness.results.schema import Intervals, PercentileInterval
+from harness.results.schema.performance import Intervals, PercentileInterval
 from harness.types import Array
 
 

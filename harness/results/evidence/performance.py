@@ -16,11 +16,11 @@ from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.own_log import HARNESS
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns, summarise
 from harness.results.evidence.steady_state import SteadyState, steady_state
-from harness.results.schema import (
+from harness.results.schema.machine import MeasuredProcess
+from harness.results.schema.performance import (
     Arrivals,
     Intervals,
     Latency,
-    MeasuredProcess,
     NoReference,
     Queries,
     Reference,

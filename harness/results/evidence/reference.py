@@ -17,7 +17,7 @@ from harness.loadgen.plan import Instances, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
 from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
-from harness.results.schema import NoReference, Reference
+from harness.results.schema.performance import NoReference, Reference
 from harness.types import Array
 
 LIMIT_QUERIES = 50_000

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from harness.core.stats import percentile_ns
-from harness.results.schema import Stage
+from harness.results.schema.performance import Stage
 from harness.types import Array
 
 STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")

@@ -6,8 +6,8 @@ import numpy as np
 
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
-from harness.results import schema
 from harness.results.evidence.stages import Completions
+from harness.results.schema import performance
 from harness.types import Array
 
 DRIFT_SHARE = 0.10
@@ -34,7 +34,7 @@ class SteadyState(NamedTuple):
         change = abs(self.last_third_ns - self.first_third_ns)
         return change <= max(DRIFT_SHARE * self.first_third_ns, DRIFT_SPREADS * self.spread_ns)
 
-    def to_json(self) -> schema.SteadyState:
+    def to_json(self) -> performance.SteadyState:
         return {
             "what": self.what,
             "first_third_ns": self.first_third_ns,

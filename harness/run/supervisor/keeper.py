@@ -19,7 +19,7 @@ from harness.results.findings import Findings
 from harness.results.outcome import Finished
 from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
-from harness.results.schema import Result
+from harness.results.schema.result import Result
 from harness.run.supervisor.metrics.endpoint import FILE, Exporter
 
 
