@@ -123,11 +123,11 @@ def _draw(
 
 
 def _unreadable(path: Path, message: str) -> str:
-    """message: SQLite's, or ours where a newer version wrote the file, which says to update."""
+    """message: of SQLite, or of the database where another version wrote the file."""
     hint = "remove it, runs make a new one"
     if "locked" in message:
         hint = "another process writes there: try again"
-    return f"{path} cannot be read: {message}" + ("" if "update" in message else f": {hint}")
+    return f"{path} cannot be read: {message}: {hint}"
 
 
 def _filters(options: argparse.Namespace) -> dict[str, str]:

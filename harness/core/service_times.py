@@ -14,10 +14,6 @@ random one of them is as often ordinary or slow as the measured batches were.
 """
 
 
-VERSION = 2
-"""Format of the bare loops in a run's result; harness/results/evidence/reference.py reads it."""
-
-
 QUANTILE_POINTS = (np.arange(QUANTILES) + 0.5) / QUANTILES
 
 

@@ -1,7 +1,7 @@
-"""How alike answers are: element by element, by label and by distance; and of two accuracy runs.
+"""Compares answers element by element, by label and by distance, and those of two accuracy runs.
 
-Every part of the harness that compares answers does it with the functions here: the check of the
-performance run's answers (harness/results/verdict/answers_check.py), `compare`, the grid, `advise` and the audits.
+Used by the answer check (harness/results/verdict/answers_check.py), `compare`, the grid, `advise` and
+the audits.
 """
 
 import json
@@ -27,8 +27,9 @@ def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
 
 
 def is_close(ours: Array, theirs: Array, tolerance: float) -> bool:
-    """Whether floats differ by rounding only. tolerance: relative; of small numbers, relative to the
-    median size of theirs. False for other types: those are equal or not.
+    """Whether floats differ by rounding only; False for other types.
+
+    tolerance: relative; for small numbers relative to the median magnitude of `theirs`.
     """
     if ours.dtype.kind not in "fc" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
@@ -53,16 +54,16 @@ def has_same_label(ours: Array, theirs: Array) -> bool:
 
 
 class Distance(NamedTuple):
-    """mean: mean Euclidean distance between two answers. relative: `mean` divided by the mean length
-    of the first side's answers; None where all of those are zero.
-    """
+    """Distance between the answers of two sides."""
 
     mean: float
+    """Mean Euclidean distance between two answers."""
     relative: float | None
+    """`mean` divided by the mean length of the first side's answers; None where all are zero."""
 
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
-    """None where there are no pairs, or one is not of floats in one shape."""
+    """None without pairs, or where a pair is not of floats in one shape."""
     apart, lengths = [], []
     for ours, theirs in pairs:
         if not _are_floats(ours, theirs) or ours.shape != theirs.shape:
@@ -81,14 +82,12 @@ def _are_floats(ours: Array, theirs: Array) -> bool:
 
 
 class Limits(NamedTuple):
-    """What two backends may differ by and still count as one model.
-
-    share: of the samples that must be alike. far: largest relative distance between two alike
-    answers of floats.
-    """
+    """Largest difference of two backends that compute the same model."""
 
     share: float
+    """Least share of the samples whose answers are alike."""
     far: float
+    """Largest relative distance between two alike answers of floats."""
 
 
 _EXACT = Limits(share=0.99, far=0.01)
@@ -108,23 +107,24 @@ def limits(precision: str) -> Limits:
 
 
 class Agreement(NamedTuple):
-    """Answers of two runs to the same samples.
-
-    samples: answered by both. identical: byte for byte. top1: share whose label is the same, in
-    [0, 1]. l2, relative_l2: `Distance`, None where answers are labels. alike: share that is equal or
-    no further apart than `Limits.far`, in [0, 1].
-    """
+    """Comparison of two runs' answers to the same samples."""
 
     samples: int
+    """Samples answered by both runs."""
     identical: int
+    """Answers equal byte for byte."""
     top1: float
+    """Share with the same label, in [0, 1]."""
     l2: float | None
+    """`Distance.mean`; None where answers are labels."""
     relative_l2: float | None
+    """`Distance.relative`; None where answers are labels."""
     alike: float
+    """Share that is equal or within `Limits.far`, in [0, 1]."""
 
 
 def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement | None:
-    """Folders of two runs. None where one of them logged no answers, or none to the same samples."""
+    """before, after: run folders. None where one has no answers, or they share no sample."""
     ours, theirs = _answers(before / "accuracy"), _answers(after / "accuracy")
     if ours is None or theirs is None:
         return None
@@ -151,12 +151,14 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
     return (apart.mean if apart.relative is None else apart.relative) <= far
 
 
-def _share(found: Sequence[bool]) -> float:
-    return sum(found) / len(found)
+def _share(matches: Sequence[bool]) -> float:
+    return sum(matches) / len(matches)
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """By sample; multi-stream pads its last query with duplicates. None: no accuracy run."""
+    """Payload by sample, and the element type; None without an accuracy run. Multi-stream pads its
+    last query with duplicates.
+    """
     if not (outdir / ACCURACY).is_file():
         return None
     try:
@@ -166,9 +168,9 @@ def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
         kind = np.dtype(str(ended["answer_dtype"]))
         if kind.hasobject or not kind.itemsize:
             raise ValueError(f"answers cannot be {kind}")
-        found: dict[int, bytes] = {}
+        payloads: dict[int, bytes] = {}
         for answer in read_answers(outdir / ACCURACY):
-            found.setdefault(answer.sample, answer.payload)
+            payloads.setdefault(answer.sample, answer.payload)
     except (OSError, ValueError, KeyError, TypeError, AccuracyLogError) as e:
         raise ConfigError(f"{outdir}: its answers cannot be read: {e}") from None
-    return found, kind
+    return payloads, kind

@@ -1,4 +1,4 @@
-"""results/runs.sqlite: one row a run, so that runs can be listed without opening folders."""
+"""Keeps results/runs.sqlite, one row a run: runs are listed without opening folders."""
 
 import csv
 import io
@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 3
-"""In the file's user_version. 1, which wrote 0 there, had none of `_ADDED`, 2 the first two."""
+SCHEMA = 1
+"""Version of the table, in the file's user_version."""
 
 _TYPES = {
     "folder": "TEXT PRIMARY KEY",
@@ -36,8 +36,6 @@ _TYPES = {
     "energy_source": "TEXT",
 }
 COLUMNS = tuple(_TYPES)
-_ADDED = ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source")
-"""After schema 1; older rows have none."""
 
 _CONDITIONS = {
     "model": "model GLOB ?",
@@ -55,10 +53,13 @@ def path_in(results: Path) -> Path:
 
 
 def add(results: Path, folder: str, result: Mapping[str, Any]) -> None:
-    """Raises sqlite3.Error; the run's own folder does not depend on it."""
+    """Add a run. Raises sqlite3.Error; the run's folder does not depend on the database."""
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db, db:
-        db.execute("BEGIN IMMEDIATE")  # two first runs at once: one makes the table
-        _migrate(db)
+        db.execute("BEGIN IMMEDIATE")  # of two first runs at once, one creates the table
+        if not _has_table(db):
+            columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+            db.execute(f"CREATE TABLE runs ({columns})")
+            db.execute(f"PRAGMA user_version = {SCHEMA}")
         names, marks = ", ".join(COLUMNS), ", ".join("?" * len(COLUMNS))
         query = f"INSERT OR REPLACE INTO runs ({names}) VALUES ({marks})"  # noqa: S608 - our own names
         db.execute(query, _row(folder, result))
@@ -97,37 +98,24 @@ def _row(folder: str, result: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The first source that was measured, else the first; {} where there is none."""
+    """The first measured source, else the first estimated one; {} without readings."""
     readings: Sequence[Mapping[str, Any]] = power.get("readings", ())
     measured = [one for one in readings if one["provenance"] == "measured"]
     return next(iter([*measured, *readings]), {})
 
 
-def _migrate(db: sqlite3.Connection) -> None:
-    """To SCHEMA, from no table at all or an older one."""
-    have = _columns(db)
-    if not have:
-        wanted = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
-        db.execute(f"CREATE TABLE runs ({wanted})")
-    for name in _ADDED:
-        if have and name not in have:
-            db.execute(f"ALTER TABLE runs ADD COLUMN {name} {_TYPES[name]}")
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-
-def _columns(db: sqlite3.Connection) -> set[str]:
-    """Of the table there is; a DatabaseError where a newer harness made it."""
+def _has_table(db: sqlite3.Connection) -> bool:
+    """Raises sqlite3.DatabaseError where another version of the harness made the table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA:
-        raise sqlite3.DatabaseError(
-            f"it has schema {version}, this harness knows {SCHEMA}: update the harness"
-        )
-    return {row[1] for row in db.execute("PRAGMA table_info(runs)")}
+    exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
+    if version != SCHEMA and (exists or version):
+        raise sqlite3.DatabaseError(f"it has schema {version}, this harness reads schema {SCHEMA}")
+    return exists
 
 
 def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
-    """The highest rate of a VALID run of the null backend there. None without one, and where the
-    database cannot be read: that is told when the run is added to it.
+    """Highest rate of a VALID run of the null backend on that host. None without such a run, and where
+    the database cannot be read, which `add` reports.
     """
     try:
         rows = newest_first(results, scenario=scenario, backend="null", host=host, verdict="VALID")
@@ -139,22 +127,20 @@ def null_ceiling_per_s(results: Path, scenario: str, host: str) -> float | None:
 def newest_first(
     results: Path, limit: int | None = None, **conditions: str
 ) -> list[dict[str, Any]]:
-    """[] where there is no database yet. The file is not changed, whatever its schema.
+    """Rows that meet the conditions; [] without a database. The file is not changed.
 
     conditions: model, backend and host (patterns), scenario, verdict, since (ISO 8601, UTC).
-    Each row also says whether its folder was `removed`. Raises sqlite3.Error.
+    `removed` of each row: whether its folder is gone. Raises sqlite3.Error.
     """
     if not path_in(results).is_file():
         return []
     with closing(sqlite3.connect(path_in(results), timeout=_LOCKED_S)) as db:
         db.row_factory = sqlite3.Row
-        have = _columns(db)
-        if not have:
+        if not _has_table(db):
             return []
-        columns = ", ".join(n if n in have or n not in _ADDED else f"NULL AS {n}" for n in COLUMNS)
         where = " AND ".join(_CONDITIONS[name] for name in conditions) or "TRUE"
         query = (
-            f"SELECT * FROM (SELECT {columns} FROM runs) WHERE {where} "  # noqa: S608 - our own names
+            f"SELECT {', '.join(COLUMNS)} FROM runs WHERE {where} "  # noqa: S608 - our own names
             "ORDER BY started DESC, folder DESC LIMIT ?"
         )
         values = (*conditions.values(), -1 if limit is None else limit)
@@ -163,7 +149,7 @@ def newest_first(
 
 
 def export(rows: Sequence[Mapping[str, Any]], kind: str) -> str:
-    """kind: csv, with a header and '' for what was not measured; or json, with null."""
+    """kind: csv, with a header and '' for missing values; or json, with null."""
     if kind == "json":
         return json.dumps(rows, indent=2)
     text = io.StringIO()

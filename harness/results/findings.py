@@ -1,4 +1,4 @@
-"""Collects everything known of a run, from which result.json is made."""
+"""Collects everything known about a run, the input of result.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The batch beyond which larger ones are not worth it, from throughputs that are not exact."""
+"""Finds the smallest batch whose doubling is not worth it, from noisy throughputs."""
 
 from collections.abc import Mapping
 from math import hypot
@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 GAIN = 0.05
-"""A doubled batch that gives no more than this is not worth it.
+"""Least gain in throughput that makes a doubled batch worth it.
 
 Source: XSP (Li et al., IPDPS 2020), section III-D."""
 
 UNCERTAINTIES = 2
-"""Within so many of a ratio it says nothing."""
+"""Standard errors within which a ratio decides nothing."""
 
 
 class Optimum(NamedTuple):
@@ -20,17 +20,17 @@ class Optimum(NamedTuple):
     batch: int | None
     """None where every doubling gave more than GAIN."""
     is_unsure: bool = False
-    """Within the noise the doubled batch may give more, and no larger batch settles it."""
+    """Noise hides whether the doubled batch gives more, and no larger batch decides it."""
 
 
 def optimum(
     throughput: Mapping[int, float], uncertainty: Mapping[int, float] = MappingProxyType({})
 ) -> Optimum:
-    """The smallest batch whose doubled one gives no more than GAIN; a batch between is no doubling.
+    """The smallest batch whose doubling gives no more than GAIN; smaller steps are no doubling.
 
     throughput: batch -> samples/s. uncertainty: batch -> standard error of the throughput, as a share.
-    One slow run does not end the search: where the noise allows less and more than GAIN, a larger
-    batch that surely gives more decides.
+    One slow run does not end the search: where noise leaves a doubling open, a larger batch that
+    certainly gives more decides.
     """
 
     def bounds(batch: int, larger: int) -> tuple[float, float]:

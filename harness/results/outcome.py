@@ -10,19 +10,17 @@ from harness.results.pages import run_table
 
 
 class Finished(NamedTuple):
-    """A run that has ended, in whatever way."""
+    """A run that has ended, whether or not it succeeded."""
 
     status: int
-    """The exit status."""
-
+    """Exit status."""
     folder: Path
-    """The result folder, under its last name."""
-
+    """The final folder, or the `.partial` one."""
     result: Mapping[str, Any]
-    """The content of result.json."""
+    """The content of result.json (harness/results/schema/result.py)."""
 
     def show(self, *, as_json: bool) -> None:
-        """Prints the table, or result.json."""
+        """Print the table, or result.json, on stdout."""
         text = json.dumps(self.result, indent=2, default=str) if as_json else None
         show(text or "\n".join(run_table.lines(self.result, self.folder)))
 

@@ -1,4 +1,4 @@
-"""`power` of result.json: the energy of a run by source, and what it may be called. Pure."""
+"""Computes `power` of result.json: energy by source, and whether it may be quoted. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from harness.machine.power import ptdaemon_log
 from harness.machine.power.energy import Energy, NoReading, PowerLog, window_ns
 from harness.machine.power.ptdaemon_log import PtdaemonLog
+from harness.results.schema.machine import MissingReading, Power, PowerReading, PowerSection
 from harness.types import PowerSource
 
 NO_METER = "no meter was asked for: --meter NAME reads one, `list` says which work here"
@@ -25,26 +26,26 @@ def report(
     *,
     under_rules: bool = False,
     whose: str = "LoadGen",
-) -> dict[str, Any]:
-    """`power` and `power_reason`. loadgen: values of the performance run's log, {} where they cannot
-    be taken. queries, samples: answered in the run. under_rules: it was an official run. whose:
-    scheduler's log it is.
+) -> PowerSection:
+    """loadgen: values of the performance run's log, {} where they cannot be used. queries, samples:
+    answered in the run. under_rules: an official run. whose: the scheduler that wrote the log.
     """
     if log is None and ptdaemon is None:
         return {"power": None, "power_reason": NO_METER}
     window = window_ns(loadgen)
     if window is None or not queries:
         return {"power": None, "power_reason": f"{whose}'s log tells no begin and end of the run"}
-    readings, missing = [], []
-    for source, found, idle in _found(log, ptdaemon, window):
-        if isinstance(found, NoReading):
-            missing.append({"source": source.name, "reason": found.reason})
+    readings: list[PowerReading] = []
+    missing: list[MissingReading] = []
+    for source, energy, idle in _energies(log, ptdaemon, window):
+        if isinstance(energy, NoReading):
+            missing.append({"source": source.name, "reason": energy.reason})
         else:
-            readings.append(_reading(source, found, idle, queries, samples))
+            readings.append(_reading(source, energy, idle, queries, samples))
     if not readings:
-        told = "; ".join(f"{m['source']}: {m['reason']}" for m in missing)
-        return {"power": None, "power_reason": told or "the meters have nothing to read"}
-    power = {
+        reasons = "; ".join(f"{m['source']}: {m['reason']}" for m in missing)
+        return {"power": None, "power_reason": reasons or "the meters have nothing to read"}
+    power: Power = {
         "readings": readings,
         "missing": missing,
         "seconds": (window[1] - window[0]) / 1e9,
@@ -54,7 +55,7 @@ def report(
     return {"power": power, "power_reason": None}
 
 
-def _found(
+def _energies(
     log: PowerLog | None, ptdaemon: PtdaemonLog | None, window: tuple[int, int]
 ) -> Iterator[tuple[PowerSource, Energy | NoReading, Energy | NoReading | None]]:
     """Each source with its energy in the window and in the idle baseline."""
@@ -67,23 +68,24 @@ def _found(
 
 
 def _reading(
-    source: PowerSource, found: Energy, idle: Energy | NoReading | None, queries: int, samples: int
-) -> Mapping[str, Any]:
+    source: PowerSource, energy: Energy, idle: Energy | NoReading | None, queries: int, samples: int
+) -> PowerReading:
     return {
         "source": source.name,
         "domain": source.domain,
         "provenance": source.provenance,
-        **found._asdict(),
+        "joules": energy.joules,
+        "mean_watts": energy.mean_watts,
+        "peak_watts": energy.peak_watts,
+        "readings": energy.readings,
         "idle_watts": idle.mean_watts if isinstance(idle, Energy) else None,
-        "joules_per_query": found.joules / queries,
-        "joules_per_sample": found.joules / samples,
+        "joules_per_query": energy.joules / queries,
+        "joules_per_sample": energy.joules / samples,
     }
 
 
-def _note(
-    readings: Sequence[Mapping[str, Any]], ptdaemon: PtdaemonLog | None, under_rules: bool
-) -> str:
-    """Only what PTDaemon read in an official run, and its checker accepts, loses the words."""
+def _note(readings: Sequence[PowerReading], ptdaemon: PtdaemonLog | None, under_rules: bool) -> str:
+    """PTDaemon's readings in an official run that its checker accepts are the only official ones."""
     if ptdaemon is None or readings[0]["source"] != ptdaemon_log.SOURCE.name:
         return NOT_OFFICIAL
     if ptdaemon.refused:

@@ -1,8 +1,8 @@
-"""`python -m harness check RUN`: the verdict of a finished run, derived again from its files alone.
+"""Derives the verdict of a finished run again from its files: `python -m harness check RUN`.
 
-Whatever LoadGen, the journal and the accuracy log say is recomputed and compared with result.json
-and config.yaml, so that a number edited by hand is found. What only the moment could tell (noise,
-other processes, why a run was stopped) is taken from findings.json as it stands.
+The results of LoadGen's logs, the journal and the accuracy log are recomputed and compared with
+result.json and config.yaml, which reveals a number edited by hand. Readings of the moment (noise,
+other processes, why the run was stopped) are taken from findings.json as they are.
 """
 
 import json
@@ -30,14 +30,14 @@ from harness.results.result_json import result
 from harness.results.verdict import score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
-"""A rename of the run's folder changes the paths that texts name."""
+"""Folders in texts; they change when the run's folder is renamed, so they are not compared."""
 
 _CHANGED = "they were changed, or another version of the harness wrote them"
 
 
 def check(folder: Path) -> list[str]:
-    """What in result.json is not what the files say, one line each; [] when they agree."""
-    said = files.read_json(folder / run_folder.RESULT)
+    """Differences between result.json and the files, one line each; [] when they agree."""
+    stored = files.read_json(folder / run_folder.RESULT)
     if not (folder / run_folder.CONFIG).is_file():
         raise ConfigError(
             f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
@@ -48,28 +48,26 @@ def check(folder: Path) -> list[str]:
         derived = json.loads(json.dumps(result(found), default=str))
         run = found.performance or found.accuracy
         changed = list(_config_differences(folder, config, found, run)) if run else []
-        changed += _file_differences(folder, found, said)
-    return [*_differences(said, derived), *changed]
+        changed += _file_differences(folder, found, stored)
+    return [*_differences(stored, derived), *changed]
 
 
 def agreed(folder: Path) -> str:
-    """One line for a folder in which `check` found no difference. That says nothing about the verdict,
-    so the line names it.
-    """
-    said = files.read_json(folder / run_folder.RESULT)
-    codes = ", ".join(reason["code"] for reason in said["reasons"])
-    verdict = f"{said['verdict']} ({codes})" if codes else said["verdict"]
+    """The line for a folder without differences. It names the verdict, which agreement does not imply."""
+    stored = files.read_json(folder / run_folder.RESULT)
+    codes = ", ".join(reason["code"] for reason in stored["reasons"])
+    verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
     return f"{folder}: result.json agrees with the files; the run is {verdict}"
 
 
 def configuration(folder: Path) -> RunConfig:
-    """config.yaml of a run's folder."""
+    """The configuration in a run's folder, config.yaml."""
     path = folder / run_folder.CONFIG
     return from_plain(_mapping(path), str(path))
 
 
 def findings(folder: Path, config: RunConfig) -> Findings:
-    """What a run of this configuration found out, from the files in its folder."""
+    """The findings of a run of this configuration, from the files in its folder."""
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -101,7 +99,7 @@ def findings(folder: Path, config: RunConfig) -> Findings:
 
 
 def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    """Again, from the accuracy log."""
+    """The score, computed again from the accuracy log."""
     run = found.accuracy
     if run is None:
         metric = found.resolved.metric
@@ -121,29 +119,28 @@ def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
 def _config_differences(
     folder: Path, config: RunConfig, found: Findings, run: Evidence
 ) -> Iterator[str]:
-    """config.yaml is what was asked for with every value resolved, which is done here again."""
+    """config.yaml is the request with every value resolved; resolve the request again and compare."""
     assert found.loaded is not None
     path = folder / records.FINDINGS
-    asked = files.read_json(path).get("asked")
-    made = config if asked is None else from_plain(asked, str(path))  # None: of an older harness
-    again = resolved.config(replace(found.resolved, config=made), run.plan, found.loaded)
-    said, done = to_plain(config), to_plain(again)
-    for key in dict.fromkeys([*done, *said]):
-        if said.get(key) != done.get(key) and key != "loadgen_version":
-            ours, theirs = (_shown(plain.get(key)) for plain in (said, done))
+    request = from_plain(files.read_json(path)["asked"], str(path))
+    again = resolved.config(replace(found.resolved, config=request), run.plan, found.loaded)
+    stored, derived = to_plain(config), to_plain(again)
+    for key in dict.fromkeys([*derived, *stored]):
+        if stored.get(key) != derived.get(key) and key != "loadgen_version":
+            ours, theirs = (_shown(plain.get(key)) for plain in (stored, derived))
             yield f"config.yaml: {key} is {ours}, the run was made with {theirs}"
 
 
 def _shown(value: object) -> str:
-    """As the command line takes it."""
+    """A value in the form that the command line accepts."""
     return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 
-def _differences(said: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys([*derived, *said]):
+def _differences(stored: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:
+    for key in dict.fromkeys([*derived, *stored]):
         if key != "environment":  # compared with environment.json
             yield from _compare(
-                key, _without_folders(said.get(key)), _without_folders(derived.get(key))
+                key, _without_folders(stored.get(key)), _without_folders(derived.get(key))
             )
 
 
@@ -157,13 +154,13 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) -> Iterator[str]:
-    """Files that say again what is known from others."""
+def _file_differences(folder: Path, found: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+    """Differences in files that repeat what other files hold."""
     if found.performance is not None or found.accuracy is not None:
         machine = files.read_json(folder / run_folder.ENVIRONMENT)
-        for key, value in said.get("environment", {}).items():
+        for key, value in stored.get("environment", {}).items():
             yield from _compare(f"environment.{key}", value, machine.get(key))
-        if not said.get("environment"):
+        if not stored.get("environment"):
             yield "environment: result.json holds none"
         yield from _environment_differences(found, machine)
     if found.scoring.score is not None:
@@ -178,28 +175,28 @@ def _file_differences(folder: Path, found: Findings, said: Mapping[str, Any]) ->
 
 
 def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
-    """LoadGen's summary says what its detail log says: the verdict, how many warnings and errors."""
+    """LoadGen's summary must repeat its detail log: the verdict, the numbers of warnings and errors."""
     if run is None or not run.logged:
         return
-    wanted = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
+    expected = [_counted("warning", len(run.log.warnings)), _counted("ERROR", len(run.log.errors))]
     if not run.plan.accuracy:
-        wanted.append(f"Result is : {run.log.get('result_validity')}")
+        expected.append(f"Result is : {run.log.get('result_validity')}")
     path = folder / SUMMARY
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-    for line in wanted:
+    for line in expected:
         if line not in lines:
             yield f"{path} does not say {line!r}, which LoadGen's detail log says"
 
 
-def _counted(what: str, count: int) -> str:
-    """A summary's last lines. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
+def _counted(kind: str, count: int) -> str:
+    """A last line of a summary. Source: mlcommons/inference b66003e, loadgen/logging.cc, SetLogFiles."""
     if not count:
-        return f"No {what.lower()}s encountered during test."
-    return f"{count} {what}{'' if count == 1 else 'S' if what.isupper() else 's'} encountered. See detailed log."
+        return f"No {kind.lower()}s encountered during test."
+    return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
 
 
 def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
-    """environment.json says again what the run was of; `compare` goes by its seeds."""
+    """environment.json repeats the seeds, the dataset and the model; `compare` reads them there."""
     run = found.performance or found.accuracy
     assert run is not None
     assert found.loaded is not None
@@ -213,21 +210,21 @@ def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Ite
 
 
 def _schedule_differences(folder: Path, run: Evidence) -> Iterator[str]:
-    """The schedule that was replayed is kept beside what came of it."""
+    """The replayed schedule must fit the times at which the queries were due."""
     if run.plan.schedule is None or run.done is None:
         return
     due_ns = read_stored(str(folder / SCHEDULE)).after_ns[run.done.columns["order"]]
-    made_ns = run.done.columns["scheduled_ns"] - due_ns
-    if len(made_ns) and int(made_ns.min()) != int(made_ns.max()):
+    start_ns = run.done.columns["scheduled_ns"] - due_ns
+    if len(start_ns) and int(start_ns.min()) != int(start_ns.max()):
         yield f"{folder / records.COMPLETIONS}: its queries were not due when {SCHEDULE} says"
 
 
-def _compare(path: str, said: Any, derived: Any) -> Iterator[str]:
-    if isinstance(said, dict) and isinstance(derived, dict):
-        for name in sorted({*said, *derived}):
-            yield from _compare(f"{path}.{name}", said.get(name), derived.get(name))
-    elif said != derived:
-        yield f"{path}: result.json says {said!r}, the files give {derived!r}"
+def _compare(path: str, stored: Any, derived: Any) -> Iterator[str]:
+    if isinstance(stored, dict) and isinstance(derived, dict):
+        for name in sorted({*stored, *derived}):
+            yield from _compare(f"{path}.{name}", stored.get(name), derived.get(name))
+    elif stored != derived:
+        yield f"{path}: result.json says {stored!r}, the files give {derived!r}"
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

@@ -1,12 +1,14 @@
-"""What one LoadGen run leaves beside LoadGen's own logs, so that it can be judged again from files.
+"""Writes and reads the files from which a run's result can be derived again.
 
-run.json          what LoadGen was told, how the process ended, what the clock did
+Beside LoadGen's logs, for each LoadGen run:
+
+run.json          load plan, last message of the measured process, clock
 completions.npz   one row a sample
 
-And what the whole job leaves:
+For the whole job:
 
-findings.json     what was asked for, what only the moment could tell: noise, why it was stopped
-power.csv         what the meters read, if any were asked for
+findings.json     the request, and readings of the moment: noise, why the run was stopped
+power.csv         readings of the meters of --meter
 host.csv          the machine once a second in the performance run
 """
 
@@ -56,7 +58,7 @@ def write(outdir: Path, run: Evidence) -> None:
 
 
 def read(outdir: Path, loadgen_scenario: str) -> Evidence | None:
-    """None where no such run was made. A ConfigError names a file that cannot be what we wrote."""
+    """None without such a run. A ConfigError names a file that no run wrote."""
     path = outdir / RUN
     if not path.is_file():
         return None
@@ -83,7 +85,7 @@ def log_of(
     loadgen_scenario: str,
     outdir: Path,
 ) -> DetailLog:
-    """LoadGen's detail log; what stands in for it where our own scheduler ran; empty after a failure."""
+    """LoadGen's detail log, or the one derived for the harness's own scheduler; empty after a failure."""
     if failure is not None:
         return DetailLog()
     if plan.harness_scheduled:
@@ -126,7 +128,7 @@ def write_findings(folder: Path, found: Findings) -> None:
 
 
 def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
-    """The values by the names of their fields in Findings, `dataset` and `spec`; whether the run came to its score."""
+    """Values by the names of their fields in Findings, `dataset` and `spec`; whether the run was scored."""
     path = folder / FINDINGS
     with _reading(path):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -136,10 +138,10 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
             "dataset": str(content["dataset"]),
             "spec": Instances.from_json(content["spec"]),
             "noise": content["noise"],
-            "ceiling_per_s": content.get("ceiling_per_s"),
+            "ceiling_per_s": content["ceiling_per_s"],
             "load": content["load"],
-            "power": _read_power(content.get("power"), folder),
-            "ptdaemon": _read_ptdaemon(content.get("ptdaemon"), folder),
+            "power": _read_power(content["power"], folder),
+            "ptdaemon": _read_ptdaemon(content["ptdaemon"], folder),
             "host": _read_host(folder),
             "loaded": Loaded.from_json(loaded) if loaded else None,
             "calibration": Calibration(**calibration) if calibration else None,
@@ -155,11 +157,11 @@ def write_samples(folder: Path, machine: HostLog, power: PowerLog | None) -> Non
 
 
 def read_samples(folder: Path) -> tuple[HostLog | None, PowerLog | None]:
-    """What `write_samples` wrote. A ConfigError names a file that cannot be what we wrote."""
+    """Read the files of `write_samples`. A ConfigError names a file that no run wrote."""
     path = folder / FINDINGS
     with _reading(path):
-        said = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return _read_host(folder), _read_power(said.get("power"), folder)
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return _read_host(folder), _read_power(content.get("power"), folder)
 
 
 def _read_host(folder: Path) -> HostLog | None:
@@ -168,11 +170,11 @@ def _read_host(folder: Path) -> HostLog | None:
         return HostLog.read(path) if path.is_file() else None
 
 
-def _read_power(said: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
-    """said: of findings.json, whose fault is raised as it comes."""
-    if not said:
+def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | None:
+    """content: from findings.json, whose faults the caller reports."""
+    if not content:
         return None
-    log, path = PowerLog.from_json(said), folder / POWER_CSV
+    log, path = PowerLog.from_json(content), folder / POWER_CSV
     with _reading(path):
         log.read(path)
     return log
@@ -182,5 +184,5 @@ def _reading(path: Path) -> AbstractContextManager[None]:
     return reading(f"{path} is not what a run writes", also=(OSError,))
 
 
-def _read_ptdaemon(said: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:
-    return PtdaemonLog.from_files(said, folder / "performance") if said else None
+def _read_ptdaemon(content: Mapping[str, Any] | None, folder: Path) -> PtdaemonLog | None:
+    return PtdaemonLog.from_files(content, folder / "performance") if content else None

@@ -1,4 +1,4 @@
-"""What a run decided for itself: config.yaml and environment.json."""
+"""Builds config.yaml, with every value resolved, and environment.json."""
 
 import dataclasses
 import shlex
@@ -15,7 +15,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """This run again: everything that was decided on the way is set."""
+    """The configuration that repeats this run: every value that the run decided is set."""
     asked, spec = run.config, run.instances
     values = absolute(asked) | {
         "arrivals_sha256": plan.arrivals_sha256,
@@ -41,12 +41,12 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def from_anywhere(asked: RunConfig) -> RunConfig:
-    """The same with absolute paths."""
+    """The configuration with absolute paths."""
     return dataclasses.replace(asked, **absolute(asked))
 
 
 def absolute(asked: RunConfig) -> dict[str, Any]:
-    """Every path in it, so that a configuration runs from any folder."""
+    """Absolute paths by field name, so that the configuration runs from any folder."""
     return {
         "model": str(Path(asked.model).absolute()) if is_path(asked.model) else asked.model,
         "backend": _absolute(asked.backend),
@@ -67,13 +67,15 @@ def absolute(asked: RunConfig) -> dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    """The path of a plug-in's file, so that config.yaml runs from any folder; names stay names."""
+    """Make the path of a plug-in's file absolute; names of plug-ins stay as they are."""
     path, separator, attribute = name.rpartition(".py:")
     return f"{Path(path + '.py').absolute()}:{attribute}" if separator else name
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """Of ours: rapl and hwmon take a folder, the command's words may be files."""
+    """A meter's argument with absolute paths: rapl and hwmon take a folder, command takes words that
+    may be files.
+    """
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":
@@ -84,8 +86,8 @@ def absolute_argument(meter: str, argument: str) -> str:
 
 
 def _absolute_word(word: str, *, first: bool) -> str:
-    """The first one without a slash is looked for on PATH. A plain word, without slash and dot, is
-    taken for what it says (`ipmitool power`), even where a file happens to be called so.
+    """Make a word that names a file absolute. A first word without a slash is found on PATH. A plain
+    word without slash and dot stays (`ipmitool power`), even where a file has that name.
     """
     is_named = "/" in word or ("." in word and not first)
     return str(Path(word).absolute()) if is_named and Path(word).is_file() else word
@@ -98,7 +100,7 @@ def _absolute_data(path: Path | None) -> Path | None:
 def environment(
     machine: Mapping[str, Any], plan: LoadPlan, loaded: Loaded, model: Model
 ) -> Mapping[str, Any]:
-    """environment.json: the machine, and what ran on it."""
+    """The content of environment.json: the machine, LoadGen, the backend, the dataset and the model."""
     official = ROUNDS.get(installed_version())
     steps = model.output.postprocess if model.output else ()
     return {

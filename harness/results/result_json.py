@@ -1,7 +1,7 @@
-"""result.json: everything measured, with its verdict, reasons and doubts. Pure assembly."""
+"""Assembles result.json: verdict, reasons, doubts and every number. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import cast
 
 from harness.core.codes import Reason
 from harness.core.config.run_config import SCHEMA_VERSION
@@ -13,6 +13,10 @@ from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance
 from harness.results.findings import NOT_STORED, Findings
 from harness.results.power import report
+from harness.results.schema.machine import Calibration as CalibrationEntry
+from harness.results.schema.machine import Host, NoiseFloor, Plan, PowerSection
+from harness.results.schema.performance import NotScored, Scored
+from harness.results.schema.result import Headline, ReasonEntry, Result
 from harness.results.verdict.doubts import (
     compared_doubts,
     drift_doubts,
@@ -36,19 +40,20 @@ from harness.results.verdict.reasons import (
 )
 
 
-def result(found: Findings) -> dict[str, Any]:
-    """The content of result.json. VALID means that there is no reason."""
+def result(found: Findings) -> Result:
+    """The content of result.json (harness/results/schema/result.py)."""
     reasons = list(_reasons(found))
     if not reasons and not _measured(found):
         reasons = [Reason("did-not-finish", "the run did not finish")]
     run, ran = found.performance, found.performed
     power = _power(found, ran)
-    host = summary(found.host, window_ns(run.log.values)) if run and run.logged else None
+    window = window_ns(run.log.values) if run and run.logged else None
+    host = cast("Host | None", summary(found.host, window))
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "INVALID" if reasons else "VALID",
-        "reasons": [r._asdict() for r in _once(reasons)],
-        "doubts": [d._asdict() for d in _doubts(found, power, host)],
+        "reasons": _entries(dict.fromkeys(reasons)),
+        "doubts": _entries(_doubts(found, power, host)),
         "not_for_submission": list(_not_for_submission(found)),
         "started": found.started,
         "scenario": found.config.scenario,
@@ -70,7 +75,7 @@ def result(found: Findings) -> dict[str, Any]:
         "arrivals": ran.arrivals() if ran else None,
         "host": host,
         "measured_process": ran.process() if ran else None,
-        "noise_floor_ns": found.noise,
+        "noise_floor_ns": cast("NoiseFloor | None", found.noise),
         "plan": _plan(found, run),
         "calibration": _calibration(found.calibration),
         "cold": dict(found.calibration.cold) if found.calibration else None,
@@ -81,15 +86,20 @@ def result(found: Findings) -> dict[str, Any]:
     }
 
 
-def _headline(found: Findings, run: Evidence) -> Mapping[str, Any] | None:
+def _headline(found: Findings, run: Evidence) -> Headline | None:
     quantity = found.scenario.headline(run.log.values)
     if quantity is None:
         return None
-    return quantity._replace(source=quantity.source.replace("LoadGen", run.log.source))._asdict()
+    return {
+        "name": quantity.name,
+        "value": quantity.value,
+        "unit": quantity.unit,
+        "source": quantity.source.replace("LoadGen", run.log.source),
+    }
 
 
 def _measured(found: Findings) -> bool:
-    """Every run that was asked for has ended."""
+    """Whether every run of --mode has ended."""
     performance = found.performance is not None or not found.config.runs_performance
     return performance and (any(found.scoring) or not found.config.runs_accuracy)
 
@@ -114,14 +124,14 @@ def _reasons(found: Findings) -> Iterable[Reason]:
         yield from compared_reasons(scoring.compared, allowed)
 
 
-def _once(reasons: Sequence[Reason]) -> list[Reason]:
-    return list(dict.fromkeys(reasons))
+def _entries(reasons: Iterable[Reason]) -> list[ReasonEntry]:
+    return [{"code": one.code, "text": one.text} for one in reasons]
 
 
 def _doubts(
     found: Findings,
-    power: Mapping[str, Any],
-    host: Mapping[str, Any] | None,
+    power: PowerSection,
+    host: Host | None,
 ) -> Iterable[Reason]:
     bound_ns = found.slo.bound_ns if found.slo else None
     run, ran = found.performance, found.performed
@@ -144,12 +154,12 @@ def _doubts(
         yield from pin_doubts(found.config.backend, found.spec.pinned, found.calibration.placed)
     if found.loaded is not None:
         sha256 = found.loaded.model_sha256
-        # what is no file of the manifest's is told as such, and its digest is in config.yaml
+        # --model-file is reported in not_for_submission, and its digest is in config.yaml
         pinned = found.config.model_file is not None or found.model.is_pinned(sha256)
         yield from model_doubts(found.model.name, sha256, pinned=pinned)
     metered = found.power is not None or found.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
-        yield from power_doubts(power["power_reason"])
+        yield from power_doubts(power["power_reason"] or "")
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         yield from host_doubts(host, found.config.scenario, samples, found.load.get("others"))
@@ -179,7 +189,7 @@ def _not_for_submission(found: Findings) -> Iterable[str]:
         yield f"{found.config.model_file.name} in place of the manifest's file"
 
 
-def _accuracy(found: Findings) -> Mapping[str, Any] | None:
+def _accuracy(found: Findings) -> Scored | NotScored:
     declared = found.model.accuracy
     score, no_score, failure, compared = found.scoring
     if score is not None:
@@ -193,7 +203,13 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
             "target": target,
             "lower_is_better": score.lower_is_better,
             "details": dict(score.details),
-            "compared": compared._asdict() if compared else None,
+            "compared": {
+                "answers": compared.answers,
+                "differing": compared.differing,
+                "first": compared.first,
+            }
+            if compared
+            else None,
             "source": "LoadGen mlperf_log_accuracy.json",
         }
     if not found.config.runs_accuracy:
@@ -203,7 +219,7 @@ def _accuracy(found: Findings) -> Mapping[str, Any] | None:
     return {"value": None, "reason": why or "the run ended before it was scored"}
 
 
-def _power(found: Findings, ran: Performance | None) -> Mapping[str, Any]:
+def _power(found: Findings, ran: Performance | None) -> PowerSection:
     run, done = (ran.run, ran.done) if ran is not None else (None, None)
     asked = {name for name, _ in found.config.meter}
     official = {SOURCE.name} & asked
@@ -219,16 +235,20 @@ def _power(found: Findings, ran: Performance | None) -> Mapping[str, Any]:
     )
 
 
-def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any]:
-    """How the work was laid out, and by which dispatcher (harness/run/measured/dispatch/choose.py). issuer: where
-    LoadGen's thread was, as a run told at its end; what was planned where none did.
+def _plan(found: Findings, run: Evidence | None) -> Plan:
+    """The instance group and the dispatcher (harness/run/measured/dispatch/choose.py). issuer: reported
+    by a run at its end; the planned one where no run ended.
     """
     pinned = found.spec.pinned
     placed = found.calibration.placed if found.calibration else ()
     told = run or found.accuracy
     ended = (told.ended if told else None) or {}
     return {
-        **found.spec._asdict(),
+        "instances": found.spec.instances,
+        "threads": found.spec.threads,
+        "max_batch": found.spec.max_batch,
+        "cores": found.spec.cores,
+        "owns_cores": found.spec.owns_cores,
         "pinned": [list(cpus) for cpus in pinned] or None,
         "issuer": list(ended.get("issuer", found.spec.issuer)) or None,
         "placed": [{"threads": t, "outside": o} for t, o in placed] or None,
@@ -238,7 +258,7 @@ def _plan(found: Findings, run: Evidence | None) -> Mapping[str, Any]:
     }
 
 
-def _calibration(found: Calibration | None) -> Mapping[str, Any] | None:
+def _calibration(found: Calibration | None) -> CalibrationEntry | None:
     if found is None:
         return None
     return {

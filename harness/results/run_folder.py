@@ -1,4 +1,4 @@
-"""The result folder: it appears under its name whole, or stays `<name>.partial`."""
+"""Creates result folders: one appears under its name complete, or stays `<name>.partial`."""
 
 import re
 from contextlib import suppress
@@ -15,11 +15,11 @@ ACCURACY_TEXT = "accuracy.txt"
 PEAK = "peak.json"
 REPEATS = "repeats.json"
 RUN = "run.json"
-"""Of each of the LoadGen runs in the folder."""
+"""Written for each LoadGen run in the folder."""
 
 
 class ResultFolder:
-    """`path` while it is written, `final` once it is complete."""
+    """A folder that is called `path` while it is written and `final` once it is complete."""
 
     def __init__(self, final: Path) -> None:
         try:
@@ -45,21 +45,21 @@ class ResultFolder:
             raise ConfigError(f"{self.path} cannot be made: {e.strerror}: pass --out") from e
 
     def subfolder(self, *names: str) -> Path:
-        """Made in here; an OSError when this folder itself has been taken away meanwhile."""
+        """Create a folder inside; an OSError where this folder was removed meanwhile."""
         path = self.path
         for name in names:
             path = path / name
             path.mkdir()
         return path
 
-    def adopt(self, made: Path) -> None:
-        """Another run's folder, below this one or beside it, becomes this one: its files move here."""
-        for path in sorted(made.iterdir()):
+    def adopt(self, folder: Path) -> None:
+        """Move the files of another run's folder, below this one or beside it, into this one."""
+        for path in sorted(folder.iterdir()):
             path.rename(self.path / path.name)
-        made.rmdir()
+        folder.rmdir()
 
     def finish(self, *, newest: bool = True) -> Path:
-        """Rename to the final name and, where this is a run, point `latest` at it."""
+        """Rename to the final name. newest: point the link `latest` at the folder."""
         self.path.rename(self.final)
         if newest:
             with suppress(OSError):  # the run is whole without it
@@ -67,7 +67,7 @@ class ResultFolder:
         return self.final
 
     def _point_at_it(self, link: Path) -> None:
-        ours = link.is_symlink() and link.readlink().parent == Path()  # made here: a sibling
+        ours = link.is_symlink() and link.readlink().parent == Path()  # a link to a sibling
         if ours or not (link.exists() or link.is_symlink()):
             point_link(link, self.final.name)
 

@@ -49,6 +49,9 @@ def test_a_page_that_is_out_of_date_is_named_and_then_written(
 ) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "README.md", tmp_path)
+    schema = tmp_path / docs.SCHEMA
+    schema.parent.mkdir(parents=True)
+    shutil.copy(ROOT / docs.SCHEMA, schema)
     monkeypatch.setattr(docs, "ROOT", tmp_path)
     path = tmp_path / "docs" / "verdict.md"
     good = path.read_text()
@@ -60,6 +63,11 @@ def test_a_page_that_is_out_of_date_is_named_and_then_written(
     assert path.read_text() == stale
     assert docs.main([]) == 0
     assert path.read_text() == good
+    schema.unlink()
+    assert docs.main(["--check"]) == 1
+    assert capsys.readouterr().err == f"{docs.SCHEMA} is out of date: python scripts/docs.py\n"
+    assert docs.main([]) == 0
+    assert schema.read_text() == (ROOT / docs.SCHEMA).read_text()
 
 
 @pytest.mark.parametrize(

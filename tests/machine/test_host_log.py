@@ -14,9 +14,9 @@ from harness.machine import host
 from harness.machine.cgroup import throttled_s
 from harness.machine.host_log import HostLog, HostReader, Row, summary
 from harness.machine.power.energy import window_ns
-from harness.results.result_json import result
 from harness.results.verdict.host_doubts import host_doubts
 from tests.builders.power_trees import files, machine
+from tests.builders.result import result
 from tests.builders.support import evidence, golden_log
 from tests.results.test_result_json import findings
 

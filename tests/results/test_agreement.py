@@ -99,8 +99,15 @@ def test_the_grids_divergence_is_the_same_distance() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sampling", "analysis/compare", "analysis/divergence", "analysis/advise_accuracy", "submit/verify"]
-)  # fmt: skip
+    "name",
+    [
+        "results/verdict/answers_check",
+        "results/compare/compare",
+        "search/grid/same_network/divergence",
+        "explain/advise/accuracy",
+        "submit/rules/tree/verify",
+    ],
+)
 def test_everything_that_compares_answers_does_it_here(name: str) -> None:
     """There were five definitions of how alike two answers are."""
     source = (ROOT / "harness" / f"{name}.py").read_text(encoding="utf-8")

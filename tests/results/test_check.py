@@ -131,12 +131,9 @@ def test_a_configuration_edited_by_hand_is_found(
     assert f"config.yaml: {line}" in capsys.readouterr().out.splitlines()
 
 
-def test_a_folder_of_before_the_request_was_kept_is_checked(run: Path) -> None:
-    edit(run / "findings.json", lambda said: said.pop("asked"))
-    assert main(["check", str(run)]) == 0
-
-
-@pytest.mark.parametrize("asked", [3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}])
+@pytest.mark.parametrize(
+    "asked", [None, 3, [], "text", {"scenario": "nosuch"}, {"meter": {"a": 1}}]
+)
 def test_a_request_that_was_not_kept_by_a_run_is_one_line(
     asked: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,7 +287,8 @@ def test_a_folder_of_runs_names_its_newest(
     for number in range(5):
         folder = Path(f"results/run-{number}")
         folder.mkdir(parents=True)
-        (folder / "result.json").write_text("{}")
+        for name in ("result.json", "config.yaml"):
+            (folder / name).write_text("{}")
         os.utime(folder, (number, number))
     Path("results/latest").symlink_to("run-4")
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):

@@ -1,4 +1,4 @@
-"""`runs`: filters, exports, older and newer files, folders that are gone."""
+"""`runs`: filters, exports, files of another schema, folders that are gone."""
 
 import csv
 import io
@@ -140,35 +140,16 @@ def test_no_match_is_not_an_empty_database(
     assert "no such run in" in capsys.readouterr().err
 
 
-def older(results: Path) -> None:
-    """As schema 1 left it."""
-    with closing(sqlite3.connect(database.path_in(results))) as db, db:
-        for column in ("host", "metric", "lower_is_better", "joules_per_sample", "energy_source"):
-            db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        db.execute("PRAGMA user_version = 0")
-
-
-def test_an_older_file_is_read_as_it_is_and_migrated_by_the_next_run(
+def test_a_file_of_another_schema_is_left_alone(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    older(results)
-    before = database.path_in(results).read_bytes()
-    assert listed(results, capsys) == ["far", "bad", "new", "old"]
-    assert listed(results, capsys, "--host", "alpha") == []
-    assert database.path_in(results).read_bytes() == before
-    database.add(results, "next", result("2026-04-01"))
-    assert listed(results, capsys, "--host", "alpha") == ["next"]
-    assert len(listed(results, capsys)) == 5
-
-
-def test_a_newer_file_is_left_alone(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(database.path_in(results))) as db, db:
         db.execute("PRAGMA user_version = 99")
     before = database.path_in(results).read_bytes()
-    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness knows 3: update"):
+    with pytest.raises(sqlite3.DatabaseError, match="schema 99, this harness reads schema 1"):
         database.add(results, "next", result("2026-04-01"))
     assert main(["runs", "--results", str(results)]) == 2
-    line = "it has schema 99, this harness knows 3: update the harness\n"
+    line = "schema 99, this harness reads schema 1: remove it, runs make a new one\n"
     assert capsys.readouterr().err.endswith(line)
     assert database.path_in(results).read_bytes() == before
 

@@ -1,4 +1,4 @@
-"""Whether runs may be ranked against each other, and what is not the same about them."""
+"""Decides whether runs may be ranked against each other, and lists their differences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from harness.results.compare.finished import FinishedRun
 
 
 class Difference(NamedTuple):
-    """What is not the same on both sides. before, after: as text."""
+    """A setting that differs between the sides; `before` and `after` are texts."""
 
     name: str
     before: str
@@ -22,7 +22,7 @@ def refusals(
 ) -> Iterator[str]:
     """One line for each reason why the sides must not be ranked.
 
-    answers: of the sides' first runs, None where they cannot be compared.
+    answers: comparison of the sides' first runs, None where they have none to compare.
     """
     for run in (*before, *after):
         if run.result["verdict"] != "VALID":
@@ -32,14 +32,14 @@ def refusals(
     yield from _model_refusals(before, after, answers)
     arrivals = [_arrivals(one) for one in (before, after)]
     if arrivals[0] != arrivals[1]:
-        told = " on one side, ".join(map(_text, arrivals))
-        yield f"arrivals: schedule seeds {told} on the other"
+        seeds = " on one side, ".join(map(_text, arrivals))
+        yield f"arrivals: schedule seeds {seeds} on the other"
     for one in (before, after):
         yield from _configuration_refusals(one)
 
 
 def label(side: Sequence[FinishedRun]) -> str:
-    """A side in a sentence."""
+    """The name of a side in a sentence."""
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
 
@@ -64,15 +64,15 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
         ours, theirs = _settings(side[0]), _settings(run)
         differ = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
         if differ:
-            told = ", ".join(differ)
-            yield f"{side[0].name} and {run.name} are not one configuration: {told}"
+            names = ", ".join(differ)
+            yield f"{side[0].name} and {run.name} are not one configuration: {names}"
 
 
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Two backends may read different files of one model: the manifest says that they are one model,
-    and the answers must bear it out.
+    """Two backends may read different files of one model: the manifest must name both files, and the
+    answers must agree.
     """
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
@@ -93,8 +93,8 @@ def _model_refusals(
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Files of one manifest, in the formats that two backends prefer: not two files of one format,
-    one of which was changed, and not a file that a search put in the place of the manifest's.
+    """Whether both files are from one manifest, in the formats that two backends prefer. A changed file
+    of the same format, or a replacement by --model-file, is not.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -103,14 +103,16 @@ def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
 
 
 def _reader(run: FinishedRun) -> tuple[str, str]:
-    """The backend, and the file format that it was asked to take."""
+    """The backend, and its option for the file format."""
     options = run.config.get("backend_option") or ()
     asked = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
     return run.result["backend"], "".join(asked)
 
 
 def precision_of(run: FinishedRun) -> str:
-    """As the backend reports it, in the one vocabulary; a backend of the user's may say it its own way."""
+    """The backend's reported precision by the names of harness/core/number_types.py; a user's backend may
+    report another name.
+    """
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -124,11 +126,11 @@ _HINTS = {
     "samples held": "run both with the same --performance-count",
     "queries in flight": "run both with the same --concurrency",
 }
-"""What makes the sides comparable."""
+"""Advice by name of the setting."""
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """What must be the same before two runs can be ranked, as far as both measured it."""
+    """Settings that must be equal before two runs can be ranked, as far as both measured them."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -160,12 +162,14 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
 
 
 def _arrivals(side: Sequence[FinishedRun]) -> list[str]:
-    """Of --repeats each run has its own: both sides must have had the same ones."""
+    """Schedule seeds of a side. Each run of --repeats has its own; both sides must have the same."""
     return sorted({str(_seeds(run).get("schedule", "-")) for run in side})
 
 
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Differ between runs of one configuration: a count is calibrated, --repeats take the next seed."""
+"""Settings that differ between runs of one configuration: counts are calibrated, --repeats advance
+the seed.
+"""
 
 
 def _settings(run: FinishedRun) -> Mapping[str, Any]:
@@ -175,19 +179,19 @@ def _settings(run: FinishedRun) -> Mapping[str, Any]:
 def differences(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun]
 ) -> Iterator[Difference]:
-    """In config.yaml, environment.json and the doubts: of those, the ones of one side only."""
+    """Differences in config.yaml and environment.json, and doubts that only one side has."""
     doubts = [{d["code"] for run in one for d in run.result["doubts"]} for one in (before, after)]
     if doubts[0] != doubts[1]:
         gone, new = doubts[0] - doubts[1], doubts[1] - doubts[0]
         yield Difference("doubts", *(" ".join(sorted(codes)) or "-" for codes in (gone, new)))
-    told = [[_told(run) for run in one] for one in (before, after)]
-    for name in dict.fromkeys(n for one in told for run in one for n in run):
-        ours, theirs = (sorted({_text(run.get(name)) for run in one}) for one in told)
+    described = [[_described(run) for run in one] for one in (before, after)]
+    for name in dict.fromkeys(n for one in described for run in one for n in run):
+        ours, theirs = (sorted({_text(run.get(name)) for run in one}) for one in described)
         if ours != theirs:
             yield Difference(name, " | ".join(ours), " | ".join(theirs))
 
 
-def _told(run: FinishedRun) -> Mapping[str, Any]:
+def _described(run: FinishedRun) -> Mapping[str, Any]:
     environment = {k: v for k, v in run.environment.items() if k != "loadgen"}
     config = {k: v for k, v in run.config.items() if k != "out"}
     return {**config, **dict(_flat(environment))}
@@ -202,7 +206,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _texts(values: Iterable[object]) -> str:
-    """Each different one once."""
+    """The distinct values as one text."""
     return " | ".join(sorted({_text(value) for value in values}))
 
 

@@ -1,6 +1,6 @@
-"""`compare`: what changed between two sides of finished runs, and whether that is more than noise.
+"""Compares two sides of finished runs and judges whether changes exceed noise.
 
-A side is one run, or several of one configuration: those tell how runs differ by themselves.
+A side is one run, or several of one configuration, which show the noise between runs.
 """
 
 import math
@@ -23,12 +23,12 @@ BETTER, WORSE, SAME, MIXED = "better", "worse", "no difference", "better and wor
 
 CALM_NOISE: Mapping[str, float] = {"rate": 0.05, "body": 0.05, "tail": 0.20}
 BUSY_NOISE: Mapping[str, float] = {"rate": 0.30, "body": 1.0, "tail": 4.0}
-"""By kind, shares: how far apart two runs of one configuration must be expected to lie where
-nobody measured it; busy: where a run doubts its machine. docs/compare.md has the measurements.
+"""Assumed noise between two runs of one configuration, as shares by kind of number. Busy: a run has a
+doubt about its machine. docs/compare.md has the measurements.
 """
 
 MEASURED_NOISE = 0.02
-"""Of all kinds, where runs of one side tell how they differ: runs in a row do not show it all."""
+"""Share added for all kinds where several runs a side show noise: consecutive runs do not show all."""
 
 _MACHINE_DOUBTS = codes(Kind.DOUBT, About.MACHINE)
 
@@ -36,65 +36,69 @@ _APART = frozenset((*STAGES, "throughput_per_core", "throughput_per_watt", "samp
 
 
 class Change(NamedTuple):
-    """One number on both sides. before, after: geometric means over the side's runs.
-
-    change, low, high: shares of `before`, e.g. 0.05 for 5 % more; [low, high] is the interval,
-    None where nothing tells it. noise: the share that the whole interval must exceed; where runs
-    of one side tell how they differ, that is in the interval already. verdict: None where the
-    sides must not be ranked.
-    """
+    """One number on both sides. Shares are of `before`: 0.05 is 5 % more."""
 
     name: str
     unit: str
     before: float
+    """Geometric mean over the runs of the first side."""
     after: float
+    """Geometric mean over the runs of the second side."""
     change: float
+    """Share."""
     low: float | None
+    """Lower end of the interval of `change`, as a share; None where it is unknown."""
     high: float | None
+    """Upper end."""
     noise: float
+    """Share that the whole interval must exceed; noise between several runs a side is in the interval."""
     higher_is_better: bool
     verdict: str | None
+    """None where the sides must not be ranked."""
 
     @property
     def is_whole(self) -> bool:
-        """Of the run: not of one stage, and not divided by what the machine has or costs."""
+        """Whether the number is the whole run's: not a stage's, not divided by cores, watts or price."""
         return self.name.partition(".")[0] not in _APART
 
 
 class Comparison(NamedTuple):
-    """refusals: why the sides must not be ranked; [] where they may. noise: where it is from.
-    margins: by kind of number, the share that counts as no difference.
-    """
+    """Result of `compare`."""
 
     before: Sequence[FinishedRun]
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
     refusals: Sequence[str]
+    """Why the sides must not be ranked; [] where they may be."""
     differences: Sequence[Difference]
     answers: Agreement | None
+    """None where a side has no accuracy run."""
     noise: str
+    """Origin of the margins."""
     margins: Mapping[str, float]
+    """Share that counts as no difference, by kind of number."""
     headline: Change | None
+    """The scenario's own number; None where a side did not measure it."""
 
     @property
     def verdict(self) -> str | None:
-        """The headline's, unless the run's other numbers (not the stages) say another thing."""
+        """The headline's verdict, unless other numbers of the whole run differ."""
         if self.refusals or self.headline is None:
             return None
-        found = {c.verdict for c in self.changes if c.is_whole}
-        if {BETTER, WORSE} <= found:
+        verdicts = {c.verdict for c in self.changes if c.is_whole}
+        if {BETTER, WORSE} <= verdicts:
             return MIXED
-        return next((v for v in (WORSE, BETTER) if v in found), SAME)
+        return next((v for v in (WORSE, BETTER) if v in verdicts), SAME)
 
 
 def compare(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], noise: float | None = None
 ) -> Comparison:
-    """noise: a share that takes the place of what is assumed between single runs."""
+    """noise: share in place of the assumed noise between single runs."""
     far = limits(comparable.precision_of(before[0])).far
     answers = agreement(before[0].folder, after[0].folder, far)
     refused = list(comparable.refusals(before, after, answers))
-    assumed, told = _noise(before, after, noise)
+    assumed, origin = _noise(before, after, noise)
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
     changes = [
         _change(
@@ -106,7 +110,7 @@ def compare(
         )
         for name in names
     ]
-    wanted = _headline(before[0])
+    headline = _headline(before[0])
     return Comparison(
         before=before,
         after=after,
@@ -114,16 +118,16 @@ def compare(
         refusals=refused,
         differences=list(comparable.differences(before, after)),
         answers=answers,
-        noise=told,
+        noise=origin,
         margins=assumed,
-        headline=next((c for c in changes if c.name == wanted), None),
+        headline=next((c for c in changes if c.name == headline), None),
     )
 
 
 def _noise(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], given: float | None
 ) -> tuple[Mapping[str, float], str]:
-    """By kind of number, and where it is from."""
+    """Noise by kind of number, and its origin."""
     if given is not None:
         return dict.fromkeys(CALM_NOISE, given), "as given"
     runs = len(before) + len(after)
@@ -139,7 +143,7 @@ def _noise(
 
 
 def _headline(run: FinishedRun) -> str:
-    """The number that the verdict is given by; Server's is the percentile of its SLO."""
+    """Name of the number that decides the verdict; Server's is the percentile of its SLO."""
     scenario = scenario_named(run.result["scenario"])
     if scenario.scheduled and run.result.get("slo"):
         percentile = str(run.result["slo"]).partition("=")[0]
@@ -159,9 +163,9 @@ def _change(
     *,
     ranked: bool,
 ) -> Change:
-    """In logarithms: noise multiplies, and a change there is the same in both directions.
+    """Computed in logarithms: noise multiplies, and a change is symmetric there.
 
-    Not so scores (`exact`): they may be 0 or negative.
+    Scores (`exact`) may be 0 or negative and are compared as they are.
     """
     first = before[0]
     if first.kind == "exact":
@@ -197,7 +201,7 @@ def _change(
 
 
 def _exact(name: str, before: Sequence[Number], after: Sequence[Number], *, ranked: bool) -> Change:
-    """A score on the same samples: without noise, but for what runs of one side show."""
+    """A score on the same samples: its only noise is between the runs of one side."""
     ours, theirs = ([n.value for n in side] for side in (before, after))
     size = abs(float(np.mean(ours))) or 1.0
     change = float(np.mean(theirs) - np.mean(ours)) / size
@@ -220,7 +224,7 @@ def _exact(name: str, before: Sequence[Number], after: Sequence[Number], *, rank
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """The whole interval lies beyond the margin, or there is no difference."""
+    """A change counts where its whole interval lies beyond the margin."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:
@@ -229,24 +233,24 @@ def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) 
 
 
 def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, float] | None:
-    """The interval around the change that the samples inside the runs leave open."""
+    """Interval around the change from the samples inside the runs."""
     if any(n.draws is None for n in (*before, *after)):
         return None
     drawn = [
         np.mean([_logs(n.draws, n.unit) - _logs([n.value], n.unit) for n in side], axis=0)
         for side in (before, after)
     ]
-    # Both sides' draws are made of the same numbers: paired off, one would cancel the other.
+    # Both sides draw from the same random numbers: unshuffled, the draws would cancel.
     shuffled = np.random.default_rng(0).permutation(drawn[0])
     low, high = bootstrap.interval(drawn[1] - shuffled)
     return min(low, 0.0), max(high, 0.0)
 
 
 def _logs(values: object, unit: str) -> Array:
-    """A duration may be 0 ns: the clock could not tell it from one."""
+    """Logarithms; a duration of 0 ns, below the clock's resolution, counts as 1 ns."""
     least = 1.0 if unit == "ns" else 1e-12
-    made: Array = np.log(np.maximum(np.asarray(values, np.float64), least))
-    return made
+    logs: Array = np.log(np.maximum(np.asarray(values, np.float64), least))
+    return logs
 
 
 def _mean(numbers: Sequence[Number]) -> float:

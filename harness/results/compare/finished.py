@@ -1,4 +1,4 @@
-"""A finished run as its folder holds it, and the numbers that it gave."""
+"""Reads finished runs and the numbers that `compare` judges."""
 
 import glob
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,26 +25,23 @@ _TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
 
 
 class Number(NamedTuple):
-    """One number of a run.
-
-    kind: what noise is to be expected: `rate`, `body`, `tail` or `exact`. draws: (DRAWS,) of
-    spread.py, None where only the number itself is known.
-    """
+    """One number of a run."""
 
     value: float
     unit: str
     kind: str
+    """Kind of noise: `rate`, `body`, `tail` or `exact`."""
     draws: Array | None = None
+    """(DRAWS,) of bootstrap.py, None where only the number itself is known."""
     higher_is_better: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """result, environment, config: the content of these files. name: the folder's, with as much of
-    its path as tells it from the other runs of a comparison.
-    """
+    """A run's files and numbers; `result`, `environment` and `config` are the content of the files."""
 
     name: str
+    """The folder's name, with as much of its path as distinguishes it in a comparison."""
     folder: Path
     result: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -53,16 +50,16 @@ class FinishedRun:
 
 
 def side(text: str, price_per_h: float | None = None) -> list[FinishedRun]:
-    """The runs that `text` names: a folder, several with commas between, patterns (`a-*`). The folder
-    that --repeats made stands for its runs.
+    """The runs that `text` names: folders or patterns (`a-*`), separated by commas. A folder of --repeats
+    stands for its runs.
 
-    price_per_h: what an hour of their machine costs.
+    price_per_h: price of one hour of the machine.
     """
     return [read(folder, price_per_h) for folder in _folders(text)]
 
 
 def named_apart(sides: Sequence[Sequence[FinishedRun]]) -> list[list[FinishedRun]]:
-    """The same runs, each with as much of its path as tells it from all others: ga/run-1, gb/run-1."""
+    """The same runs, each named by as much of its path as is unique: ga/run-1, gb/run-1."""
     paths = {run.folder.resolve() for one in sides for run in one}
     return [
         [replace(run, name=_short(run.folder.resolve(), paths)) for run in one] for one in sides
@@ -78,7 +75,7 @@ def _short(path: Path, paths: Collection[Path]) -> str:
 
 
 def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
-    """With its numbers. A ConfigError names the file that is missing, or is not what a run writes."""
+    """Read a run. A ConfigError names a file that is missing, or that no run wrote."""
     files = read_files(folder)
     run = files.performance
     done = run.done if run else None
@@ -97,23 +94,23 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
 
 
 def _folders(text: str) -> Iterator[Path]:
-    """Each once, however often and by whatever link it is named."""
+    """Each folder once, even where links or patterns name it repeatedly."""
     seen = set()
     for part in [text] if Path(text).is_dir() else text.split(","):
         literal = Path(part).is_dir() or glob.escape(part) == part
-        found = [Path(part)] if literal else sorted(map(Path, glob.glob(part)))  # noqa: PTH207 - absolute patterns
-        wanted = [p for p in found if literal or _is_finished(p)]
-        made = [run for path in wanted for run in _repeats(path) or [path]]
-        if not made:
+        matches = [Path(part)] if literal else sorted(map(Path, glob.glob(part)))  # noqa: PTH207 - absolute patterns
+        finished = [p for p in matches if literal or _is_finished(p)]
+        runs = [run for path in finished for run in _repeats(path) or [path]]
+        if not runs:
             raise ConfigError(f"{part!r} matches no finished run: see `runs`")
-        for folder in made:
+        for folder in runs:
             if folder.resolve() not in seen:
                 seen.add(folder.resolve())
                 yield folder
 
 
 def _repeats(folder: Path) -> list[Path]:
-    """The finished runs that --repeats made in this folder, in their order; [] in any other folder."""
+    """The finished runs of --repeats in this folder, in their order; [] in any other folder."""
     if not (folder / run_folder.REPEATS).is_file():
         return []
     return sorted(
@@ -122,7 +119,7 @@ def _repeats(folder: Path) -> list[Path]:
 
 
 def _is_finished(folder: Path) -> bool:
-    """A link is another name of one of them: `latest`."""
+    """Whether a pattern may match the folder: links such as `latest` repeat a run."""
     named = folder.is_symlink() or folder.name.endswith(".partial")
     return not named and (_is_run(folder) or bool(_repeats(folder)))
 
@@ -134,7 +131,7 @@ def _is_run(folder: Path) -> bool:
 def _numbers(
     result: Mapping[str, Any], done: Completions | None, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
-    """Of Offline no latencies and no queueing: they only say how much was asked for at once."""
+    """Offline has no latencies and no queueing: they only reflect the samples issued at once."""
     offline = scenario_named(result["scenario"]).all_at_once
     if done is not None and len(done):
         rate = (result["throughput_per_s"] or {}).get("completed")
@@ -150,32 +147,32 @@ def _numbers(
 
 
 def _latencies(
-    said: Mapping[str, Any], done: Completions, samples_per_query: int
+    stored: Mapping[str, Any], done: Completions, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
-    """said: LoadGen's, of queries; how far they spread is told by the journal."""
+    """stored: LoadGen's latencies of queries; their spread comes from the journal."""
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return
     block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
     drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
     for name, draws in drawn.items():
-        if said.get(name) is not None:
+        if stored.get(name) is not None:
             kind = "tail" if name in _TAIL else "body"
-            yield name, Number(float(said[name]), "ns", kind, draws)
+            yield name, Number(float(stored[name]), "ns", kind, draws)
 
 
 def _stages(
-    said: Mapping[str, Any], done: Completions, stages: Sequence[str]
+    stored: Mapping[str, Any], done: Completions, stages: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
     block = bootstrap.blocks(done.columns["completed_ns"])
-    wanted = {name: PERCENTILES[name] for name in ("p50", "p99")}
+    fractions = {name: PERCENTILES[name] for name in ("p50", "p99")}
     for stage in stages:
         begin, end = STAGE_EDGES[stage]
         spent_ns = done.columns[end] - done.columns[begin]
-        drawn = bootstrap.drawn_percentiles(spent_ns, block, wanted)
-        for name in wanted:
+        drawn = bootstrap.drawn_percentiles(spent_ns, block, fractions)
+        for name in fractions:
             kind = "tail" if name in _TAIL else "body"
-            yield f"{stage}.{name}", Number(float(said[stage][name]), "ns", kind, drawn[name])
+            yield f"{stage}.{name}", Number(float(stored[stage][name]), "ns", kind, drawn[name])
 
 
 def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
@@ -184,7 +181,7 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
     if process:
         yield "cpu", Number(process["cpu_s_per_query"] * 1e9, "ns", "body")
     headline = result.get("headline")
-    if headline and headline["unit"] == "ns":  # early stopping's estimate; others stand above
+    if headline and headline["unit"] == "ns":  # the early-stopping estimate; others are above
         yield "headline", Number(float(headline["value"]), "ns", "tail")
     accuracy = result.get("accuracy")
     if accuracy and accuracy["value"] is not None:
@@ -193,7 +190,7 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
     for reading in _readings(result):
         for name in ("joules_per_query", "joules_per_sample"):
-            # Sources cover different things: of each the name says which, so none meets another.
+            # Sources cover different parts of the machine; the name keeps them apart.
             yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
 
 
@@ -205,13 +202,13 @@ def _readings(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _efficiency(
     throughput: Number, files: RunFiles, price_per_h: float | None
 ) -> Iterator[tuple[str, Number]]:
-    """What the throughput is of each thing that it costs. Of a GPU's answers no core is the measure."""
+    """Throughput per core, watt and price. With a GPU, cores are no measure."""
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
     for reading in _readings(files.result):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
-        # How far the power itself may be off is not known, so neither is the interval.
+        # The error of the power is unknown, so no interval is.
         yield f"throughput_per_watt.{reading['source']}", per_watt._replace(draws=None, kind="body")
     if price_per_h is not None:
         yield "samples_per_price", _times(throughput, 3600 / price_per_h, "samples")

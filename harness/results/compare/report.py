@@ -1,4 +1,4 @@
-"""A comparison as a table and as JSON, and the limits that `--fail-on` sets."""
+"""Prints a comparison as a table or JSON, and judges the limits of `--fail-on`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,22 +17,24 @@ _KINDS: Mapping[str, str] = {
     "tail": "in p95 and above",
     "body": "in other numbers",
 }
-"""Of numbers, as the line on noise names them."""
-
+"""Kinds of numbers in the line on noise."""
 
 _OF_BACKEND = "backend."
 
 
 class Limit(NamedTuple):
-    """change: the largest that passes, a share of the first side, e.g. 0.05 or -0.03."""
+    """A limit of --fail-on."""
 
     text: str
+    """The option's text."""
     name: str
+    """Name of the number."""
     change: float
+    """Largest change that passes, as a share of the first side, e.g. 0.05 or -0.03."""
 
 
 class Judged(NamedTuple):
-    """What a limit says of one comparison. broken: the change is real, and beyond it."""
+    """Judgement of a limit. broken: the change is more than noise and beyond the limit."""
 
     limit: Limit
     broken: bool
@@ -40,7 +42,7 @@ class Judged(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """'p99:+5%': at most 5 % more. A ValueError where it is none."""
+    """Parse 'p99:+5%', at most 5 % more. Raises ValueError."""
     match = re.fullmatch(r"(\w.*):([+-]\d+(?:\.\d+)?)%", text.strip())
     if match is None:
         raise ValueError(
@@ -50,7 +52,7 @@ def parse_limit(text: str) -> Limit:
 
 
 def parse_prices(text: str, sides: int) -> list[float]:
-    """'1.20/h,0.85/h': what an hour of each side's machine costs. A ValueError where it is none."""
+    """Parse '1.20/h,0.85/h', the price an hour of each side's machine. Raises ValueError."""
     matches = [
         re.fullmatch(r"(\d+(?:\.\d+)?)/h", part.strip(), re.ASCII) for part in text.split(",")
     ]
@@ -95,7 +97,7 @@ def _judged(limit: Limit, change: Change) -> Judged:
 
 
 def exit_status(found: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
-    """4 where sides must not be ranked: then no limit could be judged."""
+    """Exit status 4 where sides must not be ranked: no limit could be judged."""
     if any(comparison.refusals for comparison, _ in found):
         return RunInvalid.exit_status
     broken = any(one.broken for _, judged in found for one in judged)
@@ -103,12 +105,12 @@ def exit_status(found: Sequence[tuple[Comparison, Sequence[Judged]]]) -> int:
 
 
 def letter(side: int) -> str:
-    """side: its number, the first is 0."""
+    """side: number of the side, from 0."""
     return ascii_uppercase[side] if side < len(ascii_uppercase) else str(side + 1)
 
 
 def lines(found: Comparison, judged: Sequence[Judged], other: str = "B") -> Iterator[str]:
-    """other: the letter of the second side, where the first is compared with several."""
+    """other: letter of the second side; the first may be compared with several."""
     for name, runs in (("A", found.before), (other, found.after)):
         yield f"{name:<4}{_side(runs)}"
     yield ""
@@ -128,7 +130,7 @@ def lines(found: Comparison, judged: Sequence[Judged], other: str = "B") -> Iter
 
 
 def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
-    """A line for each. What only one of two backends reports is no change: it shares a line a side."""
+    """One line each; settings that only one of two backends reports share a line a side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in found:
         if one.name == "doubts":
@@ -149,12 +151,12 @@ def _differences(found: Sequence[Difference], other: str) -> Iterator[str]:
 
 
 def _shortened(text: str) -> str:
-    """Of a digest, as much as a reader compares."""
+    """The text with digests cut to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
 
 
 def verdict(found: Comparison) -> str:
-    """One line on the whole: the scenario's own number, and what else was worse or better."""
+    """One line: the scenario's own number, and other numbers that are worse or better."""
     headline = found.headline
     if found.refusals:
         return "not comparable: nothing is ranked"
@@ -225,7 +227,7 @@ def _quantity(value: float, unit: str) -> str:
         return f"{show_rate(value)}/s"
     if unit == "J":
         return show_si(value, "J")
-    if unit.startswith("samples"):  # a core, a watt: the name says of what
+    if unit.startswith("samples"):  # per core or watt, which the name says
         return show_rate(value)
     return f"{value:.2f} {unit}" if unit == "%" else f"{value:.4g} {unit}"
 
@@ -241,7 +243,7 @@ def _interval(change: Change) -> str:
 
 
 def _percent(share: float) -> str:
-    """A doubling and more as a factor: +400 % is misread."""
+    """A doubling and more is a factor, because +400 % is misread."""
     return f"x {1 + share:.3g}" if share >= 1 else f"{share * 100:+.1f} %"
 
 
@@ -259,7 +261,7 @@ def _answers(found: Comparison) -> str:
 
 
 def _margins(found: Comparison) -> str:
-    """Of the numbers there are: what counts as no difference."""
+    """The changes that count as no difference, by kind of number."""
     kinds = [kind for kind in _KINDS if kind in found.margins]
     shares = [found.margins[kind] for kind in kinds]
     if len(set(shares)) == 1:
@@ -270,5 +272,5 @@ def _margins(found: Comparison) -> str:
 
 
 def _margin(share: float) -> str:
-    """A doubling and more as a factor, as of changes."""
+    """A doubling and more is a factor, as in `_percent`."""
     return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

@@ -1,4 +1,4 @@
-"""The files of a finished run, as they are: read once, checked for their shape."""
+"""Reads the files of a finished run once and checks their shape."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -22,7 +22,7 @@ _NEEDED: Mapping[str, tuple[type, ...]] = {
 
 
 class RunFiles(NamedTuple):
-    """What a run's folder holds, as it is. performance: None where there was no such run."""
+    """The content of a run's folder. performance: None without a performance run."""
 
     name: str
     folder: Path
@@ -33,9 +33,9 @@ class RunFiles(NamedTuple):
 
 
 def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
-    """A ConfigError names the file that is missing, or is not what a run writes.
+    """A ConfigError names a file that is missing, or that no run wrote.
 
-    known: of the performance run, which need not be read again where it has only just ended.
+    known: the performance run, where it has just ended and is still in memory.
     """
     result = files.read_json(folder / run_folder.RESULT)
     config = folder / run_folder.CONFIG
@@ -58,7 +58,7 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
 
 
 def fitting(folder: Path | str) -> AbstractContextManager[None]:
-    """While content of its files is used: what is missing in there is the files' fault.
+    """Context in which missing content becomes a ConfigError about the files.
 
     folder: of one run, or the names of several.
     """

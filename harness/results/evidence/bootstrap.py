@@ -1,7 +1,7 @@
-"""How far a run's numbers could have come out otherwise: block bootstrap, and noise between runs.
+"""Estimates how far a run's numbers may be off: block bootstrap, and noise between runs.
 
-Samples of one run are not independent: a stall makes a hundred neighbours late. So what is drawn
-again, with replacement, is not samples but blocks of them that follow each other in time.
+Samples of one run are not independent: a stall makes a hundred neighbours late. The bootstrap
+therefore draws, with replacement, blocks of consecutive samples and not single samples.
 """
 
 import math
@@ -12,35 +12,35 @@ import numpy as np
 from harness.types import Array
 
 BLOCKS = 20
-"""Of a run, equal in samples: few enough that each is longer than what makes neighbours alike."""
+"""Blocks of a run, equal in samples: few enough that each is longer than a stall."""
 
 DRAWS = 1000
 LEVEL = 0.95
-"""Of every interval."""
+"""Confidence level of every interval."""
 
 LEAST_FREEDOM = 2
-"""Degrees of freedom of a spread that is told. One tells nothing: the interval of two runs' mean
-would reach nine times as far as they lie apart, to either side.
+"""Fewest degrees of freedom of a reported spread. With one, the interval of two runs' mean would
+reach nine times their distance to either side.
 """
 
 LEAST_RUNS = LEAST_FREEDOM + 1
-"""Of one configuration, for an interval over them."""
+"""Runs of one configuration that an interval over runs needs."""
 
 _SEED = 20_240_229  # the same files give the same intervals
 _GRID = 1024
-"""Ranks that are told apart; half of them lie in the slowest hundredth of the samples."""
+"""Ranks that the bootstrap distinguishes; half of them lie in the slowest hundredth of the samples."""
 
 _T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 """Student's t, two-sided 95 %, for 1, 2, ... degrees of freedom (any table of it)."""
 
 
 def blocks(completed_ns: Array) -> Array:
-    """(n,) the block each sample is in, 0 to BLOCKS - 1, by when it was completed."""
+    """(n,) block of each sample, 0 to BLOCKS - 1, in the order of completion."""
     n = len(completed_ns)
     rank = np.empty(n, np.int64)
     rank[np.argsort(completed_ns, kind="stable")] = np.arange(n)
-    made: Array = rank * min(BLOCKS, n) // n
-    return made
+    block: Array = rank * min(BLOCKS, n) // n
+    return block
 
 
 def drawn_percentiles(
@@ -60,11 +60,11 @@ def drawn_percentiles(
     seen = np.cumsum(weights @ table.reshape(count, -1).astype(np.float64), axis=1)
     total = seen[:, -1:]
     sums = np.bincount(block, weights=ordered, minlength=count)
-    found = {"mean": weights @ sums / total[:, 0]}
+    drawn = {"mean": weights @ sums / total[:, 0]}
     for name, fraction in fractions.items():
         first = (seen > np.floor(total * fraction)).argmax(axis=1)
-        found[name] = ordered[ranks[first]].astype(np.float64)
-    return found
+        drawn[name] = ordered[ranks[first]].astype(np.float64)
+    return drawn
 
 
 def drawn_rate(completed_ns: Array, begun_ns: int) -> Array:
@@ -79,13 +79,13 @@ def drawn_rate(completed_ns: Array, begun_ns: int) -> Array:
 
 
 def interval(draws: Array) -> tuple[float, float]:
-    """The middle LEVEL of them."""
+    """The interval that holds the middle LEVEL of the draws."""
     low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
 def between_runs(before: Sequence[float], after: Sequence[float]) -> float | None:
-    """Half the interval of mean(after) - mean(before), from how runs of one side differ.
+    """Half the width of the interval of mean(after) - mean(before), from the spread within each side.
 
     The spread is pooled: both sides ran on this machine. None below LEAST_FREEDOM.
     """
@@ -98,10 +98,10 @@ def between_runs(before: Sequence[float], after: Sequence[float]) -> float | Non
 
 
 def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | None] | None:
-    """Geometric mean of runs of one configuration and the interval of that mean (Student's t of
-    the logarithms: noise multiplies), None with fewer than LEAST_RUNS.
+    """Geometric mean over runs of one configuration, and its interval (Student's t of the logarithms:
+    noise multiplies). The interval is None with fewer than LEAST_RUNS values.
 
-    None at all without values, or with one that is not above 0.
+    Returns None without values, or with a value that is not above 0.
     """
     if not values or min(values) <= 0:
         return None
@@ -114,14 +114,14 @@ def over_runs(values: Sequence[float]) -> tuple[float, tuple[float, float] | Non
 
 
 def _t(freedom: int) -> float:
-    """Beyond the table, its expansion in 1 / freedom: off by less than 0.3 % there."""
+    """Student's t; beyond the table an expansion in 1 / freedom with an error below 0.3 %."""
     if freedom <= len(_T_95):
         return _T_95[freedom - 1]
     return 1.95996 + 2.37227 / freedom + 2.8225 / freedom**2
 
 
 def _ranks(n: int) -> Array:
-    """(k,) ascending ranks, the last one n - 1: all, or a grid that is finest in the tail."""
+    """(k,) ascending ranks that end at n - 1: all of them, or a grid that is finest in the tail."""
     if n <= _GRID:
         return np.arange(n)
     body = np.linspace(0, n - 1, _GRID // 2)
@@ -130,6 +130,6 @@ def _ranks(n: int) -> Array:
 
 
 def _weights(count: int) -> Array:
-    """(DRAWS, count) how often each block is in each draw."""
-    made = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), size=DRAWS)
-    return made.astype(np.float64)
+    """(DRAWS, count) number of times that each draw holds each block."""
+    drawn = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    return drawn.astype(np.float64)

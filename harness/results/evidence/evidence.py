@@ -1,4 +1,4 @@
-"""Everything known of one measured process: the input of verdict, doubts and result.json."""
+"""Bundles what one measured process left: the input of verdict, doubts and result.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,24 +13,29 @@ from harness.results.evidence.stages import Completions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One LoadGen run: what it was told, what it logged, what the journal holds."""
+    """One LoadGen run."""
 
     plan: LoadPlan
     loadgen_scenario: str
+    """LoadGen's name of the scenario."""
     log: DetailLog
     done: Completions | None
+    """Rows of the journal; None where there is no journal."""
     ended: Mapping[str, Any] | None
+    """Last message of the measured process; None where it died."""
     failure: Reason | None
+    """Why the run failed."""
     clock: ClockWatch
+    """Steps and slew of the wall clock in the run."""
 
     @property
     def logged(self) -> bool:
-        """LoadGen's log is whole and of this run: its numbers can be taken."""
-        found = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
-        wanted = (self.loadgen_scenario, self.wanted_mode)
+        """Whether LoadGen's log is whole and belongs to this run, so that its numbers can be used."""
+        logged = (self.log.get("effective_scenario"), self.log.get("effective_test_mode"))
+        expected = (self.loadgen_scenario, self.expected_mode)
         whole = self.log.complete and self.log.repeated == 1
-        return self.failure is None and whole and found == wanted
+        return self.failure is None and whole and logged == expected
 
     @property
-    def wanted_mode(self) -> str:
+    def expected_mode(self) -> str:
         return "AccuracyOnly" if self.plan.accuracy else "PerformanceOnly"

@@ -1,16 +1,15 @@
-"""How far each percentile of one run could have come out otherwise, told in three ways.
+"""Computes confidence intervals of each latency percentile of one run, in three ways.
 
-estimate          the percentile itself, of the journal's latencies, as the intervals are: LoadGen, whose
-                  percentiles are quoted, stamps with a clock reading of its own some us away
-order_statistic   between which samples the true percentile lies, whatever the distribution; right
-                  where samples are independent, too narrow where neighbours are alike
-block_bootstrap   from blocks of neighbouring samples drawn again: it sees stalls and bursts, but
-                  never further than the slowest sample
-early_stopping    LoadGen's: with 99 % confidence the true percentile is not above it
+estimate          the percentile of the journal's latencies, which all intervals use; LoadGen, whose
+                  percentiles are quoted, reads the clock itself, some us apart
+order_statistic   the samples between which the true percentile lies, for any distribution; valid for
+                  independent samples, too narrow where neighbours are correlated
+block_bootstrap   from blocks of neighbouring samples drawn again: covers stalls and bursts, but never
+                  reaches beyond the slowest sample
+early_stopping    LoadGen's bound: with 99 % confidence the true percentile is not above it
 """
 
-from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -22,13 +21,14 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
+from harness.results.schema.performance import Intervals, PercentileInterval
 from harness.types import Array
 
 
-def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str, Any] | None:
-    """percentile -> its intervals in ns, of queries; None without a whole query.
+def latency_intervals(done: Completions, samples_per_query: int) -> Intervals | None:
+    """Intervals in ns of the latencies of queries; None without a whole query.
 
-    An end is None where no sample lies far enough out: the run is too short to tell it.
+    An end is None where the run is too short: no sample lies far enough out.
     """
     latency_ns = query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
@@ -36,7 +36,7 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str,
     block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
     drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
     ordered_ns = np.sort(latency_ns)
-    found: dict[str, Any] = {
+    by_percentile: dict[str, PercentileInterval] = {
         name: {
             "estimate": percentile_ns(ordered_ns, fraction),
             "order_statistic": _order_statistic(ordered_ns, fraction),
@@ -45,7 +45,7 @@ def latency_intervals(done: Completions, samples_per_query: int) -> Mapping[str,
         }
         for name, fraction in PERCENTILES.items()
     }
-    return {**found, "level": bootstrap.LEVEL, "source": "journal"}
+    return cast("Intervals", {**by_percentile, "level": bootstrap.LEVEL, "source": "journal"})
 
 
 def _order_statistic(ordered_ns: Array, fraction: float) -> list[int | None]:

@@ -1,6 +1,6 @@
-"""What LoadGen would have logged about a run of our own scheduler, derived from its journal.
+"""Derives LoadGen's detail log of a run of the harness's own scheduler from its journal.
 
-The same keys, so that whatever reads LoadGen's detail log reads this; `source` says whose it is.
+The keys are LoadGen's, so that the readers of its detail log read this one; `source` names the scheduler.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ _PERCENTILES = {
 
 
 def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) -> DetailLog:
-    """Of a Server run that came to its end; empty where nothing was answered."""
+    """The log of a Server run that ended by itself; empty where no query was answered."""
     log = DetailLog(source=HARNESS)
     if done is None or not len(done):
         return log
@@ -48,10 +48,10 @@ def detail_log(plan: LoadPlan, done: Completions | None, loadgen_scenario: str) 
 
 
 def _rates(plan: LoadPlan, done: Completions) -> dict[str, Any]:
-    """n - 1 queries in the time until the last one was due and answered: results.cc, LogDetail.
+    """n - 1 queries divided by the time until the last one was due, or answered: results.cc, LogDetail.
 
-    The rate a run is offered is what its schedule made of it. All at once, and with a fixed number
-    in flight, there is no such rate: then it is what was completed.
+    The offered rate comes from the schedule. With a fixed number in flight no schedule exists: the
+    completed rate takes its place.
     """
     scheduled_ns, completed_ns = done.columns["scheduled_ns"], done.columns["completed_ns"]
     start_ns = int(scheduled_ns.min())
@@ -81,7 +81,7 @@ def _latencies(ordered_ns: Array) -> dict[str, Any]:
 
 
 def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
-    """Server's constraints; the least duration is none, as in our quick runs under LoadGen."""
+    """Server's constraints. No least duration applies, as in quick runs under LoadGen."""
     assert plan.percentile is not None
     assert plan.latency_bound_ns is not None
     late = len(ordered_ns) - int(np.searchsorted(ordered_ns, plan.latency_bound_ns, "right"))
@@ -105,7 +105,7 @@ def _judged(plan: LoadPlan, issued: int, ordered_ns: Array) -> dict[str, Any]:
 
 
 def early_stopping_text(late: int, queries: int, percentile: float) -> str:
-    """LoadGen's words for a Server run (results.cc, EarlyStopping), as its detail log has them."""
+    """LoadGen's text for a Server run in its detail log (results.cc, EarlyStopping)."""
     needed = queries_needed(late, percentile)
     if queries >= needed:
         return " * Run successful."
@@ -117,6 +117,6 @@ def early_stopping_text(late: int, queries: int, percentile: float) -> str:
 
 
 def _utc_text(ns: int) -> str:
-    """As LoadGen writes power_begin."""
+    """The format of LoadGen's power_begin."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ns // 1_000_000)
     return f"{at:%m-%d-%Y %H:%M:%S}.{at.microsecond // 1000:03d}"

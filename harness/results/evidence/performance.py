@@ -1,12 +1,12 @@
-"""What the rows and the log of a performance run say, as sections of result.json. Pure.
+"""Computes the sections of result.json from the rows and the log of a performance run. Pure.
 
-A run's result is saved several times as the run goes on, so what takes sorting or simulating a
-million rows is found once.
+A result is saved several times in a run, so each number that sorts or simulates a million rows is
+computed once.
 """
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import cast
 
 from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
@@ -16,6 +16,17 @@ from harness.results.evidence.intervals import latency_intervals
 from harness.results.evidence.own_log import HARNESS
 from harness.results.evidence.stages import Completions, percentiles, query_latency_ns, summarise
 from harness.results.evidence.steady_state import SteadyState, steady_state
+from harness.results.schema.machine import MeasuredProcess
+from harness.results.schema.performance import (
+    Arrivals,
+    Intervals,
+    Latency,
+    NoReference,
+    Queries,
+    Reference,
+    Stage,
+    Throughput,
+)
 
 _LOADGEN_PERCENTILES = {
     "p50": "50.00",
@@ -28,8 +39,9 @@ _LOADGEN_PERCENTILES = {
 
 
 class Performance:
-    """One performance run. done: its rows, None where there are none. wait_ns: of
-    harness.results.evidence.reference.report. A number is None where the run did not come to it.
+    """Numbers of one performance run; a number is None where the run ended before it.
+
+    done: the rows of the journal, None without any. wait_ns: see reference.report.
     """
 
     def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
@@ -41,7 +53,7 @@ class Performance:
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:
-        """Of queries."""
+        """Latency percentiles of queries, from the journal."""
         if self.done is None:
             return None
         latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
@@ -53,30 +65,30 @@ class Performance:
 
     @cached_property
     def mean_batch(self) -> float | None:
-        """Samples a batch, averaged over batches."""
+        """Mean number of samples in a batch."""
         done = self.done
         return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
 
     @cached_property
-    def intervals_ns(self) -> Mapping[str, Any] | None:
-        """None of Offline, whose latencies only say how much was asked for at once."""
+    def intervals_ns(self) -> Intervals | None:
+        """None in Offline, whose latencies only reflect the number of samples issued at once."""
         if self.done is None or self._scenario.all_at_once:
             return None
         return latency_intervals(self.done, self.run.plan.samples_per_query)
 
     @cached_property
-    def stages_ns(self) -> Mapping[str, Mapping[str, float]] | None:
+    def stages_ns(self) -> Mapping[str, Stage] | None:
         return summarise(self.done) if self.done is not None else None
 
-    def reference(self, ceiling_per_s: float | None) -> Mapping[str, Any] | None:
-        """ceiling_per_s: of harness.results.evidence.reference.report."""
-        found = self._reference
-        if found is None or "reason" in found:
-            return found
-        return {**found, "null_backend_per_s": ceiling_per_s}
+    def reference(self, ceiling_per_s: float | None) -> Reference | NoReference | None:
+        """ceiling_per_s: see reference.report."""
+        compared = self._reference
+        if compared is None or "reason" in compared:
+            return compared
+        return {**compared, "null_backend_per_s": ceiling_per_s}
 
     @cached_property
-    def _reference(self) -> Mapping[str, Any] | None:
+    def _reference(self) -> Reference | NoReference | None:
         """None where the run did not end by itself, or lost samples."""
         run, done = self.run, self.done
         bare = run.ended.get("bare") if run.ended is not None else None
@@ -84,8 +96,8 @@ class Performance:
             return None
         return reference.report(run.plan, done, bare, self._spec, wait_ns=self._wait_ns)
 
-    def latency_ns(self) -> Mapping[str, Any] | None:
-        """LoadGen's; the journal's, and called so, when LoadGen did not get to its end."""
+    def latency_ns(self) -> Latency | None:
+        """LoadGen's latencies; the journal's where LoadGen did not end, which `source` says."""
         run, log = self.run, self.run.log
         if run.logged:
             scenario = self._scenario
@@ -95,13 +107,15 @@ class Performance:
             }
             ends = {name: log.get(latency_key(scenario, name)) for name in ("mean", "min", "max")}
             source = log.source if run.plan.harness_scheduled else "LoadGen mlperf_log_detail.txt"
-            return {**ends, **percentile, "source": source}
+            return cast("Latency", {**ends, **percentile, "source": source})
         if self.journal_latency_ns is None:
             return None
-        return {**self.journal_latency_ns, "source": "interrupted, from the journal"}
+        return cast(
+            "Latency", {**self.journal_latency_ns, "source": "interrupted, from the journal"}
+        )
 
-    def throughput_per_s(self) -> Mapping[str, Any]:
-        """asked: the rate on the command line; scheduled: what the seed made of it; both of Server."""
+    def throughput_per_s(self) -> Throughput:
+        """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
         log, plan = self.run.log, self.run.plan
         if not self.run.logged:
             return {
@@ -131,7 +145,7 @@ class Performance:
         """samples/s."""
         return len(self.done) * 1e9 / self._took_ns if self.done and self._took_ns > 0 else None
 
-    def queries(self) -> Mapping[str, Any]:
+    def queries(self) -> Queries:
         plan, log, done = self.run.plan, self.run.log, self.done
         return {
             "planned": plan.query_count,
@@ -148,8 +162,8 @@ class Performance:
             "mean_batch": self.mean_batch,
         }
 
-    def arrivals(self) -> Mapping[str, Any]:
-        """Who said when queries come."""
+    def arrivals(self) -> Arrivals:
+        """The scheduler of the queries."""
         plan = self.run.plan
         return {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",
@@ -157,24 +171,23 @@ class Performance:
             "concurrency": plan.concurrency,
         }
 
-    def process(self) -> Mapping[str, Any] | None:
-        """CPU and switches from the first load of samples until LoadGen unloads them; by how much
-        memory grew at most from LoadGen's start on, None where rss_growth_reason says why.
+    def process(self) -> MeasuredProcess | None:
+        """CPU time and context switches from the first load of samples until LoadGen unloads them, and
+        the largest growth of memory from LoadGen's start on.
         """
         if self.run.ended is None or self.done is None:
             return None
         used = self.run.ended["used"]
         queries = max(1, self.done.issued // self.run.plan.samples_per_query)
-        # older versions: the peak of the process's whole life
-        peak_bytes = used.get("rss_run_peak_bytes", used["rss_peak_bytes"])
+        peak_bytes = used["rss_run_peak_bytes"]
         return {
             "cpu_s_per_query": used["cpu_s"] / queries,
             "cpu_over_wall": used["cpu_s"] / used["wall_s"] if used["wall_s"] else None,
             "voluntary_switches_per_query": used["voluntary_switches"] / queries,
             "involuntary_switches_per_query": used["involuntary_switches"] / queries,
-            "cyclic_garbage_objects": used.get("cyclic_garbage_objects"),
+            "cyclic_garbage_objects": used["cyclic_garbage_objects"],
             "rss_growth_bytes": (
                 None if peak_bytes is None else peak_bytes - used["rss_before_bytes"]
             ),
-            "rss_growth_reason": used.get("rss_run_peak_reason"),
+            "rss_growth_reason": used["rss_run_peak_reason"],
         }

@@ -1,4 +1,4 @@
-"""From a journal to one row a sample, and from those rows to stages and percentiles.
+"""Computes stages and percentiles from the journal's rows, one row a sample.
 
     scheduled -issue_delay-> entry -queue-> taken -gather-> gathered -infer-> inferred
               -postprocess-> postprocessed -complete-> completed
@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from harness.core.stats import percentile_ns
+from harness.results.schema.performance import Stage
 from harness.types import Array
 
 STAGES = ("issue_delay", "queue", "gather", "infer", "postprocess", "complete")
@@ -28,22 +29,22 @@ STAMPS = (
 
 
 STAGE_EDGES = dict(zip(STAGES, pairwise(STAMPS), strict=True))
-"""stage -> the columns it begins and ends at."""
+"""stage -> the columns of its begin and end."""
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99.9": 0.999}
-"""LoadGen's."""
+"""The percentiles that LoadGen reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """columns: name -> (n,) one entry a completed sample, in issue order.
-
-    issued: samples LoadGen handed over. answered_once: each of those has exactly one row.
-    """
+    """Completed samples of a run."""
 
     columns: Mapping[str, Array]
+    """name -> (n,) one entry a completed sample, in issue order."""
     issued: int
+    """Samples that LoadGen issued."""
     answered_once: bool
+    """Whether each issued sample has exactly one row."""
 
     def __len__(self) -> int:
         return len(self.columns["order"])
@@ -58,7 +59,7 @@ class Completions:
 
 
 def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
-    """(queries,) a query is as late as its last sample. Whole queries only."""
+    """(queries,) latency of each whole query: that of its last sample."""
     latency = done.latency_ns
     if samples_per_query == 1:
         return latency
@@ -69,17 +70,17 @@ def query_latency_ns(done: Completions, samples_per_query: int) -> Array:
 
 
 def query_completed_ns(done: Completions, samples_per_query: int) -> Array:
-    """(queries,) when each query of `query_latency_ns` was answered: with its last sample."""
+    """(queries,) time at which each query of `query_latency_ns` was answered, with its last sample."""
     completed_ns: Array = done.columns["completed_ns"]
     whole = len(completed_ns) // samples_per_query * samples_per_query
     last: Array = completed_ns[:whole].reshape(-1, samples_per_query).max(axis=1)
     return last
 
 
-def summarise(done: Completions) -> Mapping[str, Mapping[str, float]]:
+def summarise(done: Completions) -> Mapping[str, Stage]:
     """stage -> p50 and p99 in ns, and its share of the time of all samples."""
     total = float(done.latency_ns.sum()) or 1.0
-    summary: dict[str, Mapping[str, float]] = {}
+    summary: dict[str, Stage] = {}
     for stage, (begin, end) in STAGE_EDGES.items():
         spent = done.columns[end] - done.columns[begin]
         ordered = np.sort(spent)

@@ -1,51 +1,55 @@
-"""Whether a run was in a steady state: the same at its end as at its beginning."""
+"""Judges whether a run was in a steady state: as fast at its end as at its beginning."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.stages import Completions
+from harness.results.schema import performance
 from harness.types import Array
 
 DRIFT_SHARE = 0.10
 DRIFT_SPREADS = 3.0
-"""The last third differs from the first by more than a tenth, and than three times what the blocks
-of one third differ among themselves: then the run was not steady."""
+"""A run is not steady where its last third differs from its first by more than a tenth and by more
+than three times the noise within a third."""
 
 _BLOCKS = 8
-"""Of each third; their medians say how much is noise."""
+"""Blocks of each third; the spread of their medians is the noise."""
 
 
 class SteadyState(NamedTuple):
-    """what: whose medians these are. spread_ns: the median distance of the medians of a third's
-    blocks from the third's, of the third where it is larger.
-    """
+    """Medians of the first and the last third of a run."""
 
     what: str
+    """Name of the time."""
     first_third_ns: float
     last_third_ns: float
     spread_ns: float
+    """Noise within a third: median |block median - third's median|, the larger of the two thirds."""
 
     @property
     def is_steady(self) -> bool:
         change = abs(self.last_third_ns - self.first_third_ns)
         return change <= max(DRIFT_SHARE * self.first_third_ns, DRIFT_SPREADS * self.spread_ns)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "is_steady": self.is_steady}
+    def to_json(self) -> performance.SteadyState:
+        return {
+            "what": self.what,
+            "first_third_ns": self.first_third_ns,
+            "last_third_ns": self.last_third_ns,
+            "spread_ns": self.spread_ns,
+            "is_steady": self.is_steady,
+        }
 
 
 def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
-    """None with too few samples to tell, and where replayed arrivals changed their rate."""
+    """None with too few samples, and where replayed arrivals changed their rate."""
     spent, what = done.latency_ns, "latency"
-    if scenario_named(
-        plan.scenario
-    ).all_at_once:  # its latency grows with the queue: look at the batches
-        spent = (done.columns["completed_ns"] - done.columns["taken_ns"]) // done.columns[
-            "batch_size"
-        ]
+    if scenario_named(plan.scenario).all_at_once:  # latency grows with the queue: use the batches
+        in_batch_ns = done.columns["completed_ns"] - done.columns["taken_ns"]
+        spent = in_batch_ns // done.columns["batch_size"]
         what = "time a sample in its batch"
     third = len(spent) // 3
     if third < 4 * _BLOCKS or (plan.schedule is not None and _load_changed(done, third)):
@@ -56,14 +60,14 @@ def steady_state(done: Completions, plan: LoadPlan) -> SteadyState | None:
 
 
 def _load_changed(done: Completions, third: int) -> bool:
-    """A replayed schedule asked for another rate at its end: latency may follow it."""
+    """Whether a replayed schedule changed its rate, which latency may follow."""
     due_ns = done.columns["scheduled_ns"]
     first_ns, last_ns = int(due_ns[third] - due_ns[0]), int(due_ns[-1] - due_ns[-1 - third])
     return abs(last_ns - first_ns) > DRIFT_SHARE * max(first_ns, last_ns)
 
 
 def _median_and_spread(values: Array) -> tuple[float, float]:
-    """Median, and the median distance of the blocks' medians from it."""
+    """The median, and the median distance of the blocks' medians from it."""
     median = float(np.median(values))
     blocks = [float(np.median(b)) for b in np.array_split(values, _BLOCKS)]
     return median, float(np.median([abs(b - median) for b in blocks]))

@@ -1,7 +1,7 @@
-"""The report's plots of one run, as plain data for plotly.js: a page of any run is small.
+"""Draws the report's plots of one run as data for plotly.js, small for a run of any length.
 
-A million queries are drawn with some hundred points; each of these is one of the run's own
-values (an order statistic, a percentile of all in its stretch), the extremes among them.
+A million queries become some hundred points. Each is a value of the run: an order statistic or a
+percentile of its interval, the extremes included.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ from harness.results.pages.timeline import over_time
 from harness.types import Array
 
 _TICKS = (1, 0.5, 0.1, *(10.0**-power for power in range(2, 10)))
-"""Of the tail: shares of the queries that are slower."""
+"""Ticks of the tail: shares of the queries that are slower."""
 
 
 def figures(
     run: Evidence, host: HostLog | None = None, power: PowerLog | None = None
 ) -> Iterator[Figure]:
-    """Of a performance run; none where it completed no query."""
+    """Plots of a performance run; none where it completed no query."""
     if run.done is None or not len(run.done):
         return
     latency_ns = query_latency_ns(run.done, run.plan.samples_per_query)
@@ -62,7 +62,7 @@ def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
     n = len(ordered_ms)
     slower = np.geomspace(1, 1 / n, POINTS)
     ranks = (n * (1 - slower)).astype(int)
-    ranks[-1] = n - 1  # whatever 1 - 1 / n was rounded to
+    ranks[-1] = n - 1  # 1 - 1 / n may be rounded
     ticks = [share for share in _TICKS if share >= slower[-1] * 0.99]
     names = [f"p{(1 - s) * 100:.10g}" for s in ticks]
     line = {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines"}

@@ -1,4 +1,4 @@
-"""`runs --history`: how the numbers of one workload on one machine went from run to run."""
+"""Draws `runs --history`: the numbers of a workload on one machine from run to run."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,21 +18,20 @@ Row = Mapping[str, Any]
 
 
 class Told(NamedTuple):
-    """One number of a run as runs.sqlite has it. higher_is_better: None where that is not known."""
+    """One number of a run, from runs.sqlite."""
 
     value: float
     unit: str
-    higher_is_better: bool | None
+    higher_is_better: bool
 
 
 def numbers(row: Row) -> dict[str, Told]:
-    """What the run measured. Of Offline no latency: it only says how much was asked for at once."""
+    """Numbers that the run measured; no latency in Offline, where it only reflects the samples issued."""
     per_ms = 1 / NS_PER_MS
     latency = not scenario_named(row["scenario"]).all_at_once
     early = row["headline_value"] if row["headline_unit"] == "ns" else None
-    lower = row["lower_is_better"]
-    higher = None if lower is None else not lower
-    found: dict[str, tuple[Any, float, str, bool | None]] = {
+    higher = not row["lower_is_better"]
+    found: dict[str, tuple[Any, float, str, bool]] = {
         "early-stopping estimate": (early, per_ms, "ms", False),
         "throughput": (row["completed_per_s"], 1.0, "samples/s", True),
         "p50 latency": (row["p50_ns"] if latency else None, per_ms, "ms", False),
@@ -114,7 +113,7 @@ def _points(have: Sequence[tuple[Row, Told]]) -> dict[str, Any]:
 
 
 def hover(row: Row) -> str:
-    """What plotly shows at a point; it takes some of HTML for itself."""
+    """Text that plotly shows at a point, escaped because plotly interprets some HTML."""
     commit = f", harness {row['harness_commit'][:10]}" if row["harness_commit"] else ""
     return escape(f"{row['folder']}{commit} {row['reasons']}")
 

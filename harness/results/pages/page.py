@@ -1,6 +1,6 @@
-"""Pages with plots for people: one HTML file that needs no network.
+"""Writes pages with plots: one HTML file that needs no network.
 
-Every text of a run (names of plug-ins, messages of frameworks) is escaped: it is anybody's.
+Every text of a run (names of plug-ins, messages of frameworks) is foreign and is escaped.
 """
 
 import json
@@ -22,7 +22,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.types import Array
 
 POINTS = 600
-"""Of one line at most: about as many as a screen can tell apart."""
+"""Most points of one line: about as many as a screen can show."""
 
 
 class Figure(NamedTuple):
@@ -133,7 +133,7 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Of texts, escaped here. numbers: how many columns, the last ones, are aligned to the right."""
+    """An HTML table of texts, which are escaped here. numbers: how many last columns align to the right."""
     first = len(heads) - numbers
     kinds = ["" if i < first else ' class="number"' for i in range(len(heads))]
     top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))

@@ -24,7 +24,7 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
     """
     groups: dict[tuple[str, ...], list[tuple[Row, Numbers]]] = {}
     for row in rows:
-        found = {n: t for n, t in numbers(row).items() if _counts(n, t)}
+        found = {n: t for n, t in numbers(row).items() if n.startswith(_KINDS)}
         if row["verdict"] == "VALID" and found:
             task = row["model"] if row["dataset"] == "synthetic" else row["dataset"]
             key = (row["scenario"], task, row["host"] or "-")
@@ -36,10 +36,6 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
         left = f"{len(groups) - MOST} more tasks are left out: choose by --scenario or --host"
         articles.append(Article([f"<p>{left}.</p>"], [], []))
     return articles
-
-
-def _counts(name: str, told: Told) -> bool:
-    return name.startswith(_KINDS) and told.higher_is_better is not None
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:
@@ -147,7 +143,7 @@ def _listed(
     results: Path,
     page: Path,
 ) -> str:
-    """Those on the front first."""
+    """A table with the runs on the front first."""
     rows = [
         (
             link(row["folder"], results / row["folder"] / "report.html", page),

@@ -1,6 +1,6 @@
-"""`report`: one page for a person, of one finished run or several, made from their files.
+"""Writes `report`: one page about one finished run or several, from their files.
 
-Every run makes its own at its end. Every text of a run is escaped: it is anybody's.
+Every run writes its own at its end.
 """
 
 import shlex
@@ -39,7 +39,7 @@ def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Pa
 
 
 def report_at_end(folder: Path, found: Findings) -> Path:
-    """Of the run that has just left `folder`: what it still holds in memory is not read again."""
+    """The report of a run that has just ended; its rows in memory are not read again."""
     run = read_files(folder, found.performance)
     article = _article(run, found.host, found.power)
     return write([article], run.name, folder / PAGE, script_in=folder.resolve().parent)

@@ -1,4 +1,4 @@
-"""The short table at the end of a run, for people. Everything in it is in result.json."""
+"""Prints the table at the end of a run; result.json holds the same numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,8 +77,8 @@ def _source(text: str) -> str:
 
 
 def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None) -> Iterator[str]:
-    """A line a percentile; `-` where the run is too short to tell that end. The journal's stamps may
-    lie some us beside LoadGen's, so its intervals stand beside its own percentiles.
+    """One line a percentile; `-` where the run is too short for an end. The journal's stamps may differ
+    from LoadGen's by some us, so its intervals stand beside its own percentiles.
     """
     if not found:
         return
@@ -93,11 +93,10 @@ def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in found.items():
         if isinstance(one, Mapping):
-            estimate = one.get("estimate")  # absent in results of earlier versions
             order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
             early = one["early_stopping"]
             told = show_ns(early) if early is not None else "-"
-            at = show_ns(estimate) if estimate is not None else "-"
+            at = show_ns(one["estimate"])
             yield f"{name:<6}{at:>10}{order:>24}{drawn:>24}{told:>18}"
 
 
@@ -106,7 +105,7 @@ def _span(ends: Sequence[float | None]) -> str:
 
 
 def _power(power: Mapping[str, Any] | None, reason: str | None) -> Iterator[str]:
-    """Nothing where no meter was asked for."""
+    """No lines without --meter."""
     if reason not in (None, NO_METER):
         yield f"{'power':<12}not measured: {reason}"
     for at, reading in enumerate(power["readings"] if power else ()):

@@ -1,4 +1,4 @@
-"""The report's one axis of time: latency, rate, power and the machine, one panel below another."""
+"""Draws latency, rate, power and the machine over one axis of time, in stacked panels."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ from harness.types import Array, PowerSource
 
 _BINS = 120
 _POWER_S = 0.5
-"""Mean power is drawn over as long at least: a counter that is refreshed ten times a second and
-read twenty times would otherwise show twice the power, and none, in turn.
+"""Least time over which mean power is drawn: a counter that is refreshed ten times a second and read
+twenty times would otherwise alternate between twice the power and none.
 """
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _PANEL_REM, _GAP_REM = 8.0, 1.6
@@ -55,7 +55,7 @@ def over_time(
 
 
 def _queries(run: Evidence, at_s: Array, latency_ns: Array) -> Iterator[_Panel]:
-    """Percentiles of the queries completed in each stretch of time, and how many these were."""
+    """Percentiles of the queries completed in each interval, and their number."""
     edges = np.linspace(0, max(float(at_s.max()), 1e-6), _BINS + 1)
     which = np.clip(np.searchsorted(edges, at_s, side="right") - 1, 0, _BINS - 1)
     counts = np.bincount(which, minlength=_BINS)

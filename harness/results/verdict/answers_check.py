@@ -1,8 +1,8 @@
-"""Some answers of the performance run against the accuracy run's: fast and wrong must not pass.
+"""Compares answers of the performance run with the accuracy run's: fast and wrong must not pass.
 
-After MLPerf's compliance test TEST01, in every quick run of both modes: LoadGen logs about
-WANTED of the performance run's answers, and each is compared with the accuracy run's for the same
-sample.
+Modelled on MLPerf's compliance test TEST01, in every quick run of both modes: LoadGen logs about
+WANTED of the performance run's answers, and each is compared with the accuracy run's answer to the
+same sample.
 """
 
 from pathlib import Path
@@ -14,27 +14,29 @@ from harness.loadgen.logs import ACCURACY, ANSWERS, read_answers
 from harness.results.agreement import decode, is_close
 
 WANTED = 500
-"""Answers; LoadGen draws them with a probability, so it is only about so many."""
+"""Expected number of logged answers; LoadGen logs each with a probability."""
 
 FEWEST = 100
-"""With fewer than these compared, little is known."""
-
+"""Answers below which the comparison shows little."""
 
 LIMIT_BYTES = 64 << 20
-"""Of logged answers; LoadGen keeps them in memory until the run's end."""
+"""Size of all logged answers; LoadGen keeps them in memory until the run's end."""
 
 
 class Compared(NamedTuple):
-    """answers: how many. differing: of them. first: what was different in the first of these."""
+    """Result of the answer check."""
 
     answers: int
+    """Answers compared."""
     differing: int
+    """Answers that differ by more than the tolerance."""
     first: str
+    """The first differing pair; empty without one."""
 
 
 def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> Compared:
-    """Folders of the two runs. dtype: of one answer's elements. tolerance: of floats, relative,
-    with what is small measured by the answer's median. An AccuracyLogError when a log cannot be read.
+    """performance, accuracy: folders of the two runs. dtype: of an answer's elements. tolerance: see
+    `is_close`. Raises AccuracyLogError where a log cannot be read.
     """
     right = {answer.sample: answer.payload for answer in read_answers(accuracy / ACCURACY)}
     count = differing = 0
@@ -42,11 +44,11 @@ def compare(performance: Path, accuracy: Path, dtype: str, tolerance: float) -> 
     ours = performance / ANSWERS
     for sample, payload in read_answers(ours if ours.is_file() else performance / ACCURACY):
         count += 1
-        wanted = right.get(sample, b"")
-        pair = (decode(payload, dtype), decode(wanted, dtype))
-        if payload != wanted and not is_close(*pair, tolerance):
+        expected = right.get(sample, b"")
+        pair = (decode(payload, dtype), decode(expected, dtype))
+        if payload != expected and not is_close(*pair, tolerance):
             differing += 1
-            first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(wanted, dtype)}"
+            first = first or f"sample {sample}: {_show(payload, dtype)}, {_show(expected, dtype)}"
     return Compared(count, differing, first)
 
 

@@ -1,4 +1,4 @@
-"""What makes a VALID run hard to believe: a closed list, each with its numbers. Pure."""
+"""Derives doubts: why even a VALID run's numbers should not be believed yet. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,33 +16,33 @@ from harness.results.evidence.steady_state import SteadyState
 from harness.results.verdict.answers_check import FEWEST, WANTED
 
 NOISE_SHARE = 0.10
-"""Of the SLO: a noise floor above it means that the machine decides the tail."""
+"""Share of the SLO above which the noise floor means that the machine decides the tail."""
 
 OTHERS_SHARE = 0.10
-"""Of all cores, used by other processes during the run."""
+"""Share of all cores used by other processes during the run."""
 
 STEAL_SHARE = 0.02
 _HARMLESS_WARNING = "Logging allocation detected"
-"""LoadGen's own log buffer grew; it says nothing about the run."""
+"""LoadGen's log buffer grew, which does not affect the run."""
 
 AGREE_SHARE = 0.01
 AGREE_NS = 20 * NS_PER_US
-"""Our percentiles, from the journal, must equal LoadGen's within one of these."""
+"""The journal's percentiles must equal LoadGen's within the larger of the two."""
 
 STALL_NS = NS_PER_S
 STALL_BATCHES = 20
-"""A gap without completions that neither a slow batch nor the scheduler explains."""
+"""A longer gap without completions is explained by neither a slow batch nor the scheduler."""
 
 SHORT_NS = NS_PER_S
 
 PADDING_SHARE = 0.10
-"""Of the rows that a model with a fixed batch computed."""
+"""Share of padding among the rows that a model with a fixed batch computed."""
 
 
 def performance_doubts(
     run: Evidence, ours: Mapping[str, int] | None, bound_ns: int | None
 ) -> Iterator[Reason]:
-    """ours: percentiles from the journal. bound_ns: the SLO's."""
+    """ours: percentiles from the journal. bound_ns: the SLO's bound."""
     if abs(run.clock.slew_ppm) > SLEW_PPM:
         yield Reason(
             "clock-slewed",
@@ -84,7 +84,7 @@ def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
 
 
 def model_doubts(model: str, sha256: str | None, *, pinned: bool) -> Iterator[Reason]:
-    """pinned: the manifest says which file it must be."""
+    """pinned: the manifest names the file's SHA-256."""
     if not pinned:
         yield Reason(
             "model-not-pinned",
@@ -126,9 +126,9 @@ def pin_doubts(
     pinned: Sequence[Sequence[int]],
     placed: Sequence[tuple[int | None, int | None]],
 ) -> Iterator[Reason]:
-    """--pin was asked for, and what computes is not, or not known to be, where it should be.
+    """--pin was passed, and a computing thread may run, or may be running, on other processors.
 
-    placed: of each instance the threads that computed, and those of them that may run elsewhere.
+    placed: for each instance the threads that computed, and how many of them may run elsewhere.
     """
     for instance, (cpus, (threads, outside)) in enumerate(zip(pinned, placed, strict=True)):
         where = ", ".join(map(str, cpus))
@@ -146,12 +146,12 @@ def pin_doubts(
 
 
 def power_doubts(why: str) -> Iterator[Reason]:
-    """A meter was asked for, and the run has no energy."""
+    """A meter was passed, and the run has no energy."""
     yield Reason("power-missing", f"no meter gave a reading: {why}")
 
 
 def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
-    """The process was stopped, or the model stood still: the latencies show it, and so does this."""
+    """No sample was completed for long: the process was stopped, or the model stood still."""
     gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
         yield Reason(
@@ -162,7 +162,7 @@ def stall_doubts(done: Completions, scenario: str, slowest_batch_ns: int) -> Ite
 
 
 def longest_gap_ns(done: Completions, scenario: str) -> int:
-    """Between two completions, not counting Server's time in which no query was due."""
+    """Longest time between two completions; in Server, time without a due query does not count."""
     completed = np.sort(done.columns["completed_ns"])
     since = completed[:-1]
     if scenario_named(scenario).scheduled:
@@ -173,7 +173,7 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
 
 
 def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
-    """The machine (or the model) was not the same at the end as at the beginning."""
+    """The machine or the model was slower or faster at the end than at the beginning."""
     if state is not None and not state.is_steady:
         yield Reason(
             "drift",
@@ -183,7 +183,7 @@ def drift_doubts(state: SteadyState | None) -> Iterator[Reason]:
 
 
 def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Both in samples. A file that fixes the batch gets smaller ones filled up."""
+    """Both in samples. Smaller batches are padded to a batch that the file fixes."""
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -194,7 +194,7 @@ def padding_doubts(mean_batch: float, fixed_batch: int | None) -> Iterator[Reaso
 
 
 def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
-    """A manifest has a target, an accuracy run was asked for, and the target was not applied."""
+    """The manifest has a target, and the accuracy run was not judged by it."""
     asked = f"the manifest has a target, {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{asked}, nothing was scored: {why}")
@@ -203,8 +203,8 @@ def unscored_doubts(target: Accuracy, metric: str | None, why: str) -> Iterator[
 
 
 def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
-    """answers: of the performance run, compared with the accuracy run's. asked: that LoadGen was to
-    log; fewer than usual where they are so large that it could not hold them.
+    """answers: answers compared. asked: answers that LoadGen was to log, fewer than usual where large
+    answers would not fit into its memory.
     """
     if answers >= FEWEST:
         return
@@ -222,7 +222,7 @@ def compared_doubts(answers: int, asked: int) -> Iterator[Reason]:
 
 
 def sample_doubts(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Fewer queries than the percentile can be known from, even with none late."""
+    """Too few queries to know the percentile, even with none late; Offline: too short a run."""
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)

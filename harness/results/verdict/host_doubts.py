@@ -1,4 +1,4 @@
-"""Doubts from host.csv: what the machine was set to, and what it did, while the run went on. Pure."""
+"""Derives doubts from host.csv: settings and behaviour of the machine during the run. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,26 +9,26 @@ from harness.loadgen.scenario import scenario_named
 from harness.results.verdict.doubts import OTHERS_SHARE
 
 FREQUENCY_SHARE = 0.10
-"""Of the fastest core's, lost from the first third of the run to the last."""
+"""Loss of the fastest core's frequency from the first third of the run to the last."""
 
 PAGED_SHARE = 0.01
-"""Pages from the disk a sample: at this share they decide the 99th percentile."""
+"""Page faults with disk access a sample: at this share they decide the 99th percentile."""
 
 PREEMPTED_PER_CPU_S = 200
-"""Involuntary context switches a second of CPU time: 60 at most where nobody else wants the cores
-(two cores, offline), 800 to 24,000 where others do.
+"""Involuntary context switches a second of CPU time. Measured on two cores, Offline: at most 60 on an
+idle machine, 800 to 24,000 beside other programs.
 """
 
 _FEWEST_SWITCHES = 100
 _STEADY = ("governor_performance", "governor_userspace")
-"""Governors that do not lower the clock of a core that has nothing to do."""
+"""Governors that keep the clock of an idle core."""
 
 
 def host_doubts(
     host: Mapping[str, Any], scenario: str, samples: int, others: float | None = None
 ) -> Iterator[Reason]:
-    """host: the summary of host.csv over the run. samples: answered in it. others: the share of all cores
-    that other processes used in the run, None where it is not known.
+    """host: summary of host.csv over the run. samples: answered in the run. others: share of all cores
+    used by other processes in the run, None where unknown.
     """
     yield from _frequency_doubts(host)
     yield from _setting_doubts(host, scenario)
@@ -46,18 +46,19 @@ def _frequency_doubts(host: Mapping[str, Any]) -> Iterator[Reason]:
         )
     if host["thermal_throttles"]:
         hottest = host["hottest_celsius"]
-        told = f", at up to {hottest:.0f} degrees Celsius" if hottest is not None else ""
+        detail = f", at up to {hottest:.0f} degrees Celsius" if hottest is not None else ""
         yield Reason(
             "thermal-throttled",
             f"the processor counted {host['thermal_throttles']:,.0f} throttle events because it was too "
-            f"hot{told}: cool it, or quote only runs long enough to be throttled throughout",
+            f"hot{detail}: cool it, or quote only runs long enough to be throttled throughout",
         )
 
 
 def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
     governed = {n: v for n, v in host["settings"].items() if n.startswith("governor_")}
     slowing = {n.removeprefix("governor_"): v for n, v in governed.items() if n not in _STEADY}
-    if slowing and not scenario_named(scenario).all_at_once:  # there no core waits for a query
+    # In Offline no core waits for a query.
+    if slowing and not scenario_named(scenario).all_at_once:
         names = " and ".join(map(repr, slowing))
         yield Reason(
             "governor",
@@ -66,13 +67,13 @@ def _setting_doubts(host: Mapping[str, Any], scenario: str) -> Iterator[Reason]:
             "than this machine's need to be; `cpupower frequency-set -g performance` ends that",
         )
     if host["settings_changed"]:
-        told = ", ".join(
+        detail = ", ".join(
             f"{name} between {low:g} and {high:g}"
             for name, (low, high) in host["settings_changed"].items()
         )
         yield Reason(
             "settings-changed",
-            f"the machine was set otherwise while the run went on ({told}): find what did that, such "
+            f"the machine was set otherwise while the run went on ({detail}): find what did that, such "
             "as a power daemon, and run again",
         )
 
@@ -81,11 +82,13 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
     faults = host["measured_major_faults"]
     if faults and faults > PAGED_SHARE * samples:
         left = host["memory_available_bytes"]
-        told = f", with {show_bytes(left)} of memory left at the least" if left is not None else ""
+        detail = (
+            f", with {show_bytes(left)} of memory left at the least" if left is not None else ""
+        )
         yield Reason(
             "paged",
             f"the measured process waited for the disk {faults:,.0f} times to read pages of its own "
-            f"memory or files, in {samples:,} samples{told}: free memory, or hold fewer samples with "
+            f"memory or files, in {samples:,} samples{detail}: free memory, or hold fewer samples with "
             "--performance-count",
         )
 

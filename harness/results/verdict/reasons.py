@@ -1,7 +1,7 @@
-"""VALID means no reasons. Stricter than LoadGen's own verdict and than the official checker's.
+"""Derives the reasons that make a run INVALID, stricter than LoadGen and the official checker.
 
-The rules are told in docs/decisions/results.md. Pure: logs and journal in, reasons out.
-`reasons` forbid quoting the numbers; doubts (harness/results/verdict/doubts.py) are printed beside them.
+A run without reasons is VALID. docs/decisions/results.md explains the rules. Pure: logs and journal
+in, reasons out.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from harness.types import Score
 
 
 def run_reasons(run: Evidence) -> Iterator[Reason]:
-    """What makes either kind of run unquotable."""
+    """Reasons that apply to performance and accuracy runs."""
     name = "accuracy" if run.plan.accuracy else "performance"
     if run.failure is not None:
         yield run.failure
@@ -49,9 +49,9 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
 
 
 def clock_step_ns(run: Evidence) -> int:
-    """The largest step seen: by the supervisor all along, by the measured process end to end.
+    """The largest step: seen by the supervisor during the run, or by the measured process end to end.
 
-    Over a long run slewing alone moves the clock; what it can explain is no step.
+    Slewing moves the clock in a long run; a change that slewing explains is no step.
     """
     step_ns = run.clock.largest_step_ns
     if run.ended is not None:
@@ -79,11 +79,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
     found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, run.wanted_mode):
+    if found != (run.loadgen_scenario, run.expected_mode):
         yield Reason(
             "wrong-run",
             f"{name} run: the log is of {found[0]} {found[1]}, "
-            f"not of {run.loadgen_scenario} {run.wanted_mode}",
+            f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
         if log.get(f"effective_{key}_rng_seed") != seed:
@@ -112,7 +112,7 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
 
 
 def performance_reasons(run: Evidence) -> Iterator[Reason]:
-    """LoadGen's own verdict, in words that say what would help."""
+    """LoadGen's verdict, with advice."""
     yield from run_reasons(run)
     log, plan = run.log, run.plan
     scenario = scenario_named(plan.scenario)
@@ -150,15 +150,15 @@ def _lighter(plan: LoadPlan) -> str:
 
 
 def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
-    """Too many late queries for the percentile: how many queries and seconds would settle it.
+    """Too many late queries for the percentile; names the queries and seconds that would decide it.
 
-    lighter: what to do where no number of queries would.
+    lighter: advice where no number of queries would.
     """
     percentile = log.get("effective_target_latency_percentile")
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
     rate = log.get("effective_target_qps")
-    found = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
+    lateness = f"{late:,} of {queries:,} queries took longer than {show_ns(bound_ns)}"
     if not late:
         return Reason(
             "early-stopping",
@@ -170,10 +170,10 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
-        return Reason("slo-missed", f"{found}, {allowed}: {lighter} or raise --slo")
+        return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
-        f"{found}: too many to be sure of p{percentile * 100:.10g} with so few; "
+        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with so few; "
         f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
         f"this share, {late} late need {queries_needed(late, percentile):,}",
     )
@@ -199,7 +199,7 @@ def _official_duration(log: DetailLog) -> Iterator[Reason]:
 
 
 def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """Streams and Offline: an SLO exists only if given. Server's is judged by LoadGen."""
+    """The SLO of streams and Offline, where one was passed. LoadGen judges Server's."""
     if slo is None or not run.logged:
         return
     judged = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -223,13 +223,13 @@ def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
         )
 
 
-def compared_reasons(found: Compared, allowed: int) -> Iterator[Reason]:
-    """allowed: answers that may differ, the manifest's."""
-    if found.differing > allowed:
+def compared_reasons(compared: Compared, allowed: int) -> Iterator[Reason]:
+    """allowed: number of answers that may differ, from the manifest."""
+    if compared.differing > allowed:
         yield Reason(
             "answers-differ",
-            f"{found.differing:,} of {found.answers:,} answers of the performance run are not those "
-            f"of the accuracy run (allowed {allowed}); performance, accuracy: {found.first}",
+            f"{compared.differing:,} of {compared.answers:,} answers of the performance run are not those "
+            f"of the accuracy run (allowed {allowed}); performance, accuracy: {compared.first}",
         )
 
 

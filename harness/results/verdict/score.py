@@ -1,4 +1,4 @@
-"""The score: from LoadGen's accuracy log and the dataset's labels, and from nothing else."""
+"""Computes the score from LoadGen's accuracy log and the dataset's labels."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, or the reason why there is none to have, or what went wrong. All empty: not tried."""
+    """A score, or why the run cannot have one, or a failure. All empty: scoring was not tried."""
 
     score: Score | None = None
     no_score: str = ""
@@ -36,10 +36,10 @@ def judge(
     *,
     compared: bool,
 ) -> Scoring:
-    """folder: the whole run's. ended: what the measured process said of its answers.
-    compared: the performance run logged answers to compare with.
+    """folder: the result folder. ended: last message of the measured process. compared: the
+    performance run logged answers for the answer check.
 
-    Whatever a plug-in's dataset or metric raises becomes the failure.
+    An exception of a plug-in's dataset or metric becomes the failure.
     """
     outdir = folder / "accuracy"
     model, dataset, metric = run.model, run.dataset, run.metric
@@ -54,8 +54,7 @@ def judge(
         if all(label is None for label in labels.values()):
             return Scoring(no_score=f"dataset {dataset!r} has no labels")
         answer_dtype = str(ended["answer_dtype"])
-        shape = ended.get("answer_shape")  # runs of older harnesses do not tell it
-        found = Scoring(compute(outdir, metric, answer_dtype, labels, shape))
+        found = Scoring(compute(outdir, metric, answer_dtype, labels, ended["answer_shape"]))
         if compared:
             tolerance = model.accuracy.tolerance if model.accuracy else schema.TOLERANCE
             run_1 = folder / "performance" / "run_1"
@@ -71,14 +70,14 @@ def judge(
 
 
 def label_of(dataset: Dataset, index: int, model: Model) -> object:
-    """A text with what the answers' integers stand for, where the manifest says it."""
+    """A sample's label; a text comes with the symbols of the answers' integers from the manifest."""
     label = dataset.label(index)
     symbols = model.accuracy.symbols if model.accuracy else ()
     return {"text": label, "symbols": symbols} if symbols and isinstance(label, str) else label
 
 
 def no_score(model: Model, loaded: Loaded, metric: str | None) -> str:
-    """Why an accuracy run would be pointless; empty where it is not."""
+    """Why an accuracy run would be pointless; empty where it makes sense."""
     if model.has_random_weights:
         return "random weights"
     if loaded.synthetic:
@@ -93,7 +92,7 @@ def compute(
     labels: dict[int, object],
     answer_shape: Sequence[int | None] | None = None,
 ) -> Score:
-    """An AccuracyLogError when the log is short: that is no score."""
+    """The score over all samples; an AccuracyLogError where the log lacks answers."""
     if any(label is None for label in labels.values()):
         raise ValueError("some samples have a label and some have none")
     answers = _one_each(outdir / ACCURACY, len(labels))
@@ -113,7 +112,7 @@ def compute(
 def of_some(
     answers: Iterable[Answer], metric: str, answer_dtype: str, labels: Mapping[int, object]
 ) -> Score:
-    """Of the samples that are answered, each by its first answer: an audit answers some of them."""
+    """The score over the answered samples, by their first answers: an audit answers only some."""
     first: dict[int, Answer] = {}
     for answer in answers:
         first.setdefault(answer.sample, answer)
@@ -123,7 +122,7 @@ def of_some(
 
 
 def _one_each(path: Path, total: int) -> list[Answer]:
-    """One answer an index: multi-stream pads its last query with duplicates."""
+    """One answer for each sample; multi-stream pads its last query with duplicates."""
     answers: dict[int, Answer] = {}
     for answer in read_answers(path):
         answers.setdefault(answer.sample, answer)

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig
 from harness.core.registry import plugin
-from harness.core.service_times import VERSION, ServiceTimes
+from harness.core.service_times import ServiceTimes
 from harness.core.units import NS_PER_S
 from harness.errors import one_line
 from harness.loadgen.answers import AnswerRow
@@ -170,7 +170,7 @@ class Preparation:
             self._dataset.unload(self._loaded)
         except Exception as e:  # noqa: BLE001 - the run is over and must not be lost
             return {"reason": f"the bare loop after the run: {type(e).__name__}: {one_line(e)}"}
-        return {"version": VERSION, "before": self._before.to_json(), "after": after.to_json()}
+        return {"before": self._before.to_json(), "after": after.to_json()}
 
     def _service_times(self, plan: LoadPlan) -> ServiceTimes:
         batches = batches_of(self._dataset, self._loaded, self._probed)

@@ -4,7 +4,6 @@ import shutil
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from harness.core import files
 from harness.core.codes import Reason
@@ -20,6 +19,7 @@ from harness.results.findings import Findings
 from harness.results.outcome import Finished
 from harness.results.result_json import result
 from harness.results.run_folder import ResultFolder
+from harness.results.schema.result import Result
 from harness.run.supervisor.metrics.endpoint import FILE, Exporter
 
 
@@ -37,7 +37,7 @@ class RunKeeper:
     def has_measured(self) -> bool:
         return self.findings.performance is not None or self.findings.accuracy is not None
 
-    def save(self, content: dict[str, Any] | None = None) -> None:
+    def save(self, content: Result | None = None) -> None:
         """Saves the run as far as it has come. content: of result.json, where it is known already."""
         records.write_findings(self.folder.path, self.findings)
         files.write_json(self.folder.path / run_folder.RESULT, content or result(self.findings))

@@ -17,7 +17,7 @@ from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
-from harness.results.evidence.reference import simulate
+from harness.results.evidence.simulation import simulate
 from harness.types import Array
 
 LARGEST_BATCH = 1024

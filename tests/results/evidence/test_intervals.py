@@ -79,7 +79,7 @@ def test_too_few_queries_have_no_estimate(count: int, estimated: bool) -> None:
 def test_every_percentile_of_a_run_has_its_intervals(scenario: str) -> None:
     run = evidence(scenario)
     assert run.done is not None
-    found = latency_intervals(run.done, run.plan.samples_per_query)
+    found: Any = latency_intervals(run.done, run.plan.samples_per_query)
     assert found is not None
     ordered = np.sort(query_latency_ns(run.done, run.plan.samples_per_query))
     for name, fraction in PERCENTILES.items():
@@ -106,7 +106,7 @@ def test_neighbours_that_are_alike_widen_the_bootstrap_and_not_the_order_statist
         columns = dict(run.done.columns)
         columns["completed_ns"] = np.arange(count) * 10**9
         columns["scheduled_ns"] = columns["completed_ns"] - latency
-        found = latency_intervals(type(run.done)(columns, count, True), 1)
+        found: Any = latency_intervals(type(run.done)(columns, count, True), 1)
         assert found is not None
         widths.append([found["p50"][kind] for kind in ("order_statistic", "block_bootstrap")])
     (order_calm, drawn_calm), (order_bursts, drawn_bursts) = widths
@@ -141,7 +141,7 @@ def test_an_interval_stands_beside_the_percentile_it_is_of(source: str) -> None:
     """Bug: LoadGen's p50, 36.4 us, above the journal's interval of it, 35.1 us to 35.3 us."""
     run = evidence("server")
     assert run.done is not None
-    intervals = latency_intervals(run.done, 1)
+    intervals: Any = latency_intervals(run.done, 1)
     names = ("mean", *PERCENTILES)
     result: dict[str, Any] = dict.fromkeys(
         ("headline", "throughput_per_s", "accuracy", "power", "power_reason", "stages_ns"), None

@@ -12,9 +12,9 @@ from harness.loadgen.plan import LoadPlan
 from harness.machine.power.energy import window_ns
 from harness.results.evidence.own_log import HARNESS, detail_log, early_stopping_text
 from harness.results.evidence.stages import Completions
-from harness.results.result_json import result
 from harness.types import Array
 from tests.builders.loadgen_trace import trace
+from tests.builders.result import result
 from tests.builders.support import early_stopping_table, evidence, golden_completions, plan
 from tests.results.test_result_json import configured, findings
 
@@ -95,7 +95,7 @@ def test_the_window_for_meters_is_from_the_first_query_to_the_last_answer() -> N
     assert window == (start_ns, start_ns + 5 * 10**9)
 
 
-def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> dict[str, Any]:
+def judged(latency_ns: Array, due_ns: Array | None = None, **more: Any) -> Any:
     """result.json of a replayed run with those latencies, by default a query a millisecond."""
     scheduled_ns = 10**18 + (np.arange(len(latency_ns)) * NS_PER_MS if due_ns is None else due_ns)
     golden = golden_completions("server").columns

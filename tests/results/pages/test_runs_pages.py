@@ -117,11 +117,6 @@ def test_a_page_has_twelve_workloads_at_most_and_says_what_is_left_out(results: 
     assert "5 more are left out" in text(articles[-1])
 
 
-def test_an_older_row_has_no_direction_of_its_accuracy() -> None:
-    row = dict.fromkeys(database.COLUMNS) | {"scenario": "server", "accuracy": 99.0, "metric": "x"}
-    assert numbers(row) == {"accuracy, x": Told(99.0, "", None)}
-
-
 @pytest.mark.parametrize("value", ["text", float("nan"), float("inf"), None, b"1"])
 def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
     row = dict.fromkeys(database.COLUMNS) | {"scenario": "server", "p99_ns": value}

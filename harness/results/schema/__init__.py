@@ -1,0 +1,1 @@
+"""Types of result.json, from which its JSON Schema and docs/result.md are generated."""

@@ -1,0 +1,187 @@
+"""Documents the sections of result.json about power, the machine and the plan of the run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+
+
+class PowerReading(TypedDict):
+    """Energy of one source in the window."""
+
+    source: str
+    """Name of the counter or sensor, e.g. `rapl:package-0`."""
+    domain: str
+    """What the source covers."""
+    provenance: Literal["measured", "estimated"]
+    """`measured` or `estimated`."""
+    joules: float
+    """J in the window."""
+    mean_watts: float
+    """W."""
+    peak_watts: float
+    """W; highest mean over one second."""
+    readings: int
+    """Readings that the window was cut from."""
+    idle_watts: float | None
+    """W before the run; null where no idle baseline was read."""
+    joules_per_query: float
+    """J divided by the queries of the run."""
+    joules_per_sample: float
+    """J divided by the samples of the run."""
+
+
+class MissingReading(TypedDict):
+    """A source without a usable reading."""
+
+    source: str
+    """Name of the counter or sensor."""
+    reason: str
+    """Why it has no energy."""
+
+
+class Power(TypedDict):
+    """Energy of the performance run."""
+
+    readings: Sequence[PowerReading]
+    """One entry for each source with energy."""
+    missing: Sequence[MissingReading]
+    """One entry for each source without."""
+    seconds: float
+    """Length of the window in s."""
+    window: str
+    """Origin of the window's ends."""
+    note: str
+    """Whether the numbers may be called an MLPerf Power result."""
+
+
+class PowerSection(TypedDict):
+    """The keys of `Result` about power."""
+
+    power: Power | None
+    power_reason: str | None
+
+
+class FrequencyThirds(TypedDict):
+    """Median frequency of the fastest core; both null where the run is short or the kernel reports none."""
+
+    first_third: float | None
+    """MHz."""
+    last_third: float | None
+    """MHz."""
+
+
+class Host(TypedDict):
+    """The machine in LoadGen's window, from host.csv. A value that the kernel does not report is null."""
+
+    rows: int
+    """Rows of host.csv, one a second."""
+    cpu_shares: Mapping[str, float] | None
+    """Mode -> share of the time of all cores, in [0, 1]."""
+    fastest_core_mhz: FrequencyThirds
+    """Frequency of the fastest core at both ends of the run."""
+    hottest_celsius: float | None
+    """Highest temperature of any sensor, in degrees Celsius."""
+    thermal_throttles: float | None
+    """Throttle events of the processor."""
+    cgroup_throttled_s: float | None
+    """Seconds that the container's CPU quota held the run back."""
+    memory_available_bytes: float | None
+    """Least memory available, in bytes."""
+    measured_rss_bytes: float | None
+    """Largest resident set of the measured process, in bytes."""
+    measured_minor_faults: float | None
+    """Page faults of the measured process without disk access."""
+    measured_major_faults: float | None
+    """Page faults of the measured process with disk access."""
+    measured_voluntary_switches: float | None
+    """Voluntary context switches of the measured process."""
+    measured_involuntary_switches: float | None
+    """Involuntary context switches of the measured process."""
+    measured_cpu_s: float | None
+    """CPU time of the measured process in s."""
+    settings: Mapping[str, float]
+    """Settings of the machine in the last row, e.g. cores by governor."""
+    settings_changed: Mapping[str, Sequence[float]]
+    """Settings that changed in the run -> [lowest, highest]."""
+
+
+class MeasuredProcess(TypedDict):
+    """The measured process from loading the samples until LoadGen unloads them, from getrusage and /proc."""
+
+    cpu_s_per_query: float
+    """CPU time in s a query."""
+    cpu_over_wall: float | None
+    """Cores busy on average."""
+    voluntary_switches_per_query: float
+    """Context switches a query because a thread waited."""
+    involuntary_switches_per_query: float
+    """Context switches a query because another thread took the core."""
+    cyclic_garbage_objects: int | None
+    """Python objects left to the cyclic garbage collector; null where they were not counted."""
+    rss_growth_bytes: int | None
+    """Largest growth of the resident set from LoadGen's start on, in bytes; null with a reason."""
+    rss_growth_reason: str | None
+    """Why `rss_growth_bytes` is null; null where it is not."""
+
+
+class NoiseFloor(TypedDict):
+    """How late timed sleeps of 1 ms woke up before the run."""
+
+    p50: int
+    """ns."""
+    p99: int
+    """ns."""
+    steal: float | None
+    """Share of CPU time stolen by other guests; null where the kernel does not report it."""
+
+
+class Placed(TypedDict):
+    """Threads of one instance under --pin, from the kernel."""
+
+    threads: int | None
+    """Threads that computed; null where the kernel does not report them."""
+    outside: int | None
+    """Threads of these that may run on other processors."""
+
+
+class Plan(TypedDict):
+    """The instance group and the dispatcher."""
+
+    instances: int
+    """Copies of the model."""
+    threads: int
+    """Threads of each instance."""
+    max_batch: int
+    """Largest batch in samples."""
+    cores: float
+    """Processor time available to all instances, in cores."""
+    pinned: Sequence[Sequence[int]] | None
+    """Logical processors of each instance; null without --pin."""
+    issuer: Sequence[int] | None
+    """Logical processors of LoadGen's thread: where it ran, or the plan where the run did not report it. Null: anywhere."""
+    owns_cores: bool
+    """Whether every core is used by one instance only."""
+    placed: Sequence[Placed] | None
+    """One entry for each instance; null without --pin."""
+    dispatch: str | None
+    """--dispatch; null without it."""
+    batch_wait_ns: int
+    """--batch-wait in ns."""
+    dispatcher: str | None
+    """The dispatcher that ran; null where the run did not end by itself."""
+
+
+class Calibration(TypedDict):
+    """Measurements before the run, without LoadGen."""
+
+    rate_per_s: float | None
+    """Samples/s with every instance busy; null for streams."""
+    latency_ns: int | None
+    """Median ns of one query alone; null for Server and Offline."""
+    slowest_batch_ns: int
+    """Slowest batch after the warm-up, of any size, in ns."""
+    batch_latency_ns: Sequence[Sequence[int]] | None
+    """[samples, ns] by batch size; null without --dispatch deadline."""
+    seconds: float | None
+    """Duration of the calibration in s; null where none was needed."""

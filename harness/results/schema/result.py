@@ -1,0 +1,127 @@
+"""Documents result.json: every key with its unit, its source, and when it is null or missing.
+
+docs/result.md and result.schema.json are generated from the classes of this folder and their
+docstrings by scripts/docs.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only
+
+from harness.results.schema.machine import (
+    Calibration,
+    Host,
+    MeasuredProcess,
+    NoiseFloor,
+    Plan,
+    Power,
+)
+from harness.results.schema.performance import (
+    Arrivals,
+    Intervals,
+    Latency,
+    NoReference,
+    NotScored,
+    Queries,
+    Reference,
+    Scored,
+    Stage,
+    SteadyState,
+    Throughput,
+)
+
+
+class ReasonEntry(TypedDict):
+    """A reason or a doubt."""
+
+    code: str
+    """Stable identifier; docs/verdict.md explains each."""
+    text: str
+    """One line with the measured numbers and what to do."""
+
+
+class Headline(TypedDict):
+    """The scenario's own number, as LoadGen's summary quotes it."""
+
+    name: str
+    """Name of the quantity, e.g. `completed queries`."""
+    value: float
+    """In `unit`."""
+    unit: str
+    """`ns`, `queries/s` or `samples/s`."""
+    source: str
+    """Scheduler and the key of its detail log."""
+
+
+class Result(TypedDict):
+    """The content of result.json, of one run."""
+
+    schema_version: int
+    """Version of the configuration's and the result's format."""
+    verdict: Literal["VALID", "INVALID"]
+    """VALID where `reasons` is empty."""
+    reasons: Sequence[ReasonEntry]
+    """Why the numbers must not be quoted."""
+    doubts: Sequence[ReasonEntry]
+    """Why the numbers should not be believed yet, of a VALID run too."""
+    not_for_submission: Sequence[str]
+    """Why the run is no MLPerf submission."""
+    started: str
+    """Start of the run, ISO 8601, UTC."""
+    scenario: str
+    """--scenario."""
+    mode: str
+    """--mode: performance, accuracy or both."""
+    backend: str
+    """--backend."""
+    model: str
+    """Name of the model's manifest."""
+    dataset: str
+    """Name of the dataset."""
+    slo: str | None
+    """The SLO, e.g. `p99=50ms`; null where the run has none."""
+    headline: Headline | None
+    """The number that the scenario is quoted by; null without a whole performance run."""
+    latency_ns: Latency | None
+    """Latency percentiles; null without a performance run."""
+    latency_intervals_ns: Intervals | None
+    """Confidence intervals by the journal; null in Offline and where no query was completed."""
+    throughput_per_s: Throughput | None
+    """Offered and completed rates; null without a performance run."""
+    accuracy: Scored | NotScored
+    """The score, or the reason why there is none."""
+    power: Power | None
+    """Energy by source, from the meters of --meter; null with a reason."""
+    power_reason: str | None
+    """Why `power` is null; null where it is not."""
+    stages_ns: Mapping[str, Stage] | None
+    """Stage -> time of samples, from the journal; null where nothing was completed."""
+    reference: Reference | NoReference | None
+    """What a dispatcher without cost would have reached; null where the run did not end by itself."""
+    steady_state: SteadyState | None
+    """Null with too few samples, and where replayed arrivals change their rate."""
+    queries: Queries | None
+    """Counts; null without a performance run."""
+    arrivals: Arrivals | None
+    """Who scheduled the queries; null without a performance run."""
+    host: Host | None
+    """The machine during the run; null without a whole performance run or without rows in its window."""
+    measured_process: MeasuredProcess | None
+    """Resources of the measured process; null where the run did not end by itself."""
+    noise_floor_ns: NoiseFloor | None
+    """Timer noise before the run; null where it was not measured."""
+    plan: Plan
+    """How the work was laid out."""
+    calibration: Calibration | None
+    """Null where the run ended before its calibration."""
+    cold: Mapping[str, Any] | None
+    """import_s of the backend in s; load_s, first_batch_ns and first_batch_samples of the instances. Null where `calibration` is."""
+    warm_up: Mapping[str, Any] | None
+    """seconds; number of batch sizes; sizes skipped for want of time; whether times were stable. Null where `calibration` is."""
+    backend_description: Mapping[str, Any] | None
+    """The backend's own report: versions, device, precision; null where the model was not loaded."""
+    dataset_description: Mapping[str, Any] | None
+    """The dataset's own report: count, source, digest; null where the model was not loaded."""
+    environment: Mapping[str, Any]
+    """The content of environment.json; empty where the run ended before it was written."""
