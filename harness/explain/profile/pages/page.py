@@ -14,7 +14,7 @@ from harness.explain.profile.tables.folder import PAGE, Profiled, headline, made
 from harness.explain.profile.tables.layer_tables import peaks_of, profile_of
 from harness.explain.profile.tables.tables import PHASES
 from harness.results.evidence.stages import STAGE_EDGES, Completions
-from harness.results.pages import page, tables
+from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Table
 
@@ -316,17 +316,6 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
     )
 
 
-def _tail(made: Sequence[Table]) -> Iterator[str]:
-    for table in made:
-        yield f'<h2 id="{escape(table.key)}">{escape(table.title)}</h2>'
-        yield f'<p class="quiet">{escape(table.about)}</p>'
-        heads = [column.name for column in table.columns]
-        rows = [
-            [tables.show_cell(c, column.unit) for c, column in zip(row, table.columns, strict=True)]
-            for row in table.rows[:_PAGE_ROWS]
-        ]
-        yield page.table(heads, rows)
-        hidden = len(table.rows) - len(rows)
-        if hidden:
-            yield f'<p class="quiet">{hidden:,} more rows: tables/{escape(table.key)}.csv</p>'
-        yield from (f'<p class="quiet">{escape(note)}</p>' for note in table.notes)
+def _tail(shown: Sequence[Table]) -> Iterator[str]:
+    for table in shown:
+        yield from page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv")
