@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.tables import Cell, Column, Table
 
 PAGE = "pitfalls.html"
 
@@ -113,27 +114,34 @@ def _head(report: Mapping[str, Any]) -> Iterator[str]:
         yield f'<p class="quiet">{escape(note)}</p>'
 
 
+def changes_table(report: Mapping[str, Any]) -> Table:
+    """report: one of pitfalls.json."""
+    columns = [Column("kind"), Column("change"), Column("differ", "share"), Column("max", "1")]
+    columns += [Column("mean", "1"), Column("agree", "share")]
+    columns += [Column("score" if report["score"] is None else report["metric"], "1")]
+    rows: list[list[Cell]] = [
+        [
+            one["kind"],
+            one["change"],
+            one["input_share_differing"],
+            _number(one["input_max_difference"], ".4g"),
+            _number(one["input_mean_difference"], ".3g"),
+            one["agreement"],
+            None if one["score"] is None else f"{one['score']:.2f}",
+            one["verdict"],
+        ]
+        for one in report["changes"]
+    ]
+    return Table("changes", "Changes", "", [*columns, Column("verdict")], rows)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "not finite" if value is None else format(value, form)
+
+
 def _tail(report: Mapping[str, Any]) -> Iterator[str]:
-    yield "<h2>Changes</h2>"
-    heads = (
-        *("kind", "change", "verdict", "values that differ"),
-        *("largest", "mean", "agreement", report["metric"] or "score"),
-    )
-    yield table(heads, [_row(change) for change in report["changes"]], numbers=5)
+    yield from page.section(changes_table(report))
     if report["not_possible"]:
         yield "<h2>Not possible</h2>"
         rows = [[one["kind"], one["name"], one["reason"]] for one in report["not_possible"]]
-        yield table(("kind", "change", "why"), rows)
-
-
-def _row(change: Mapping[str, Any]) -> list[str]:
-    largest, mean = change["input_max_difference"], change["input_mean_difference"]
-    agreement, score = change["agreement"], change["score"]
-    return [
-        *(change["kind"], change["change"], change["verdict"]),
-        f"{change['input_share_differing'] * 100:.1f} %",
-        "not finite" if largest is None else f"{largest:.4g}",
-        "not finite" if mean is None else f"{mean:.3g}",
-        "-" if agreement is None else f"{agreement * 100:.1f} %",
-        "-" if score is None else f"{score:.2f}",
-    ]
+        yield table(("kind", "change", "reason"), rows)

@@ -15,6 +15,7 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.pitfalls import page
 from harness.explain.pitfalls.job import Report, Row, measure
 from harness.explain.subjects import subjects
+from harness.results.pages.tables import aligned
 
 JSON, LOG = "pitfalls.json", "pitfalls.log"
 
@@ -38,17 +39,8 @@ def table(report: Report) -> Iterator[str]:
     yield title(report)
     yield from (f"baseline   {line}" for line in _steps(report))
     yield from (f"note       {note}" for note in _notes(report))
-    width = max([len("change"), *(len(row.name) for row in report.rows)]) + 1
-    metric = report.metric if report.score is not None else "score"
-    yield (
-        f"{'kind':<11}{'change':<{width}}{'differ':>9}{'max':>11}{'mean':>11}{'agree':>9}"
-        f"{metric:>9}  verdict"
-    )
-    for row in report.rows:
-        yield (
-            f"{row.kind:<11}{row.name:<{width}}{_percent(row.differing):>9}{row.largest:>11.4g}"
-            f"{row.mean:>11.3g}{_percent(row.agreement):>9}{_number(row.score):>9}  {row.verdict}"
-        )
+    shown = page.changes_table(_plain(report))
+    yield from aligned(shown.columns, shown.rows)
     yield from _impossible(report)
 
 
@@ -160,11 +152,3 @@ def _dataset(report: Report) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
