@@ -79,21 +79,26 @@ def interleaved(
     calls: Sequence[Callable[[], object]],
     runs: int,
     around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
+    repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
-    """Each call `runs` times, the order turned round every time, so that drift hits all alike.
+    """Measures each call `runs` times; the order is reversed each time, so that drift hits all alike.
 
-    around: for each call what is entered before and left after it, outside of its time.
+    around: a context for each call, entered before and left after its measurement, outside its time.
+    repeats: for each call, how many times it runs in one measurement, which is their mean.
     """
     around = around or [nullcontext] * len(calls)
+    repeats = repeats or [1] * len(calls)
     rows: list[list[tuple[int, int, int]]] = [[] for _ in calls]
     order = list(range(len(calls)))
     for _ in range(runs):
         for i in order:
             with around[i]():
                 cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
-                calls[i]()
+                for _ in range(repeats[i]):
+                    calls[i]()
                 wall_ns = time.perf_counter_ns() - begin_ns
-                rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
+                cpu_ns = time.process_time_ns() - cpu_ns
+                rows[i].append((begin_ns, wall_ns // repeats[i], cpu_ns // repeats[i]))
         order.reverse()
     return tuple(
         Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)
