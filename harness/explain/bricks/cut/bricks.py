@@ -41,12 +41,10 @@ DEQUANTISE, QUANTISE = "DequantizeLinear", "QuantizeLinear"
 WEIGHT_SCALE = 2.0**-10
 """The scale of made-up integer weights; a power of 2, so that its product with another one is exact."""
 
-_MADE = frozenset(
-    (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "bfloat16"),
-    )
-)
+_MADE = frozenset([
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "float32", "float64", "bfloat16",
+])  # fmt: skip
 """Types of which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8

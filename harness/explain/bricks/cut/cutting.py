@@ -29,38 +29,13 @@ PIECE_BYTES = 1 << 16
 BYTES_PER_MAC = 0.2
 """What a multiplication counts beside a byte that crosses a cut: the more, the more pieces are alike."""
 
-_ELEMENTWISE = frozenset(
-    (
-        *(
-            "Abs",
-            "Add",
-            "BatchNormalization",
-            "Cast",
-            "Ceil",
-            "Clip",
-            "Div",
-            "Dropout",
-            "Elu",
-            "Erf",
-        ),
-        *("Exp", "Flatten", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu"),
-        *(
-            "Log",
-            "Max",
-            "Min",
-            "Mul",
-            "Neg",
-            "PRelu",
-            "Pow",
-            "Reciprocal",
-            "Relu",
-            "Reshape",
-            "Round",
-        ),
-        *("Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze"),
-        *("Where", "QuantizeLinear"),
-    )
-)
+_ELEMENTWISE = frozenset([
+    "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf",
+    "Exp", "Flatten", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
+    "Max", "Min", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Reshape", "Round",
+    "Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze",
+    "Where", "QuantizeLinear",
+])  # fmt: skip
 """Runtimes fuse these into the layer before them, or only look at its output in another shape."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
@@ -316,9 +291,9 @@ def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
 
 
 EITHER_LAYOUT = (
-    *("Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"),
-    *("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
-)
+    "Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh", "QLinearAdd", "QLinearConcat",
+    "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
+)  # fmt: skip
 """Operators that it computes in the layout in which their inputs are.
 
 Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from harness.explain.bricks.cut.cutting import EITHER_LAYOUT
 
 _OWN_LAYOUT = (
-    *("AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
-    *("Resize", "Transpose", "Upsample"),
-)
+    "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
+    "Resize", "Transpose", "Upsample",
+)  # fmt: skip
 """Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
 
 

@@ -34,8 +34,11 @@ _MARK = "getpgrp"
 """A C function that nobody else calls: valgrind writes out its counts where it begins."""
 
 _OPTIONS = (
-    *("--tool=callgrind", "--cache-sim=yes", f"--dump-before={_MARK}"),
-    *("--compress-strings=no", "--dump-line=no"),
+    "--tool=callgrind",
+    "--cache-sim=yes",
+    f"--dump-before={_MARK}",
+    "--compress-strings=no",
+    "--dump-line=no",
 )
 _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 

@@ -73,19 +73,22 @@ def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]
         bounds = [ly.bound_of(layer, peaks) for layer in one.layers] if peaks else []
         rows.append(
             [
-                *(one.batch, one.call_ns, one.flops, one.moved_bytes, one.intensity, rate),
+                one.batch,
+                one.call_ns,
+                one.flops,
+                one.moved_bytes,
+                one.intensity,
+                rate,
                 peaks.bound(one.intensity) if peaks else None,
                 rate / peaks.flops_per_s if peaks and rate else None,
                 bounds.count("memory") if peaks else None,
                 bounds.count("compute") if peaks else None,
             ]
         )
-    columns = (
-        *(Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")),
-        *(Column("moved", "bytes"), Column("intensity", "FLOP/byte"), Column("rate", "FLOP/s")),
-        *(Column("bound"), Column("of peak", "share"), Column("memory-bound", "count")),
-        Column("compute-bound", "count"),
-    )
+    columns = [Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")]
+    columns += [Column("moved", "bytes"), Column("intensity", "FLOP/byte")]
+    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of peak", "share")]
+    columns += [Column("memory-bound", "count"), Column("compute-bound", "count")]
     points = {float(one.batch): one.intensity for one in found if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
     if unknown := {layer.ops for one in found for layer in one.layers if layer.flops is None}:
@@ -107,18 +110,18 @@ def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
         first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
         rows.append(
             [
-                *(layer.index, layer.name, layer.ops),
+                layer.index,
+                layer.name,
+                layer.ops,
                 *(la.intensity if la else None for la in same),
                 *(la.flops_per_s if la else None for la in same),
                 found[first].batch if first is not None else None,
             ]
         )
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("nodes of the file")),
-        *(Column(f"intensity at {one.batch}", "FLOP/byte") for one in found),
-        *(Column(f"rate at {one.batch}", "FLOP/s") for one in found),
-        Column("compute-bound from", "count"),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file")]
+    columns += [*(Column(f"intensity at {one.batch}", "FLOP/byte") for one in found)]
+    columns += [*(Column(f"rate at {one.batch}", "FLOP/s") for one in found)]
+    columns += [Column("compute-bound from", "count")]
     about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
     notes = ["compute-bound from: the smallest of these batches at which it is, - at none of them"]
     return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)

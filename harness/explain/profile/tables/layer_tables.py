@@ -50,17 +50,22 @@ def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
     total = sum(layer.latency_ns for layer in found) or 1.0
     rows: list[list[Cell]] = [
         [
-            *(layer.index, layer.name, layer.op_type, layer.implementation or None, layer.ops),
-            *(layer.shape, layer.latency_ns, layer.spread_ns, layer.latency_ns / total),
+            layer.index,
+            layer.name,
+            layer.op_type,
+            layer.implementation or None,
+            layer.ops,
+            layer.shape,
+            layer.latency_ns,
+            layer.spread_ns,
+            layer.latency_ns / total,
             layer.allocated_bytes,
         ]
         for layer in sorted(found, key=lambda one: -one.latency_ns)
     ]
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("type"), Column("implementation")),
-        *(Column("nodes of the file"), Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE),
-        Column("allocated", "bytes"),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("type")]
+    columns += [Column("implementation"), Column("nodes of the file"), Column("shape"), _LATENCY]
+    columns += [Column("spread", "ns"), _SHARE, Column("allocated", "bytes")]
     about = "A2-A4: every executed kernel, the slowest first"
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
@@ -95,18 +100,24 @@ def _kernels(
 ) -> Table:
     rows: list[list[Cell]] = [
         [
-            *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
-            *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
+            layer.index,
+            layer.name,
+            layer.ops,
+            layer.latency_ns,
+            layer.macs,
+            layer.flops,
+            layer.read_bytes,
+            layer.write_bytes,
+            layer.intensity,
+            layer.flops_per_s,
             *((ly.bound_of(layer, peaks), _efficiency(layer, peaks)) if peaks else (None, None)),
         ]
         for layer in found
     ]
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY),
-        *(Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")),
-        *(Column("write", "bytes"), Column("intensity", "FLOP/byte")),
-        *(Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY]
+    columns += [Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")]
+    columns += [Column("write", "bytes"), Column("intensity", "FLOP/byte")]
+    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")]
     notes = [
         "FLOPs and bytes are computed from shapes, not counted: bytes are the least it can move"
     ]
@@ -140,10 +151,15 @@ def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
     allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
     return [
         [
-            *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
+            g.name,
+            g.count,
+            g.count / count,
+            g.latency_ns,
+            g.latency_ns / latency,
             g.allocated_bytes,
             None if g.allocated_bytes is None else g.allocated_bytes / allocated,
-            *(g.flops, _rate_per_s(g)),
+            g.flops,
+            _rate_per_s(g),
         ]
         for g in groups
     ]
@@ -155,11 +171,10 @@ def _rate_per_s(group: Group) -> float | None:
     return group.flops / group.latency_ns * 1e9
 
 
-_GROUP_COLUMNS = (
-    *(Column("count", "count"), Column("of all", "share"), _LATENCY, Column("of time", "share")),
-    *(Column("allocated", "bytes"), Column("of memory", "share")),
-    *(Column("flops", "FLOP"), Column("rate", "FLOP/s")),
-)
+_GROUP_COLUMNS = [Column("count", "count"), Column("of all", "share"), _LATENCY]
+_GROUP_COLUMNS += [Column("of time", "share"), Column("allocated", "bytes")]
+_GROUP_COLUMNS += [Column("of memory", "share"), Column("flops", "FLOP")]
+_GROUP_COLUMNS += [Column("rate", "FLOP/s")]
 _MEMORY = ("allocated", "of memory")
 
 
@@ -218,9 +233,8 @@ def _thirds(found: Sequence[Layer]) -> Table:
     rows: list[list[Cell]] = [
         [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
     ]
-    columns = (
-        *(Column("of"), *(Column(third, "share") for third in ly.THIRDS), Column("dominates")),
-    )
+    columns = [Column("of"), *(Column(third, "share") for third in ly.THIRDS)]
+    columns += [Column("dominates")]
     about = "which third of the layers, by index, has most of it"
     return Table("thirds", "Thirds", about, columns, rows)
 
@@ -289,9 +303,7 @@ def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerPr
         f"{sum(bool(layer.nodes) for layer in found)} of {len(found)} kernels stand for nodes",
         f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
     ]
-    columns = (
-        *(Column("node", "count"), Column("name"), Column("type"), Column("made")),
-        *(Column("work", "MAC"), Column("kernels"), Column("eliminated")),
-    )
+    columns = [Column("node", "count"), Column("name"), Column("type"), Column("made")]
+    columns += [Column("work", "MAC"), Column("kernels"), Column("eliminated")]
     about = "every node of the model's file, and the kernels that compute it"
     return Table("nodes", "Nodes", about, columns, rows, notes)

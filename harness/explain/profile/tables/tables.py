@@ -83,9 +83,8 @@ def _levels(content: Content, done: Completions | None) -> Table:
             f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
         )
         rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
-    columns = (
-        *(Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns"), Column("what")),
-    )
+    columns = [Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns")]
+    columns += [Column("what")]
     return Table(
         "levels",
         "Levels",
@@ -173,10 +172,8 @@ def _batches(done: Completions) -> Table:
     for size in np.unique(keys).tolist():
         chosen = took[keys == size]
         rows.append([size, len(chosen), float(chosen.mean()), float(np.median(chosen))])
-    columns = (
-        *(Column("batch", "count"), Column("batches", "count")),
-        *(Column("mean", "ns"), Column("p50", "ns")),
-    )
+    columns = [Column("batch", "count"), Column("batches", "count"), Column("mean", "ns")]
+    columns += [Column("p50", "ns")]
     return Table("batches", "Batches", "of the harness run, by size", columns, rows)
 
 
@@ -201,11 +198,9 @@ def _model_tables(content: Content) -> Iterator[Table]:
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
-    columns = (
-        *(Column("batch", "count"), _LATENCY, Column("per sample", "ns")),
-        *(Column("throughput", "samples/s"), Column("CPU time", "ns")),
-        *(Column("CPU/wall"), Column("runs", "count")),
-    )
+    columns = [Column("batch", "count"), _LATENCY, Column("per sample", "ns")]
+    columns += [Column("throughput", "samples/s"), Column("CPU time", "ns"), Column("CPU/wall")]
+    columns += [Column("runs", "count")]
     rows = [[*row[:5], round(row[5], 3), row[6]] for row in rows]
     about = "A1: bare calls by batch, 20 % trimmed means"
     yield Table("model", "Model", about, columns, rows, notes)
