@@ -1,4 +1,4 @@
-"""Says why the layers alone take longer than the whole model, where they do: then they are no lower bound."""
+"""Finds why the layers alone take longer than the whole model and so give no lower bound."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _BORDERS = frozenset(
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
-    """The most telling cause, in words. times_ns: (units,) the least of each alone."""
+    """The most likely cause as a sentence. times_ns: (units,) least time of each unit alone."""
     total = sum(times_ns) or 1.0
     inside = [set(_ops(record, unit)) & CONTROL_FLOW for unit in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
@@ -47,7 +47,9 @@ def _ops(record: Record, unit: Mapping[str, Any]) -> list[str]:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Which kernels stand in for which, with how many layers; and the time of those layers."""
+    """Returns (kernel alone, kernel in the model, number of layers) and the time of those
+    layers.
+    """
     executed: dict[int, set[str]] = {}
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:

@@ -1,4 +1,4 @@
-"""The verb `advise`: where a model's time goes that need not, and what to change first."""
+"""Runs the verb `advise`: measures a model, and derives what to change first."""
 
 import json
 import tempfile
@@ -28,7 +28,7 @@ DERIVED = "advise.json"
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options that a run has, too, parsed as a run's are."""
+    """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
     folder = options.source or _measured(options, values)
     try:
         found = derive(folder)
@@ -46,7 +46,9 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
 
 
 def derive(folder: Path) -> dict[str, Any]:
-    """The content of advise.json, from measured.json alone; it and the page are written again."""
+    """Writes advise.json and the page from measured.json alone; returns the content of
+    advise.json.
+    """
     content = files.read_json(folder / FILE)
     with files.reading(f"{folder / FILE} is not what advise writes"):
         found = {**answers(content), "parts": content.get("parts", {})}
@@ -64,7 +66,7 @@ def _page(found: Mapping[str, Any], folder: Path) -> None:
 
 
 def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
-    """Measures into a new folder, and returns it. What was measured before an error stays there."""
+    """Measures into a new folder and returns it. An error keeps what was measured before it."""
     (subject,) = subjects(values, ExitStack())
     cores = available().planned
     request = Request(
@@ -96,7 +98,7 @@ def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
 
 
 def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
-    """Writes measured.json. After Ctrl-C as far as it had come, with its tables."""
+    """Writes measured.json; after Ctrl-C with as much as was measured."""
     content: dict[str, Any] = {}
     try:
         measure_model(job, content)

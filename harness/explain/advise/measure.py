@@ -1,4 +1,4 @@
-"""Measures all that `advise` says something about; what is made of it is derived from the record."""
+"""Measures everything that `advise` derives its answers from."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,8 @@ _PROFILED = 10
 
 
 def measure(job: Job, content: dict[str, Any]) -> None:
-    """Fills in the content of measured.json, without the parts that stand for themselves.
-
-    Ctrl-C leaves in it what was measured until then.
+    """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
+    content holds what was measured until then.
     """
     import onnxruntime as ort
 
@@ -99,7 +98,7 @@ def _about(
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """By graph level; and why there is none of some."""
+    """Returns (profiles by graph level, reason by level that could not be profiled)."""
     found, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
@@ -112,8 +111,8 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
 
 
 def _file_nodes(job: Job) -> list[tuple[int, ...]]:
-    """By a node's position in the file those of its nodes in the graph: none of a Constant, several of
-    a call of a function.
+    """Position of a node in the file -> its nodes in the graph: none for a Constant, several for a
+    function call.
     """
     return nodes_of(read_wiring(job.path), job.graph)
 
@@ -125,7 +124,7 @@ def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
 
 
 def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
-    """One for each of the graph's, with what it computes and moves."""
+    """One row for each node of the graph: its operator, work and traffic."""
     known = _file_nodes(job)
     eliminated = {one: why for i, why in profile.eliminated.items() for one in known[i]}
     makers = job.graph.producer
@@ -160,7 +159,7 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
 
 
 def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
-    """What it costs; `files` then has it, where it could be made."""
+    """Returns the accuracy cost of int8; adds the file to `files` where it could be made."""
     job.tell("int8: quantising, and its accuracy")
     found, path = accuracy.int8(job)
     if path is not None:
@@ -176,7 +175,7 @@ def _layers(
     content: dict[str, Any],
     settings: Sequence[Setting],
 ) -> None:
-    """Adds their times, and the whole model's between the passes, to `content`."""
+    """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
     job.tell(f"layers: {len({unit.key for unit in made})} different ones, {len(kernels)} settings")
 

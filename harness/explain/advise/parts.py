@@ -1,4 +1,4 @@
-"""What stands for itself beside the advice: weights, storage formats, operators, self-checks."""
+"""Measures the independent parts of advice: weights, storage formats, operators, self-checks."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _BATCH = 8
 
 
 def measure(job: Job, skipped: frozenset[str], found: dict[str, Any]) -> None:
-    """Fills in, of PARTS, all but the skipped ones; each with why where it failed."""
+    """Fills in all PARTS except the skipped ones; a failed part gets its reason."""
     for name, part in PARTS.items():
         if name in skipped:
             found[name] = {"failed": "skipped: --skip"}

@@ -1,4 +1,4 @@
-"""The six questions in words: one sentence or two each, from the tables of advise_answers. Pure."""
+"""Puts the answers to the six questions into sentences. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,11 +8,13 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""A layer's other setting is named from this gain on, as a share of its time."""
+"""Least gain of a layer under another setting that is reported, as a share of its time."""
 
 
 def questions(found: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """found: of advise.json, without them. One for each of the six, whatever there is no data for."""
+    """One entry for each of the six, even where there is no data. found: advise.json without its
+    questions.
+    """
     return [
         {"question": name, "asked": asked, "answer": answer(found, ranked)}
         for name, (asked, answer) in _QUESTIONS.items()
@@ -104,7 +106,7 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
 
 
 def _told(question: str, ranked: Sequence[Advice]) -> str:
-    """The best of its settings, predicted and realised."""
+    """The best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
         return "No data: no other setting was asked for, or could be measured."

@@ -1,4 +1,4 @@
-"""The verb `bricks`: models as sequences of layers, each of which is run once for all of them."""
+"""Runs the verb `bricks`: cuts models into bricks, runs each different brick once, sums up the models."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,12 +29,14 @@ DEFAULT_LAYERS, DEFAULT_ROUNDS = 8, 8
 DATABASE = Path("results/bricks.sqlite")
 
 RECIPE = "3"
-"""Part of the version under which results are kept: those of another way to measure are others."""
+"""Version of the measuring method. It is part of the database key: results of other methods are
+not used.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asked for. sizes: of symbolic dimensions, by name."""
+    """Options of the command line. sizes: symbolic dimensions, by name."""
 
     models: Sequence[str]
     most_layers: int = DEFAULT_LAYERS
@@ -91,12 +93,12 @@ def _tell_stopped(folder: Path) -> None:
 
 
 def _tell(request: Request, line: str) -> None:
-    """Beside the tables; beside JSON, which a program reads, on stderr."""
+    """Prints beside the tables; with --json, on stderr."""
     (say if request.as_json else show)(line)
 
 
 def show_again(folder: Path, *, as_json: bool = False) -> int:
-    """The tables and the page, from the files of a folder alone."""
+    """Prints the tables and writes the page from the files of a folder alone."""
     content = files.read_json(folder / FILE)
     if content.get("schema") != SCHEMA:
         raise ConfigError(
@@ -127,12 +129,12 @@ def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
 
 
 def _names(subjects: Sequence[Subject]) -> str:
-    """For the folder's name."""
+    """The models' names, for the folder's name."""
     return "-".join(one.name.rstrip("/").rpartition("/")[2] for one in subjects)[:60]
 
 
 def _subjects(request: Request) -> list[Subject]:
-    """Models cut into bricks, and bricks that were published. All problems of all of them at once."""
+    """Cut models and published bricks. Raises one ConfigError with all problems of all of them."""
     problems: list[str] = []
     subjects: list[Subject] = []
     for name in dict.fromkeys(request.models):
@@ -154,7 +156,7 @@ def _subjects(request: Request) -> list[Subject]:
 
 
 def _title(model: str, taken: Collection[str]) -> str:
-    """The model's name, as a run says it; the path where another model in `taken` has that name."""
+    """The model's name as a run shows it; its path where `taken` has that name."""
     name = load_model(model).name if is_path(model) else model
     return model if name in taken else name
 
@@ -168,7 +170,7 @@ def _graph(name: str, request: Request) -> Graph:
 
 
 def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
-    """Options that change nothing."""
+    """Options that have no effect here."""
     if not graphs:
         settled = {
             "--most-layers": request.most_layers != DEFAULT_LAYERS,
@@ -196,7 +198,9 @@ def _publish(subjects: Sequence[Subject], request: Request, folder: Path) -> Non
 def _run(
     subjects: Sequence[Subject], content: dict[str, Any], request: Request, folder: Path
 ) -> None:
-    """What the database has not; every model's results are kept before the next one runs."""
+    """Runs the bricks that the database lacks; each model's results are saved before the next one
+    runs.
+    """
     ort = runs.onnxruntime()
     content["version"] = f"onnxruntime {ort.__version__}"
     key = (content["machine"], f"{content['version']} recipe {RECIPE}", request.threads)
@@ -232,7 +236,7 @@ def _run(
 
 
 def _was_run(found: runs.Found, digest: str) -> bool:
-    """Not where it was stopped before the brick's first sample."""
+    """False where Ctrl-C came before the brick's first sample."""
     return digest in found.failed or bool(found.beside.get(digest))
 
 

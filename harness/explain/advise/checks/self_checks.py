@@ -1,4 +1,4 @@
-"""Whether a model's numbers can be relied on: reruns, the harness's own cost, batches in parts.
+"""Checks whether a model's numbers can be relied on: reruns, harness overhead, micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
 micro-batches.
@@ -22,8 +22,8 @@ _PAIRS = 15
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
-    """Of each output over RERUNS calls with the same input: the largest variance of any value, and
-    how many values vary at all.
+    """For each output over RERUNS calls with the same input: the largest variance of a value, and
+    how many values vary.
     """
     found: list[dict[str, Any]] = []
     seen = [session.run(None, feeds) for _ in range(RERUNS)]
@@ -51,8 +51,8 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
 
 
 def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
-    """The backend `ort`, as a run calls it, against the session's own `run`; in pairs, with both
-    sides of each. The setting's graph level and threads.
+    """Times the backend `ort` as a run calls it against the session's own `run`, in pairs, at the
+    setting's graph level and threads.
     """
     rows = len(next(iter(feeds.values())))
     cls = registry.load("backend", "ort")
@@ -76,10 +76,9 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
 def micro_batches(
     path: Path, feeds: Mapping[str, Array], setting: Setting, peak_of: Any
 ) -> dict[str, Any]:
-    """A batch at once against the same in _PARTS parts, one after the other.
-
-    feeds: of one batch of 8. peak_of: (path, feeds, setting) -> bytes that the runtime's allocator had
-    in use at most.
+    """Compares one batch with the same samples in _PARTS smaller batches, one after the other.
+    feeds: one batch of 8.
+    peak_of: (path, feeds, setting) -> most bytes in use by the runtime's allocator.
     """
     size = len(next(iter(feeds.values())))
     step = size // _PARTS

@@ -1,4 +1,4 @@
-"""How a model's file is stored, and what that costs when it is loaded: fresh processes, in turn.
+"""Measures loading cost by storage format of the model file: fresh processes, in turn.
 
 inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
 already optimised for this machine's settings. The page cache is warm: every file was just written.
@@ -17,7 +17,7 @@ from harness.models.opened.ort_session import open_session
 from harness.types import Array
 
 MOST_BYTES = 1 << 30
-"""Of a model that is written twice more for this."""
+"""Largest model that is written twice more for this comparison."""
 
 _PROBE = "harness.explain.advise.checks.storage_probe:probe"
 _ROUNDS = 3
@@ -27,9 +27,8 @@ _TIMEOUT_S = 300
 def compare(
     path: Path, feeds: Mapping[str, Array], setting: Setting, folder: Path, size_bytes: int
 ) -> list[dict[str, Any]]:
-    """One row a format, with every round's numbers, or why there are none. folder: to write in.
-
-    size_bytes: of the model with all files it reads.
+    """One row for each format, with every round's numbers or the reason why there are none.
+    folder: for the written files. size_bytes: the model with all files it reads.
     """
     if size_bytes > MOST_BYTES:
         why = f"the model is larger than {MOST_BYTES >> 20} MiB"

@@ -1,4 +1,4 @@
-"""advise.html: the same for a person, with plots."""
+"""Writes advise.html: the advice with plots."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -12,17 +12,19 @@ from harness.results.pages.page import Article, Figure, table
 
 PAGE = "advise.html"
 _MOST = 40
-"""Bars of a plot."""
+"""Most bars in a plot."""
 
 
 def write(found: Mapping[str, Any], folder: Path) -> Path:
-    """The page's path. found: of advise.json. A PluginUnavailable names the extra that is missing."""
+    """Returns the page's path. Raises PluginUnavailable, naming the missing extra, without plotly.
+    found: the content of advise.json.
+    """
     article = Article(list(_head(found)), list(figures(found)), list(_tail(found)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
 def figures(found: Mapping[str, Any]) -> Iterator[Figure]:
-    """Only those that there are numbers for."""
+    """The plots that there are numbers for."""
     if found["advice"]:
         yield _predicted(found["advice"])
     yield _layers(found["layers"])
@@ -112,7 +114,7 @@ def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Each tensor's histogram on its own scale, from -1 to 1 of its largest value."""
+    """Each tensor's histogram on its own scale: -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
     x, y, z = [], [], []
     for row in shown:

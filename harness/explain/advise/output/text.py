@@ -1,4 +1,4 @@
-"""The text of `advise`. Everything in it is in advise.json."""
+"""Prints advise.json as text."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
@@ -12,11 +12,11 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, aligned
 
 _LAYERS = 12
-"""Rows of the table of layers; the file has all."""
+"""Rows printed of the table of layers; advise.json has all."""
 
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """found: of advise.json."""
+    """found: the content of advise.json."""
     yield f"ADVISE  {found['model']['name']}  {found['runtime']}  {found['now']}"
     yield from _notes(found)
     yield ""
@@ -260,7 +260,7 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _overhead(found: Mapping[str, Any]) -> str:
-    """Of CPU time: what the wrapper does is work, and others on the machine do not count."""
+    """By CPU time: other processes on the machine do not count."""
     pairs = list(zip(found["harness"]["cpu_ns"], found["bare"]["cpu_ns"], strict=True))
     added, bare = sorted(a - b for a, b in pairs), median(b for _, b in pairs)
     ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]

@@ -1,4 +1,4 @@
-"""A made-up model whose operators are as frequent as another model's.
+"""Builds a synthetic model with the operator frequencies of another model.
 
 It is put together from that model's unique layers, each wired to tensors of the right shape, so its
 layers are as large as the original's, and its structure, weights and length are not.
@@ -19,7 +19,9 @@ _SEED = 0
 
 
 class Made(NamedTuple):
-    """distance: of the two histograms of operators, 0 (alike) to 1. model: onnx.ModelProto."""
+    """distance: between the two operator histograms, from 0 (alike) to 1. model:
+    onnx.ModelProto.
+    """
 
     model: Any
     layers: int
@@ -27,7 +29,7 @@ class Made(NamedTuple):
 
 
 def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
-    """Half the sum of differences of the shares (total variation): 0 alike, 1 nothing in common."""
+    """Total variation of the shares: 0 alike, 1 nothing in common."""
     first, second = Counter(one), Counter(other)
     sizes = (first.total() or 1, second.total() or 1)
     kinds = first.keys() | second.keys()
@@ -45,7 +47,9 @@ class _Growing:
         self.operators: list[str] = []
 
     def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
-        """A tensor for each input: one that nothing reads yet, else the newest; None: there is none."""
+        """A tensor for each input: one that nothing reads yet, else the newest; None where there
+        is none.
+        """
         chosen: list[str] = []
         for wanted in inputs:
             fitting = [n for n, tensor in self.tensors.items() if tensor == wanted]
@@ -58,7 +62,7 @@ class _Growing:
         return chosen
 
     def add(self, cut: Cut, inputs: Sequence[str]) -> None:
-        """cut: of one layer."""
+        """cut: a piece of one layer."""
         model, prefix = cut.model(), f"n{len(self.nodes)}_"
         names = {"": "", **{i.name: n for i, n in zip(model.graph.input, inputs, strict=True)}}
         for tensor in model.graph.initializer:
@@ -81,10 +85,10 @@ class _Growing:
 
 
 def synthesize(graph: Graph, layers: int) -> Made:
-    """graph: of the model to be like. layers: of the new one. Seeded: the same model every time.
-
-    Grown layer by layer: of all layers that can be attached, the one that brings the histogram of
-    operators nearest, and among those one that reads what nothing reads yet.
+    """graph: the model to imitate. layers: of the new model. Seeded, so the result is always the
+    same.
+    The model grows layer by layer: of all layers that fit, the one that brings the operator
+    histogram nearest is added, and among those one that reads a free tensor.
     """
     candidates = _candidates(graph)
     wanted = Counter(node.op_type for node in graph.layers)
@@ -102,13 +106,13 @@ def synthesize(graph: Graph, layers: int) -> Made:
 
 
 def _candidates(graph: Graph) -> list[Cut]:
-    """One of each unique layer that can stand alone."""
+    """One of each unique layer that can run alone."""
     found = {cut.brick.digest: cut for cut in (Cut(graph, (node,)) for node in graph.layers)}
     return [cut for cut in found.values() if cut.brick.why_not is None]
 
 
 def _need(wanted: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Operator -> by how many layers the next model is short of it."""
+    """Operator -> number of layers that the next model lacks."""
     now, size = Counter(have), len(have) + 1
     return {op: n * size / wanted.total() - now[op] for op, n in wanted.items()}
 
@@ -120,7 +124,7 @@ def _rank(
 
 
 def _model(graph: Graph, growing: _Growing) -> Any:
-    """What nothing reads is an output, so that no layer is left out as useless."""
+    """Tensors that nothing reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (

@@ -1,4 +1,4 @@
-"""Tables and the page of `bricks`, from the content of a bricks.json alone."""
+"""Prints the tables of `bricks` and writes its page, from the content of a bricks.json alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -42,7 +42,7 @@ def doubts(content: Content) -> Iterator[str]:
 
 
 def failures(content: Content) -> Iterator[str]:
-    """What was not run, and why."""
+    """What was not run, with the reason."""
     for name, model in content["models"].items():
         if model.get("why_not"):
             yield f"{name} was not run whole: {model['why_not']}"
@@ -195,7 +195,7 @@ def _short(operators: Sequence[str]) -> str:
 
 
 def write_page(content: Content, out: Path) -> Path:
-    """A PluginUnavailable where plotly is not installed."""
+    """Raises PluginUnavailable where plotly is not installed."""
     head = ["<header><h1>Bricks</h1>"]
     head += [f"<p>{escape(line)}</p>" for line in [*summary(content), *doubts(content)]]
     head.append("</header>")

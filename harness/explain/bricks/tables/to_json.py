@@ -1,4 +1,4 @@
-"""`bricks --json`: the same tables as numbers, from the content of a bricks.json alone."""
+"""Returns the tables of `bricks --json` as numbers, from the content of a bricks.json alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def _model(content: Content, name: str) -> dict[str, Any]:
 
 
 def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | None:
-    """measured_ns: None where the model is not here. ratio: also where not every brick was measured."""
+    """measured_ns: None where the model is absent. ratio: only where every brick was measured."""
     model = content["models"][name]
     if not construct.is_measured(model):
         return None
@@ -68,7 +68,7 @@ def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | N
 
 
 def _bricks(content: Content) -> Iterator[dict[str, Any]]:
-    """cpu_ns, wall_ns: as measured; beside: what the empty model took right after each."""
+    """cpu_ns, wall_ns: as measured. beside: time of the empty model right after each."""
     for digest, brick in content["bricks"].items():
         result = brick.get("result") or {}
         times = {c: result[c] for c in CLOCKS if result.get(c)}

@@ -1,4 +1,4 @@
-"""What each brick took, in one SQLite file for all machines and versions: nothing is measured twice."""
+"""Stores each brick's times in one SQLite file, so that nothing is measured twice."""
 
 import json
 import sqlite3
@@ -10,7 +10,7 @@ from typing import Any
 from harness.errors import ConfigError
 
 SCHEMA = 1
-"""In the file's user_version."""
+"""Stored in the file's user_version."""
 
 _LOCKED_S = 5
 _TABLE = """
@@ -23,7 +23,9 @@ CREATE TABLE IF NOT EXISTS bricks (
 
 
 def prepare(path: Path) -> None:
-    """The file is there and can be written, which is better known before anything is measured."""
+    """Creates the file, so that a file that cannot be written is reported before anything is
+    measured.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _open(path).close()
@@ -34,9 +36,8 @@ def prepare(path: Path) -> None:
 def read(
     path: Path, digests: Iterable[str], machine: str, version: str, threads: int
 ) -> dict[str, dict[str, Any]]:
-    """digest -> its stored result, of those that were measured there; the file need not exist.
-
-    A ConfigError where it is no such database.
+    """digest -> stored result of bricks measured under this key. The file need not exist.
+    Raises ConfigError where it is not such a database.
     """
     if not path.exists():
         return {}
@@ -53,7 +54,7 @@ def read(
 def add(
     path: Path, results: Mapping[str, Mapping[str, Any]], machine: str, version: str, threads: int
 ) -> None:
-    """results: digest -> what `brick_runs` found, with the time at which it was `measured`."""
+    """results: digest -> the result of time/runs.py with its time (`measured`)."""
     rows = [
         (digest, machine, version, threads, result["measured"], json.dumps(result))
         for digest, result in results.items()
