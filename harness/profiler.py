@@ -1,4 +1,4 @@
-"""What a framework executed for a model: its kernels, their times, and the graph they stand in.
+"""Defines what a framework reports about a model it executed: kernels, their times, their graph.
 
 A backend tells it in these words (`Profiler`); harness/explain/kernels finds out which nodes of the model's
 file each kernel stands for.
@@ -20,7 +20,7 @@ NO_OPS = frozenset({"Identity", "Dropout"})
 
 
 class WiredNode(NamedTuple):
-    """inputs: of a node with subgraphs also the tensors that those take from outside. `` is none."""
+    """inputs: for a node with subgraphs, also the outer tensors that these read. "" is no input."""
 
     name: str
     op_type: str
@@ -31,9 +31,9 @@ class WiredNode(NamedTuple):
 
 @dataclass(frozen=True)
 class Wiring:
-    """How the nodes of a graph are wired: names and tensors, no weights, no shapes.
-
-    nodes: in topological order, which is the file's wherever that is one. inputs: without those that are weights.
+    """How the nodes of a graph are connected: names and tensors, no weights, no shapes.
+    nodes: in topological order, the file's where it is topological.
+    inputs: without weights.
     """
 
     nodes: Sequence[WiredNode]
@@ -43,18 +43,18 @@ class Wiring:
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
-        """tensor -> the index of the node that makes it."""
+        """tensor -> index of the node that computes it."""
         return {t: i for i, node in enumerate(self.nodes) for t in node.outputs if t}
 
     @cached_property
     def made_by_name(self) -> Mapping[str, str]:
-        """Name of a node -> the first tensor that it makes; of those whose name no other one has."""
+        """Node name -> first output, for names that occur once."""
         count = Counter(node.name for node in self.nodes)
         return {n.name: n.outputs[0] for n in self.nodes if count[n.name] == 1 and n.outputs}
 
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:
-        """tensor -> the indices of the nodes that take it, ascending."""
+        """tensor -> indices of the nodes that read it, ascending."""
         found: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for tensor in dict.fromkeys(node.inputs):
@@ -72,7 +72,7 @@ class Wiring:
 
     @cached_property
     def originals(self) -> Mapping[str, str]:
-        """tensor -> the one it equals, before every node that does nothing; itself otherwise."""
+        """tensor -> the tensor it equals before all no-op nodes; itself otherwise."""
         same: dict[str, str] = {}
         for node in self.nodes:
             if node.op_type in NO_OPS and node.inputs and node.outputs:
@@ -81,7 +81,7 @@ class Wiring:
 
 
 class Tensor(NamedTuple):
-    """dtype: in the framework's words, e.g. float, float32, int64."""
+    """dtype: the framework's name, e.g. float, float32, int64."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -90,13 +90,12 @@ class Tensor(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutedKernel:
     """One node of the graph that a framework executes.
-
-    node: of that graph; a tensor that is also one of the model's file has the file's name for it.
-    implementation: which of its codes the framework chose, where it tells. inserted: the file has
-    nothing of it, it only changes a layout. start_ns, duration_ns: one entry a call; start_ns empty
-    where the framework tells none, on the clock of `Executed.run_start_ns` otherwise. duration_ns:
-    empty where no time was counted; one entry where the framework tells only the mean of all calls.
-    allocated_bytes: beyond what was given back, None where that is not told.
+    node: of that graph; a tensor that is also in the model's file has the file's name.
+    implementation: the framework's code variant, where reported.
+    inserted: not in the file; it only changes a layout.
+    start_ns: one entry a call, on the clock of `Executed.run_start_ns`; empty where not reported.
+    duration_ns: one entry a call; one entry alone is the mean of all calls; empty where not timed.
+    allocated_bytes: allocated less what was returned; None where not reported.
     """
 
     node: WiredNode
@@ -109,13 +108,16 @@ class ExecutedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """Of the recorded calls. kernels: in order of execution.
-
-    runtime: the framework and its version. inputs, outputs: of the model. constants: tensors known
-    when the model is loaded. tensors: type and shape of each tensor, where they are known. file:
-    the graph of the model's own file; None where that is an ONNX file. run_start_ns, run_ns: when
-    each call was inside the framework, and how long. without_time: why kernels have none.
-    absent: `spread`, `start` or `allocated` -> why the framework does not tell it.
+    """What the framework reports about the recorded calls.
+    kernels: in order of execution.
+    runtime: the framework and its version.
+    inputs, outputs: of the model.
+    constants: tensors known when the model is loaded.
+    tensors: type and shape of each tensor, where known.
+    file: the graph of the model's own file; None where that is an ONNX file.
+    run_start_ns, run_ns: start and duration of each call inside the framework.
+    without_time: why kernels have no time.
+    absent: `spread`, `start` or `allocated` -> why it is not reported.
     """
 
     runtime: str
@@ -147,15 +149,15 @@ class Profiler(Protocol):
     def infer(self, batch: Batch, /) -> Outputs: ...
 
     def recording(self) -> AbstractContextManager[object]:
-        """Around each call; what it takes to begin and to end is no part of the call."""
+        """Context of each call; starting and stopping the recording is not part of the call."""
 
     def executed(self, calls: int, /) -> Executed:
-        """By the last so many of the recorded calls; those before warmed up."""
+        """Reports the last `calls` recorded calls; those before were warm-up."""
 
 
 @runtime_checkable
 class HasProfiler(Protocol):
-    """A backend that can tell which kernels it executes."""
+    """A backend that can report the kernels it executes."""
 
     def profiler(self) -> Profiler:
-        """Not entered. A ConfigError says why these options cannot be profiled."""
+        """Not entered yet. Raises ConfigError where these options cannot be profiled."""

@@ -1,4 +1,4 @@
-"""A model under the profiler of its backend's framework: each kernel, its times, its nodes in the file.
+"""Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
 
 As ort_profile.py does it for ONNX Runtime: the same calls without the profiler take turns with the
 profiled ones.
@@ -19,12 +19,12 @@ from harness.profiler import Executed, ExecutedKernel, Profiler, Tensor, Wiring
 from harness.types import Backend, Batch
 
 _CHANGE_OF_LAYOUT = "ReorderInput"
-"""How fused.py knows what only changes a layout."""
+"""The operator name by which fused.py recognises a kernel that only changes a layout."""
 
 
 class Found(NamedTuple):
-    """file: the graph of the model's own file. tensors: types of its tensors that the framework
-    told.
+    """file: the graph of the model's own file. tensors: types of its tensors as the framework
+    reports them.
     """
 
     profile: LayerProfile
@@ -36,7 +36,9 @@ class Found(NamedTuple):
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
 ) -> Found:
-    """`runs` calls without and `runs` calls with the profiler, in turn (ABBA). path: of the model."""
+    """`runs` calls without and `runs` calls with the profiler, in turns (ABBA). path: the model's
+    file.
+    """
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:
@@ -49,7 +51,7 @@ def profile(
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """times: of the plain and of the profiled calls. Pure."""
+    """times: of the plain and the profiled calls. Pure."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node
@@ -108,6 +110,6 @@ def _kernel(kernel: ExecutedKernel, origin: Origin, executed: Executed) -> Kerne
 
 
 def _bytes(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int:
-    """Of those that are known."""
+    """Sum of the known sizes."""
     known = (graph.Tensor(*tensors[name]) for name in names if name in tensors)
     return sum(tensor.size_bytes or 0 for tensor in known)

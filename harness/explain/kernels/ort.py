@@ -1,4 +1,4 @@
-"""A model under ONNX Runtime's own profiler: each executed kernel, its times, and its nodes in the file.
+"""Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
 
 The same calls are measured without the profiler, in turn with the profiled ones, so that what the
 profiler adds is known and no latency is ever quoted from a profiled run.
@@ -23,7 +23,7 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Weights would be written into the executed graph's file otherwise; only its wiring is read."""
+"""Keeps weights out of the executed graph's file, of which only the wiring is read."""
 
 
 def profile(
@@ -107,7 +107,7 @@ def interleaved(
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
-    """Without and with the profiler; the latter leaves the executed graph in `folder`."""
+    """Without and with the profiler; the latter saves the executed graph in `folder`."""
     try:
         plain = open_session(model, setup)
         profiled = open_session(

@@ -1,4 +1,4 @@
-"""`pitfalls`: what each mistake in preparing the input costs, measured on real samples.
+"""Measures the effect of each mistake in preparing the input, on real samples.
 
 Each change is made alone against the baseline, which is the model as its manifest declares it.
 """
@@ -28,13 +28,14 @@ from harness.types import Array
 
 
 class Row(NamedTuple):
-    """What one change does.
-
-    differing: share of the input's values that differ, in [0, 1]. largest, mean: absolute
-    difference, in the input's own unit. agreement: share of the samples whose answer is the
-    baseline's, in [0, 1]; score: in the metric's unit. None: not measured. verdict: `dangerous`
-    where answers change; `harmless` where the input is the same; `small` where it is not and the
-    answers are; `differs` where no trained model says whether that matters.
+    """Effect of one change; None: not measured.
+    differing: share of the input's values that differ, in [0, 1].
+    largest, mean: absolute difference, in the input's own unit.
+    agreement: share of the samples with the baseline's answer, in [0, 1].
+    score: in the metric's unit.
+    verdict: `dangerous`: answers change. `small`: the input changes, the answers do not.
+    `harmless`: the input is the same. `differs`: no trained model can tell whether the change
+    matters.
     """
 
     kind: str
@@ -49,7 +50,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """rows: the most dangerous first. impossible: what could not be measured, and why."""
+    """rows: the most dangerous first. impossible: changes that could not be measured, with
+    reasons.
+    """
 
     subject: Subject
     samples: int
@@ -63,7 +66,7 @@ class Report:
 
 @dataclass
 class _Difference:
-    """Between two inputs, summed over chunks."""
+    """Difference of two inputs, summed over chunks."""
 
     values: int = 0
     differing: int = 0
@@ -82,7 +85,7 @@ class _Difference:
 
 
 def measure(subject: Subject, samples: int) -> Report:
-    """samples: at most so many are looked at. A HarnessError where the baseline itself fails."""
+    """samples: most samples used. Raises HarnessError where the baseline itself fails."""
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
         base = Baseline(subject, samples, runner)
@@ -180,7 +183,7 @@ def _on(subject: Subject, change: BackendChange) -> Subject:
 def _pairs(
     base: Baseline, change: Change
 ) -> Iterator[tuple[list[int], Mapping[str, Array], Mapping[str, Array]]]:
-    """(indices, the declared inputs, the changed ones) of a few samples at a time."""
+    """Yields (indices, declared inputs, changed inputs) of a few samples at a time."""
     name = base.target
     if isinstance(change, StepChange):
         dataset = base.open_dataset({**base.subject.steps, name: change.steps})

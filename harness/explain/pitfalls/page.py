@@ -1,4 +1,4 @@
-"""pitfalls.html: the cost of each change of the input as bars, from the content of pitfalls.json."""
+"""Writes pitfalls.html: each change's effect as bars, from the content of pitfalls.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -12,23 +12,25 @@ from harness.results.pages.tables import Cell, Column, Table
 PAGE = "pitfalls.html"
 
 LEAST_SHOWN_PERCENT = 1e-4
-"""Of the input's range: the left end of the logarithmic axis."""
+"""Left end of the logarithmic axis, as a percentage of the input's range."""
 
 _COLOURS = {"dangerous": "#c0392b", "small": "#d9a520", "differs": "#4a78b0", "harmless": "#4c9a5b"}
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM = Figure._field_defaults["height_rem"] + 1
-"""A higher figure has the page's whole width: names of changes are long."""
+"""A higher figure gets the page's whole width: names of changes are long."""
 
 
 def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """The page's path. reports: of pitfalls.json. A PluginUnavailable names the extra that is missing."""
+    """Returns the page's path. reports: of pitfalls.json. Raises PluginUnavailable without
+    plotly.
+    """
     articles = [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
     return page.write(articles, "pitfalls", folder / PAGE, script_in=folder)
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Answers that agree, where there are answers; then by how much the input changes."""
+    """Agreement of answers where there are any, then the change of the input."""
     changes = report["changes"]
     if any(one["agreement"] is not None for one in changes):
         yield _bars(
@@ -59,7 +61,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """A bar a change, coloured by its verdict. values: in %; None has no bar."""
+    """A bar for each change, coloured by verdict. values: in %; None has no bar."""
     data = []
     for verdict, colour in _COLOURS.items():
         shown = [

@@ -1,4 +1,4 @@
-"""The pitfall report for people (a table, a page) and for programs (JSON)."""
+"""Prints the pitfall report and writes its JSON file and page."""
 
 import math
 import os
@@ -20,11 +20,11 @@ from harness.results.pages.tables import aligned
 JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 FEW = 100
-"""Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
+"""With fewer samples, agreement and accuracy move in steps of more than a percent."""
 
 
 def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None:
-    """values: of the options given. The table on stdout, the rest under `out`."""
+    """Prints the table on stdout and writes the files to `out`. values: parsed options."""
     check_out(out)
     reports: list[Report] = []
     with frameworks_output() as log, ExitStack() as stack:
@@ -45,7 +45,7 @@ def table(report: Report) -> Iterator[str]:
 
 
 def _impossible(report: Report) -> Iterator[str]:
-    """What has the same reason on one line."""
+    """Changes with the same reason share a line."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in report.impossible:
         names.setdefault((one.kind, one.reason), []).append(one.name)
@@ -84,7 +84,9 @@ def title(report: Report) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Before anything is measured. A ConfigError where nothing can be, or may be, written."""
+    """Raises ConfigError, before anything is measured, where `out` cannot be written or has a
+    report.
+    """
     if out is None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())
@@ -133,7 +135,7 @@ def _plain(report: Report) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    """A difference that is not finite is null: JSON has no infinity."""
+    """Differences that are not finite become null: JSON has no infinity."""
     return {
         "kind": row.kind,
         "change": row.name,

@@ -1,4 +1,4 @@
-"""`profile`: one model at several levels of the stack, each number from the run that it belongs to."""
+"""Runs the verb `profile`: one model at several levels of the stack, each number from its own run."""
 
 import json
 import os
@@ -35,7 +35,7 @@ _BATCHES = (1, 2, 4, 8)
 
 
 def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
-    """All that stands against a profile with these options."""
+    """All objections to a profile with these options."""
     unknown = [level for level in options.levels if level not in LEVELS]
     if unknown:
         yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
@@ -62,7 +62,9 @@ def profile(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Measures, or reads what was measured (--from); prints the tables; returns the exit status."""
+    """Measures, or reads stored measurements (--from); prints the tables; returns the exit
+    status.
+    """
     if options.source is not None:
         return _again(options, config.out, as_json=as_json)
     job = _ProfileJob(config, options, measure, quiet=quiet)
@@ -91,7 +93,7 @@ def profile(
 
 
 def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
-    """From stored files alone. out: for the files that are made of them."""
+    """Uses stored files alone. out: for the files derived from them."""
     assert options.source is not None
     found = files.read(options.source)
     if out is not None:
@@ -106,7 +108,7 @@ def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
 
 
 def _export(found: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Last: where it fails, everything else is there, and --from tries again."""
+    """Comes last: a failure loses nothing, and --from can repeat it."""
     if target is None:
         return
     from harness.explain.profile.spans import otlp
@@ -174,7 +176,9 @@ class _ProfileJob:
         return (self.folder / files.PROFILE).exists()
 
     def run(self, stopping: Stopping) -> int:
-        """What was measured stays, whatever fails later. -> 0, or the status of the harness run."""
+        """Returns 0 or the exit status of the harness run. What was measured stays, whatever fails
+        later.
+        """
         load = os.getloadavg()
         status = self._harness_run(stopping) if self._levels & RUN_LEVELS else 0
         if self._levels - RUN_LEVELS:
@@ -189,7 +193,7 @@ class _ProfileJob:
         return status
 
     def finish(self) -> Path:
-        """Tables, trace and page from what is on disk; the folder gets its name."""
+        """Writes tables, trace and page from the files; gives the folder its final name."""
         self._save()
         found = files.read(self.folder)
         files.write(found, files.made_tables(found, self.folder), self.folder)
@@ -266,7 +270,7 @@ class _ProfileJob:
             self._save()
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
-        """batches: those that it is measured at, too."""
+        """batches: further batch sizes."""
         from harness.explain.profile.measure import layer_level as pl
         from harness.explain.profile.measure import measure as pm
 

@@ -1,4 +1,4 @@
-"""Counters of the processor and the kernel around calls, through perf_event_open(2).
+"""Counts processor and kernel events around calls, through perf_event_open(2).
 
 Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid them: then
 the reason stands in place of the number.
@@ -35,16 +35,15 @@ _READ = struct.Struct("=QQQ")
 
 
 class Reading(NamedTuple):
-    """value: counted, scaled up where the kernel shared the counter out; None for the reason."""
+    """value: scaled up where the kernel time-shared the counter; None with the reason."""
 
     value: float | None
     reason: str = ""
 
 
 class Counters:
-    """Of this thread and of every thread that is started while they are open.
-
-    Counted is only between `start` and `stop`.
+    """Counters of this thread and of every thread started while they are open. They count only
+    between `start` and `stop`.
     """
 
     def __init__(self) -> None:
@@ -81,7 +80,7 @@ class Counters:
             fcntl.ioctl(file, request, 0)
 
     def read(self) -> Mapping[str, Reading]:
-        """Counted between every start and stop so far."""
+        """Counts between every start and stop so far."""
         readings = {name: Reading(None, why) for name, why in self._reasons.items()}
         for name, file in self._files.items():
             value, enabled, running = _READ.unpack(os.read(file, _READ.size))

@@ -1,4 +1,4 @@
-"""The layer level of a profile: kernels from the framework's profiler, and what the file's nodes cost."""
+"""Measures a profile's layer level: kernels from the framework's profiler, costs of the file's nodes."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
 
 
 class Unprofiled(Exception):
-    """Why there is no layer level, where the rest of the profile goes on."""
+    """The reason for a missing layer level; the rest of the profile goes on."""
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """The layer level at other batches, or why one of them is refused."""
+    """The layer level at other batches, or the reason why a batch is refused."""
     measured, skipped = {}, {}
     for size in batches:
         try:
@@ -51,10 +51,9 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
 def layer_level(
     subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
-    """As it is stored; and the graph of the model's file, where it can be read.
-
-    events: a file for ONNX Runtime's own JSON. An Unprofiled where the backend has no kernels to
-    tell of.
+    """Returns the level as stored, and the graph of the model's file where it can be read.
+    events: a file for ONNX Runtime's own JSON. Raises Unprofiled where the backend reports no
+    kernels.
     """
     is_ort = subject.config.backend == "ort"
     found = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
@@ -72,7 +71,7 @@ def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Fou
 
 
 def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
-    """By an instance of its own, made for this batch: frameworks specialise for it."""
+    """Uses an instance of its own for this batch: frameworks specialise for it."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
     with ExitStack() as stack:
@@ -98,7 +97,7 @@ def _profiler(name: str, backend: Backend) -> Profiler:
 
 
 def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
-    """Or why there is none."""
+    """The graph, or the reason why there is none."""
     assert subject.path is not None
     if not is_onnx:
         return None, f"{subject.path.name} is no ONNX file: of these alone costs are computed"
@@ -110,7 +109,7 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
 
 
 def session_setup(subject: Subject) -> SessionSetup:
-    """As the backend `ort` makes its session from the same options."""
+    """The session that the backend `ort` opens with the same options."""
     return setup_of(
         dict(subject.config.backend_option),
         subject.spec.threads,
@@ -122,9 +121,8 @@ def session_setup(subject: Subject) -> SessionSetup:
 def node_costs(
     wiring: Wiring, graph: Graph | None, tensors: Mapping[str, executed.Tensor]
 ) -> list[NodeCost]:
-    """One for each node of the file; nothing is known of the cost where the graph has it not.
-
-    tensors: types by name, for what the graph does not tell.
+    """One for each node of the file; the cost is unknown where the graph lacks the node.
+    tensors: types by name, for tensors unknown to the graph.
     """
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}

@@ -1,4 +1,4 @@
-"""Instructions and cache misses of a call, simulated by valgrind: for machines without counters.
+"""Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
 Slower than the call by a factor of fifty and more, but nothing else on the machine changes what is
 counted. Never measured: caches without prefetching, threads one at a time, and no more vector
@@ -31,7 +31,7 @@ CALLS = 2
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"
-"""A C function that nobody else calls: valgrind writes out its counts where it begins."""
+"""A C function that no other code calls: valgrind writes its counts where it begins."""
 
 _OPTIONS = (
     "--tool=callgrind",
@@ -44,8 +44,10 @@ _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 
 
 class Dump(NamedTuple):
-    """What was executed between two marks. counts: by callgrind's names of events. libraries: file
-    name -> instructions in it; "" for code that is in no file. caches: as valgrind describes them.
+    """What ran between two marks.
+    counts: by callgrind's event names.
+    libraries: file name -> instructions in it; "" for code outside files.
+    caches: as valgrind describes them.
     """
 
     counts: Mapping[str, int]
@@ -54,9 +56,9 @@ class Dump(NamedTuple):
 
 
 def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> dict[str, Any]:
-    """One entry a counted call. folder: for the log of valgrind and of the process that it runs.
-
-    A PluginUnavailable where there is no valgrind, or it cannot run this model's framework.
+    """One entry for each counted call. folder: for the logs of valgrind and of the simulated
+    process.
+    Raises PluginUnavailable without valgrind, or where valgrind cannot run this model's framework.
     """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
@@ -78,7 +80,9 @@ def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> 
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """The first output has all before the first mark, that without a number all after the last."""
+    """The first output holds everything before the first mark; the one without a number,
+    everything after the last.
+    """
     made = len(list(out.parent.glob(f"{out.name}.*")))
     if made != CALLS + 1:
         raise ConfigError(f"{made} outputs of valgrind for {CALLS} calls")
@@ -105,13 +109,15 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Beyond numpy's baseline, that this process sees: under valgrind those that it simulates."""
+    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated
+    ones.
+    """
     found: Any = np.show_config(mode="dicts")
     return list(found["SIMD Extensions"]["found"])
 
 
 def read_dump(path: Path) -> Dump:
-    """A ConfigError where the file is not there, or its lines do not add up to its own total."""
+    """Raises ConfigError where the file is missing or its lines do not add up to its total."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         header = dict(
@@ -136,7 +142,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """(library, instructions) of each line of cost; what a function called is counted there."""
+    """Yields (library, instructions) of each cost line; calls count for the called function."""
     library, is_of_a_call = "", False
     for line in lines:
         if line.startswith("ob="):

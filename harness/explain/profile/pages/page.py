@@ -1,4 +1,4 @@
-"""profile.html: a profile for a person: flame view, layers, roofline, memory, and every table."""
+"""Writes profile.html: flame view, layers, roofline, memory, and every table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -25,7 +25,7 @@ _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#
 
 
 def write(found: Profiled, folder: Path) -> Path:
-    """The page's path. A PluginUnavailable names the extra that is missing."""
+    """Returns the page's path. Raises PluginUnavailable without plotly."""
     name = str(found.content.get("model_name") or folder.resolve().name)
     made = made_tables(found, folder)
     article = Article(
@@ -74,7 +74,7 @@ def figures(found: Profiled) -> Iterator[Figure]:
 
 
 def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
-    """Mean times as nested bars: each level divides the one above it. Overheads have a name."""
+    """Mean times as nested bars: each level divides the one above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
     if found.done is not None and len(found.done):
         boxes += _flame_of_run(found.done)
@@ -110,7 +110,7 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
 
 
 def _kind(box: tuple[str, str, str, float]) -> str:
-    """The type of a kernel or of a group of them, else the name."""
+    """The type of a kernel or group of kernels, else the name."""
     parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
     return parts[0].removeprefix("type ") if parts else box[1]
 
@@ -139,7 +139,7 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
 def _flame_of_call(
     layers: Sequence[Layer], parts: ly.Overhead, parent: str, known: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str, float]]:
-    """The parts of a profiled call, scaled to the whole that they are drawn in."""
+    """The parts of a profiled call, scaled to the box they are drawn in."""
     whole = known.get(parent, parts.plain_ns)
     scale = whole / parts.call_ns
     if not parent:
@@ -196,7 +196,7 @@ def _tells_memory(layers: Sequence[Layer]) -> bool:
 
 
 def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
-    """Log-log. Kernels without FLOPs, as those that only move, have no place in it."""
+    """Log-log, without kernels that have no FLOPs."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data: list[dict[str, Any]] = []
@@ -292,7 +292,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
 
 
 def _growth(growth: Mapping[str, Any]) -> Figure:
-    """Relative to the smallest, as the kinds have no common unit."""
+    """Relative to the smallest, since the kinds have no common unit."""
     data = []
     for kind, one in growth.items():
         points = sorted((int(size), p["activations"]) for size, p in one["points"].items())

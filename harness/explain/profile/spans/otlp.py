@@ -1,4 +1,4 @@
-"""A profile's spans as OpenTelemetry's OTLP/JSON: lines of a file, or posted to a collector.
+"""Exports a profile's spans as OTLP/JSON: lines of a file, or posted to a collector.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
 integers, 64-bit integers as text), and its file exporter (one message a line).
@@ -31,10 +31,10 @@ Message = Mapping[str, Any]
 
 
 def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
-    """All spans are of one trace, whose id follows from `started` and `model`: the same spans sent
-    twice are the same trace. started: ISO 8601 with its zone, the time of the first span.
-
-    A TypeError or ValueError where it is none.
+    """All spans belong to one trace, whose id derives from `started` and `model`: spans sent twice
+    are the same trace.
+    started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError
+    otherwise.
     """
     # Exact: as a float, ns since 1970 are told to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
@@ -95,7 +95,7 @@ def _encoded(message: Message) -> bytes:
 
 
 def write(made: Iterable[Message], file: Path) -> None:
-    """A message a line. A ConfigError where the file is there already, or cannot be written."""
+    """One message a line. Raises ConfigError where the file exists or cannot be written."""
     try:
         with file.open("xb") as out:
             for message in made:
@@ -105,8 +105,8 @@ def write(made: Iterable[Message], file: Path) -> None:
 
 
 def post(made: Iterable[Message], url: str) -> None:
-    """Each message to a collector, directly: no proxy, no redirect. A ConfigError where it refuses
-    one, or a span of one.
+    """Posts each message directly: no proxy, no redirect. Raises ConfigError where the collector
+    refuses a message or a span.
     """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -131,7 +131,7 @@ def post(made: Iterable[Message], url: str) -> None:
 
 
 def _refused(body: bytes) -> str:
-    """What an ExportTraceServiceResponse says of spans that were dropped; "" where none were."""
+    """An ExportTraceServiceResponse's report of dropped spans; "" for none."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")

@@ -1,4 +1,4 @@
-"""A15 over batches: how work, traffic and place below the roofline grow with the batch. Pure.
+"""Tabulates A15 over batches: work, traffic and roofline position by batch size. Pure.
 
 From the layer level at the profile's batch and at each of --batches, all of them measured.
 """
@@ -15,7 +15,9 @@ from harness.results.pages.tables import Cell, Column, Table
 
 
 class AtBatch(NamedTuple):
-    """layers: of a profiled call. call_ns: the same call unprofiled. flops: None where those of one layer are not."""
+    """layers: of a profiled call. call_ns: the same call unprofiled.
+    flops: None where one layer's are unknown.
+    """
 
     batch: int
     layers: Sequence[Layer]
@@ -31,7 +33,7 @@ class AtBatch(NamedTuple):
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte."""
+        """FLOP/byte."""
         return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
 
     @property
@@ -40,7 +42,7 @@ class AtBatch(NamedTuple):
 
 
 def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
-    """By batch, ascending; the profile's own among them. Empty without a layer level."""
+    """By batch, ascending, including the profile's own. Empty without a layer level."""
     if not content.get("layer"):
         return []
     measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
@@ -57,7 +59,7 @@ def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """No table where one batch alone was profiled."""
+    """No table where only one batch was profiled."""
     found, peaks = at_batches(content), peaks_of(content)
     if len(found) < 2:
         return
@@ -100,7 +102,7 @@ def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]
 
 
 def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
-    """One row a kernel, the slowest at the largest batch first."""
+    """One row for each kernel, the slowest at the largest batch first."""
     named = {one.batch: {layer.name: layer for layer in one.layers} for one in found}
     largest = found[-1]
     rows: list[list[Cell]] = []

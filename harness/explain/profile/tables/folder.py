@@ -1,5 +1,7 @@
-"""A profile's folder: profile.json and the harness run beside it are what was measured; tables, trace
-and page are made from these alone, by `profile --from` as by `profile`.
+"""Reads a profile's folder and writes its tables and trace.
+
+profile.json and the harness run beside it hold what was measured; `profile` and `profile --from`
+derive everything else from them.
 """
 
 import json
@@ -31,21 +33,23 @@ PROFILE, TRACE, TEXT, JSON, CSV = (
 )
 RUN, PAGE = "run", "profile.html"
 LOG = "frameworks.log"
-"""What the framework printed below the harness; the run keeps its own logs."""
+"""Output of the framework below the harness; the run keeps its own logs."""
 
 SHOWN_ROWS = 12
-"""Of a table, on a screen."""
+"""Rows of a table printed on a screen."""
 
 
 class Profiled(NamedTuple):
-    """content: of profile.json. done: the rows of the harness run, None where there was none."""
+    """content: of profile.json. done: the rows of the harness run; None without a run."""
 
     content: Mapping[str, Any]
     done: Completions | None
 
 
 def read(folder: Path) -> Profiled:
-    """Of a profile, or of a run of the harness, whose levels are query, batch and stage alone."""
+    """Reads a profile, or a run of the harness, which has only the levels query, batch and
+    stage.
+    """
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
@@ -83,7 +87,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(content: Mapping[str, Any]) -> Iterator[str]:
-    """Of the harness run, which no profiler took part in; and what was not measured, and why."""
+    """The harness run's headline, measured without a profiler; then doubts and missing levels."""
     run = content.get("run")
     if run:
         value = run["headline"]
@@ -106,7 +110,7 @@ def _shown(value: Mapping[str, Any]) -> str:
 
 
 def made_tables(found: Profiled, folder: Path) -> list[Table]:
-    """folder: for what is said where its files do not fit together."""
+    """folder: named in the error where its files do not fit together."""
     with fitting(folder):
         return tables_of(found.content, found.done)
 
@@ -116,13 +120,13 @@ def text(made: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
 
 
 def spans(found: Profiled, folder: Path) -> list[Span]:
-    """folder: for what is said where its files do not fit together."""
+    """folder: named in the error where its files do not fit together."""
     with fitting(folder):
         return profile_trace.spans_of(found.content, found.done)
 
 
 def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
-    """Everything but the page. An OSError where the folder cannot be written."""
+    """Writes everything but the page. Raises OSError where the folder cannot be written."""
     (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
     write_json(folder / JSON, {table.key: table.to_json() for table in made})
     (folder / CSV).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The tables of a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
+"""Tabulates a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -77,7 +77,7 @@ def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
 def _told(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
 ) -> tuple[list[Column], list[list[Cell]]]:
-    """Without those optional columns that no row has anything in."""
+    """Drops optional columns without any value."""
     kept = [
         i
         for i, column in enumerate(columns)
@@ -87,7 +87,7 @@ def _told(
 
 
 def layer_doubts(content: Content) -> list[str]:
-    """What speaks against the work and rates of a profile's kernels; empty where nothing does."""
+    """Doubts about the work and rates of a profile's kernels; empty where there are none."""
     layer, profile = content.get("layer"), profile_of(content)
     if not layer or profile is None:
         return []
@@ -138,7 +138,7 @@ def _kernels(
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
-    """Its rate over the highest that the roofline allows at its intensity."""
+    """The kernel's rate over the highest rate that the roofline allows at its intensity."""
     rate, intensity = layer.flops_per_s, layer.intensity
     if not rate or not intensity or layer.is_integer:
         return None
@@ -185,7 +185,7 @@ def _types(found: Sequence[Layer]) -> Table:
 
 
 def _kinds(found: Sequence[Layer]) -> Table:
-    """By what was fused."""
+    """Groups kernels by the nodes fused into them."""
     rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
     about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
     told = _told((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
@@ -193,7 +193,7 @@ def _kinds(found: Sequence[Layer]) -> Table:
 
 
 def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
-    """A13's twin: what is not kernels has a name."""
+    """The counterpart of A13: every part outside kernels has a name."""
     by_type = ly.grouped(found, lambda layer: layer.op_type)
     rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
     rows += [
@@ -247,7 +247,7 @@ def _whole(
     peaks: Peaks | None,
     content: Content,
 ) -> Table:
-    """A15. Work is the file's; what has no rule is counted beside it, not as 0."""
+    """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
     flops = sum(layer.flops or 0 for layer in found)
     is_known = any(node.flops is not None for node in nodes)
     moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
@@ -287,7 +287,7 @@ def _whole(
 
 
 def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
-    """Each node of the file, and the kernels that compute it, or why none does."""
+    """Each node of the file with the kernels that compute it, or the reason why none does."""
     kernels: dict[int, list[str]] = {}
     for layer in found:
         if not layer.inserted:

@@ -1,4 +1,4 @@
-"""The tables of a profile's library level: what counters counted, and what valgrind simulated. Pure."""
+"""Tabulates a profile's library level: hardware counters and valgrind's simulation. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,7 +43,7 @@ def _hardware(content: Content) -> Iterator[Table]:
 
 
 def _simulated(content: Content) -> Iterator[Table]:
-    """Everything in it says that it was not measured."""
+    """Every text in it says that nothing was measured."""
     found = content.get("simulated")
     if not found:
         return

@@ -1,4 +1,4 @@
-"""The tables of a profile, from what its folder holds and nothing else.
+"""Builds the tables of a profile from the content of its folder alone.
 
 Pure: profile.json, and the rows of the harness run beside it, in; tables out. Where a level was not
 measured, its tables are not there; `missing` in profile.json says why.
@@ -31,14 +31,16 @@ PHASES = {
 """Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
 
 CONTENDED = 1.2
-"""Wall time over CPU time of one thread from which on other processes had a part in it."""
+"""Wall time / CPU time of one thread above which other processes are assumed to have used its
+core.
+"""
 
 _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")
 
 
 def tables(content: Content, done: Completions | None) -> list[Table]:
-    """All that there is, outermost level first. done: of the harness run, None where none was made."""
+    """All tables, outermost level first. done: of the harness run; None without a run."""
     return [
         *_run_tables(content, done),
         *_model_tables(content),
@@ -100,7 +102,9 @@ def _levels(content: Content, done: Completions | None) -> Table:
 
 
 def _contended(content: Content) -> Iterator[str]:
-    """One thread that waits for its core was disturbed: its wall times are the machine's, too."""
+    """A single thread that waits for its core was disturbed: its wall times include the machine's
+    load.
+    """
     calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
     if not calls and content.get("layer"):
         calls = content["layer"]["profile"]["plain"]
@@ -120,7 +124,7 @@ def _loadgen_mean_ns(content: Content) -> float | None:
 
 
 def _model_ns(content: Content) -> float | None:
-    """The trimmed mean of the bare calls at the profile's batch."""
+    """Trimmed mean of the bare calls at the profile's batch."""
     found = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
     return ly.trimmed_mean(found["wall_ns"]) if found else None
 
@@ -143,7 +147,7 @@ def _stages(done: Completions) -> Table:
 
 
 def _phases(content: Content, done: Completions) -> Table:
-    """Shares of LoadGen's own latency, which the stages are not made from."""
+    """Shares of LoadGen's own latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
     for phase, stages in PHASES.items():
         edges = [STAGE_EDGES[stage] for stage in stages]
@@ -164,7 +168,7 @@ def _phases(content: Content, done: Completions) -> Table:
 
 
 def _batches(done: Completions) -> Table:
-    """One row a size of batch that occurred."""
+    """One row for each batch size that occurred."""
     first = np.unique(done.columns["batch"].astype(np.int64), return_index=True)[1]
     keys = done.columns["batch_size"][first]
     took = _batch_ns(done)[first]
