@@ -171,9 +171,7 @@ class Baseline:
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
         if not self.shapes:
-            raise ConfigError(
-                "no input of the model is of numbers: there is nothing to change in it"
-            )
+            raise ConfigError("no input of the model is numeric: there is nothing to change")
         return next(iter([*images, *self.shapes]))
 
     @property

@@ -57,7 +57,7 @@ def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:
-        say(f"to look at two photographs, too: {how_to_install('photographs')}")
+        say(f"to include two photographs: {how_to_install('photographs')}")
         return
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="harness-pitfalls-")))
     (folder / "photographs").mkdir()
@@ -100,5 +100,5 @@ def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...
     bare = [spec for spec in model.inputs if not model.steps[spec.name]]
     if len(model.inputs) != 1 or not bare or bare[0].shape[1:] != lent.shape[1:]:
         return model.steps, tuple(notes)
-    notes.append(f"{model.name} declares no steps: those of {LENDER} are taken")
+    notes.append(f"{model.name} declares no steps: the steps of {LENDER} are used")
     return {bare[0].name: lender.steps[lent.name]}, tuple(notes)

@@ -193,7 +193,7 @@ CONTENT: dict[str, Any] = {
     "model": "m<i>",
     "backend": "ort",
     "dataset": "d",
-    "notes": ["2 samples are few: that no answer changes says little"],
+    "notes": ["2 samples are few: unchanged answers prove little"],
     "samples": 2,
     "steps": {},
     "input_range": [0.0, 16.0],

@@ -168,12 +168,12 @@ def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:
     if setting.precision != INT8:
         return ""
     if accuracy is None or accuracy.get("failed"):
-        return "what it costs in accuracy: it could not be measured"
+        return "whether its accuracy is acceptable: it could not be measured"
     if accuracy.get("broken"):
         return f"nothing: leave it, {accuracy['broken']}"
     drop = accuracy.get("drop")
     if drop is None:
-        return f"what it costs in accuracy: {accuracy['no_score']}"
+        return f"whether its accuracy is acceptable: {accuracy['no_score']}"
     if drop > MOST_DROP:
         return f"whether {drop:.2f} {accuracy['unit']} of {accuracy['metric']} may be lost"
     return ""

@@ -39,7 +39,7 @@ def _parallel(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     bound = found["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
-    return f"{text}, with workers enough. {_told('Q2', ranked)}"
+    return f"{text} with enough workers. {_told('Q2', ranked)}"
 
 
 def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
@@ -66,7 +66,7 @@ def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     )
     spare = len(kernels["in_file"])
     return (
-        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could go."
+        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could be removed."
         if spare
         else text
     )
@@ -86,11 +86,11 @@ def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     if accuracy is None:
         return "no data: --vary has no precision"
     if accuracy.get("quantised"):
-        return f"The file {accuracy['failed']}: int8 is not made again."
+        return f"The file {accuracy['failed']}: it is not quantised again."
     if accuracy.get("failed"):
         return f"no data: {accuracy['failed']}"
     one = next((a for a in ranked if a.setting.precision == INT8), None)
-    text = _told("Q6", ranked) if one else "no data: no layer was measured so."
+    text = _told("Q6", ranked) if one else "no data: no layer was measured in int8."
     broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
     return f"{text} {accuracy_text(accuracy)}{broken}"
 
@@ -109,7 +109,7 @@ def _told(question: str, ranked: Sequence[Advice]) -> str:
     """The best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
-        return "No data: no other setting was asked for, or could be measured."
+        return "No data: no other setting was requested or could be measured."
     best = max(mine, key=lambda a: a.gain)
     gain = show_percent(best.gain, 1, signed=True)
     if best.gain < WORTH:
@@ -124,10 +124,10 @@ def _told(question: str, ranked: Sequence[Advice]) -> str:
 
 _Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]
 _QUESTIONS: Mapping[str, tuple[str, _Answer]] = {
-    "Q1": ("How far is it from what its layers could give?", _ideal),
-    "Q2": ("Would layers that do not need each other gain from running at once?", _parallel),
+    "Q1": ("How far is the model from the lower bound of its layers?", _ideal),
+    "Q2": ("Would it help to run independent layers at once?", _parallel),
     "Q3": ("Does every layer run under its best setting?", _settings),
-    "Q4": ("What does the framework do beside the layers?", _framework),
-    "Q5": ("What is fusion worth?", _fusion),
-    "Q6": ("Would integers of eight bits be faster, and what do they cost?", _precision),
+    "Q4": ("How much does the framework add to the layers?", _framework),
+    "Q5": ("How much does fusion gain?", _fusion),
+    "Q6": ("Would int8 be faster, and how much accuracy would it cost?", _precision),
 }

@@ -89,7 +89,7 @@ def _tell_stopped(folder: Path) -> None:
     with suppress(OSError):  # it holds what was measured
         folder.rmdir()
     if folder.exists():
-        say(f"stopped: what was measured until then is in {folder}: bricks --from {folder}")
+        say(f"stopped: the results so far are in {folder}: bricks --from {folder}")
 
 
 def _tell(request: Request, line: str) -> None:
@@ -102,7 +102,7 @@ def show_again(folder: Path, *, as_json: bool = False) -> int:
     content = files.read_json(folder / FILE)
     if content.get("schema") != SCHEMA:
         raise ConfigError(
-            f"{folder / FILE} is not of this harness's `bricks`: its schema is another"
+            f"{folder / FILE} was written by another version of `bricks`: its schema differs"
         )
     with files.reading(f"{folder / FILE} is not what `bricks` writes"):
         _report(content, folder, as_json=as_json)
@@ -180,7 +180,7 @@ def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
         }
         told = ", ".join(flag for flag, is_given in settled.items() if is_given)
         if told:
-            yield f"bricks that were published are as they are: drop {told}"
+            yield f"published bricks are fixed: drop {told}"
         return
     known = sorted({name for graph in graphs for name in graph.sizes})
     for name in request.sizes.keys() - set(known):
@@ -260,7 +260,7 @@ def _synthesize(subjects: Sequence[Subject], request: Request) -> None:
     assert request.synthetic is not None
     graph = subjects[0].graph
     if len(subjects) != 1 or graph is None:
-        raise ConfigError("--synthetic is made like one model: name one")
+        raise ConfigError("--synthetic imitates one model: name exactly one")
     made = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
     brick_synthetic.write(made, request.synthetic)
     _tell(

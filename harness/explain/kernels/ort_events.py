@@ -33,9 +33,9 @@ def read_events(path: Path) -> list[Event]:
     try:
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is no profile of ONNX Runtime: {e}") from None
+        raise ConfigError(f"{path} is not a profile of ONNX Runtime: {e}") from None
     if not isinstance(events, list) or not all(_is_event(e) for e in events):
-        raise ConfigError(f"{path} is no profile of ONNX Runtime: it must be a list of events")
+        raise ConfigError(f"{path} is not a profile of ONNX Runtime: it must be a list of events")
     return events
 
 

@@ -76,7 +76,7 @@ class _Difference:
     def add(self, ours: Array, theirs: Array) -> None:
         if ours.shape != theirs.shape:
             made, wanted = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
-            raise ConfigError(f"the input becomes {made}, not {wanted}")
+            raise ConfigError(f"the changed input is {made}, expected {wanted}")
         apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
         self.values += apart.size
         self.differing += int(np.count_nonzero(apart))

@@ -68,7 +68,7 @@ def _steps(report: Report) -> Iterator[str]:
 def _notes(report: Report) -> Iterator[str]:
     yield from report.subject.notes
     if report.samples < FEW and report.subject.has_answers:
-        yield f"{report.samples} samples are few: that no answer changes says little"
+        yield f"{report.samples} samples are few: unchanged answers prove little"
 
 
 def title(report: Report) -> str:
@@ -91,7 +91,7 @@ def check_out(out: Path | None) -> None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
-        raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
+        raise ConfigError(f"--out {out}: {home} is not a writable folder: name another")
     for name in (JSON, LOG, page.PAGE):
         if (out / name).exists():
             raise ConfigError(

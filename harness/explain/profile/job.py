@@ -44,7 +44,7 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
     if config.mlperf:
         yield "profile makes quick runs: drop --mlperf"
     if "valgrind" in options.counters and "library" not in options.levels:
-        yield "--counters valgrind is of the library level: add it to --levels"
+        yield "--counters valgrind needs the library level: add it to --levels"
     if options.source is not None and not options.source.is_dir():
         yield f"--from {options.source}: there is no such folder"
     if isinstance(options.otlp, Path):
@@ -75,7 +75,7 @@ def profile(
             folder = job.finish()
     except Stopped as e:
         if job.folder.exists():
-            say(f"stopped: profile --from {job.folder} shows what was measured until then")
+            say(f"stopped: profile --from {job.folder} shows the results so far")
         return e.exit_status
     found = files.read(folder)
     try:
@@ -260,7 +260,7 @@ class _ProfileJob:
             self._content["hardware"] = pm.hardware(subject, batch, self._options.runs)
             self._save()
         if "valgrind" in self._options.counters:
-            self._say("library: valgrind simulates a call: minutes")
+            self._say("library: valgrind simulates a call, which takes minutes")
             config, spec = subject.config, subject.spec._replace(max_batch=batch)
             try:
                 found = valgrind.simulate(config, subject.dataset_name, spec, self.folder)

@@ -53,7 +53,7 @@ def parse_setting(text: str) -> Setting:
     """The inverse of str(); raises ValueError for any other text."""
     values = dict(part.split("=", 1) for part in text.split())
     if values.keys() != set(Setting._fields):
-        raise ValueError(f"{text!r} is no setting")
+        raise ValueError(f"{text!r} is not a setting")
     return Setting(**{**values, "threads": int(values["threads"])})  # type: ignore[arg-type]
 
 

@@ -39,7 +39,7 @@ def _predicted(advice: Sequence[Mapping[str, Any]]) -> Figure:
     realised = [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice]
     return Figure(
         "Advice: predicted and realised",
-        "Share of the time saved; left of zero it got slower.",
+        "Share of the time saved; negative: slower.",
         [
             {"type": "bar", "orientation": "h", "y": names, "x": x, "name": name}
             for name, x in (
@@ -62,7 +62,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
     best = [row["best_ns"] * row["count"] / NS_PER_MS for row in shown]
     return Figure(
         "Layers, alone",
-        "All that are alike together: as it is now, and under each one's best graph level.",
+        "Sums over equal layers: under the present setting, and under each layer's best graph level.",
         [
             {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
             for name, x in (("now", now), ("best", best))
@@ -79,7 +79,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
 def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
     names = [row["graph"] for row in rows]
     return Figure(
-        "What fusion and layout are worth",
+        "Gain from fusion and layout",
         "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
         [
             {
@@ -126,8 +126,8 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
             y.append(row["name"])
             z.append(_digits(count / row["elements"] * 100))
     return Figure(
-        "How weights are spread",
-        "Of each tensor, the share of its values in each of 32 bins, in per cent.",
+        "Distribution of weights",
+        "Share of each tensor's values in each of 32 bins, in per cent.",
         [
             {
                 "mode": "markers",

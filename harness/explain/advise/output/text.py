@@ -44,26 +44,26 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
         f"{show_ns(measured['median_wall_ns'])} in the median{cpu}; batch {found['batch']}"
     )
     if found["stopped"]:
-        yield "  doubt       stopped by Ctrl-C: what follows is of what had been measured by then"
+        yield "  doubt       stopped by Ctrl-C: the tables cover what was measured by then"
     if measured["contended"]:
         yield (
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
-            "time, others had the cores, too; CPU time is what is compared"
+            "time: other processes used the cores; CPU times are compared"
         )
     if found["lower_bound"]["why_none"]:
         yield (
             "  doubt       the layers alone take longer than the model: "
-            f"{found['lower_bound']['why_none']}; rank, do not quote"
+            f"{found['lower_bound']['why_none']}; rank by them, do not quote them"
         )
     if broken := (found["accuracy"] or {}).get("broken"):
-        yield f"  doubt       int8 breaks this model: {broken}; its speed says nothing"
+        yield f"  doubt       int8 breaks this model: {broken}; ignore its speed"
     if found["model"]["has_random_weights"]:
-        yield "  note        random weights: speed says something, answers say nothing"
+        yield "  note        random weights: speeds are valid, answers are not"
     elsewhere = found["counted"]["elsewhere"]
     if elsewhere:
         yield (
             f"  note        the database has {elsewhere:,} measurements of these layers from "
-            "another machine or version: not used, measured here anew"
+            "another machine or version: not used, measured again here"
         )
 
 
@@ -102,9 +102,9 @@ def _advice(found: Mapping[str, Any]) -> Iterator[str]:
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
-    "faster": "the top advice: it was applied, measured, and is faster: take it",
-    "slower": "the top advice by prediction: it was applied, measured, and is slower: leave it",
-    "undecided": "the top advice by prediction: the pairs cannot tell whether it is: --pairs 21",
+    "faster": "the top advice: applied and measured, it is faster: take it",
+    "slower": "the top advice by prediction: applied and measured, it is slower: leave it",
+    "undecided": "the top advice by prediction: too few pairs to tell whether it is faster: --pairs 21",
     "": "the top advice by prediction: it could not be measured",
 }
 _STOPPED = "stopped before a setting was found that is predicted to gain 2 %"
@@ -159,7 +159,7 @@ def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
     if covered["layers_missing"]:
         names = ", ".join(f"{count} {op}" for op, count in covered["layers_missing"].items())
         yield f"            not measured alone: {names}"
-    yield from (f"            because: {why}" for why in covered["why_missing"])
+    yield from (f"            reason: {why}" for why in covered["why_missing"])
     yield (
         f"database    {counted['ran']:,} measurements made, {counted['found']:,} taken from earlier "
         "ones"
@@ -266,14 +266,14 @@ def _overhead(found: Mapping[str, Any]) -> str:
     ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]
     low, high = ("-" if ns is None else show_ns(ns) for ns in ends)
     return (
-        f"{'overhead':<12}of the harness's backend over a bare session: {show_ns(median(added))} of "
+        f"{'overhead':<12}the harness's backend over a bare session: {show_ns(median(added))} of "
         f"CPU time a call (95 %: {low} to {high}, {len(pairs)} pairs), "
         f"{show_percent(median(added) / bare, 1)} of it"
     )
 
 
 def _bytes(count: int | None) -> str:
-    return "memory not told" if count is None else show_bytes(count)
+    return "memory unknown" if count is None else show_bytes(count)
 
 
 _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {

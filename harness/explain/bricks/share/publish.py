@@ -79,7 +79,7 @@ def _order(about: Mapping[str, Any]) -> dict[str, Any]:
 def file_name(digest: str) -> str:
     """Raises ValueError for a text that is not a brick's digest."""
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{digest:.80} is no digest")
+        raise ValueError(f"{digest:.80} is not a brick's digest")
     return f"{digest[:16]}.onnx"
 
 

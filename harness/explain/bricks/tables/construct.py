@@ -229,4 +229,4 @@ def busy(content: Content) -> Iterator[str]:
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:
-            yield f"{name} took {wall_ns / cpu_ns:.1f} times its CPU time: others kept the cores"
+            yield f"{name} took {wall_ns / cpu_ns:.1f} times its CPU time: other processes used the cores"

@@ -45,7 +45,7 @@ def failures(content: Content) -> Iterator[str]:
     """What was not run, with the reason."""
     for name, model in content["models"].items():
         if model.get("why_not"):
-            yield f"{name} was not run whole: {model['why_not']}"
+            yield f"{name} was not run as a whole: {model['why_not']}"
     for brick in content["bricks"].values():
         failed = brick["why_not"] or (brick.get("result") or {}).get("failed")
         if failed:
@@ -67,7 +67,7 @@ def tables(content: Content) -> Iterator[Table]:
         yield Table("chains", "chains", "", heads, rows)
     if blocks := mining.blocks(content)[:BLOCKS_SHOWN]:
         rows = [[_short(b.operators), b.times, ", ".join(b.models)] for b in blocks]
-        heads = [Column("with branches, and more than once"), _TIMES, Column("models")]
+        heads = [Column("repeated block with branches"), _TIMES, Column("models")]
         yield Table("blocks", "blocks", "", heads, rows)
 
 
@@ -183,9 +183,9 @@ def _ran(content: Content) -> str:
     fresh = sum(1 for brick in results if brick.get("fresh"))
     told = [f"{fresh} of {count} bricks now"]
     if before := len(results) - fresh:
-        told.append(f"results of {before} were there")
+        told.append(f"{before} from the database")
     if missing := count - len(results):
-        told.append(f"{missing} not at all")
+        told.append(f"{missing} not run")
     return ", ".join(told)
 
 
@@ -218,7 +218,7 @@ def _figures(content: Content) -> Iterator[page.Figure]:
             "yaxis": {"title": "constructed / measured"},
             "barmode": "group",
         }
-        about = "1 is a model put together from its bricks as fast as it is"
+        about = "1: the sum of the bricks equals the measured time"
         yield page.Figure("construction", about, bars, layout)
     if len(names) < 2:
         return

@@ -113,5 +113,5 @@ def _why(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "not allowed: sysctl kernel.perf_event_paranoid or the container forbids it"
     if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
-        return "not supported: this machine, or what it runs in, has no such counter"
+        return "not supported: this machine, virtual machine or container has no such counter"
     return f"not supported: {error.strerror}"

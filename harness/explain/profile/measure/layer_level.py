@@ -85,7 +85,7 @@ def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
 def _profiler(name: str, backend: Backend) -> Profiler:
     if isinstance(backend, SeparateInstance):
         raise Unprofiled(
-            "its instance is in a process of its own: drop --backend-option processes=on"
+            "its instance runs in a separate process: drop --backend-option processes=on"
         )
     if not isinstance(backend, HasProfiler):
         have = ", ".join(LAYER_BACKENDS)
@@ -100,7 +100,10 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
     """The graph, or the reason why there is none."""
     assert subject.path is not None
     if not is_onnx:
-        return None, f"{subject.path.name} is no ONNX file: of these alone costs are computed"
+        return (
+            None,
+            f"{subject.path.name} is not an ONNX file: costs are computed for ONNX files only",
+        )
     shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
     try:
         return onnx_file.read(subject.path, batch, shapes=shapes), None

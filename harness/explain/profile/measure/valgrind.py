@@ -62,7 +62,7 @@ def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> 
     """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
-        raise PluginUnavailable("not supported: there is no valgrind on the PATH")
+        raise PluginUnavailable("not supported: valgrind is not on the PATH")
     with tempfile.TemporaryDirectory(prefix="harness-valgrind-") as name:
         out = Path(name) / "counts"
         request = {"config": to_plain(config), "dataset": dataset, "spec": list(spec)}
@@ -129,7 +129,7 @@ def read_dump(path: Path) -> Dump:
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     except (OSError, KeyError, ValueError) as e:
-        raise ConfigError(f"{path.name} is no output of callgrind: {one_line(e)}") from None
+        raise ConfigError(f"{path.name} is not an output of callgrind: {one_line(e)}") from None
     libraries: Counter[str] = Counter()
     for library, cost in _own_costs(lines):
         libraries[library] += cost

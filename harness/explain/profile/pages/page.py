@@ -256,7 +256,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         )
     return Figure(
         "By type (A5-A7)",
-        "Shares of the number of kernels, of their time and, where it is told, of the memory they took.",
+        "Shares of the number of kernels, their time and, where reported, their memory.",
         data,
         {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
     )

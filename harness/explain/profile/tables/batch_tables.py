@@ -125,5 +125,5 @@ def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
     columns += [*(Column(f"rate at {one.batch}", "FLOP/s") for one in found)]
     columns += [Column("compute-bound from", "count")]
     about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
-    notes = ["compute-bound from: the smallest of these batches at which it is, - at none of them"]
+    notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
     return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)

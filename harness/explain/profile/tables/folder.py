@@ -96,7 +96,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
-        yield "headline    none: the query level was not asked for"
+        yield "headline    none: the query level was not requested"
     yield from (f"  doubt   {doubt}" for doubt in layer_doubts(content))
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"

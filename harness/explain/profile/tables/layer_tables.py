@@ -69,7 +69,7 @@ def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
     about = "A2-A4: every executed kernel, the slowest first"
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
-        notes.insert(0, "allocated: taken from the runtime's allocator less what was given back")
+        notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
     told = _told(columns, rows, ("implementation", "spread", "allocated"))
     return Table("layers", "Layers", about, *told, notes)
 
@@ -119,7 +119,7 @@ def _kernels(
     columns += [Column("write", "bytes"), Column("intensity", "FLOP/byte")]
     columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")]
     notes = [
-        "FLOPs and bytes are computed from shapes, not counted: bytes are the least it can move"
+        "FLOPs and bytes are computed from shapes, not counted; bytes are the least a kernel can move"
     ]
     if peaks is not None:
         notes.append(
@@ -129,7 +129,7 @@ def _kernels(
     elif no_peaks:
         notes.append(f"no roofline: {no_peaks}")
     if integer := sum(layer.is_integer for layer in found):
-        notes.append(f"{integer} kernels compute integers: the roof is that of float32, not theirs")
+        notes.append(f"{integer} kernels compute integers: the float32 roof does not apply to them")
     if shared := sum(layer.shared_macs > 0 for layer in found):
         notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
     notes += [f"doubt: {doubt}" for doubt in doubted]
@@ -180,7 +180,7 @@ _MEMORY = ("allocated", "of memory")
 
 def _types(found: Sequence[Layer]) -> Table:
     rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
-    about = "A5-A7: kernels by type: how many, how long, how much memory"
+    about = "A5-A7: kernels by type: count, time, memory"
     return Table("types", "Types", about, *_told((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY))
 
 
@@ -216,7 +216,7 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
         added,
     ]
     columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
-    about = "time by type of kernel and by what is not kernels (A6, A13), from the inside out"
+    about = "time by type of kernel and everything outside kernels (A6, A13), from the inside out"
     return Table("accounted", "Accounted", about, columns, total, notes)
 
 
@@ -235,7 +235,7 @@ def _thirds(found: Sequence[Layer]) -> Table:
     ]
     columns = [Column("of"), *(Column(third, "share") for third in ly.THIRDS)]
     columns += [Column("dominates")]
-    about = "which third of the layers, by index, has most of it"
+    about = "which third of the layers, by index, dominates"
     return Table("thirds", "Thirds", about, columns, rows)
 
 

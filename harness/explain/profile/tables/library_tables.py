@@ -32,7 +32,7 @@ def _hardware(content: Content) -> Iterator[Table]:
         ["task-clock, ns" if name == "task-clock" else name, value, found["reasons"][name]]
         for name, value in found["per_call"].items()
     ]
-    columns = (Column("counter"), Column("per call", "count"), Column("why not"))
+    columns = (Column("counter"), Column("per call", "count"), Column("reason"))
     notes = [f"mean of {found['runs']} bare calls, all threads"]
     cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
@@ -58,12 +58,12 @@ def _simulated(content: Content) -> Iterator[Table]:
         shown = f"instructions in {library or 'generated code'}"
         rows.append([shown, counted, counted / float(whole or 1)])
     notes = [
-        f"valgrind's simulation of {len(calls)} calls, nothing measured; threads one at a time",
+        f"valgrind's simulation of {len(calls)} calls, one thread at a time; nothing was measured",
         *(f"simulated {cache}" for cache in found["caches"]),
     ]
     if found["not_simulated"]:
         unknown = ", ".join(found["not_simulated"])
-        notes.append(f"valgrind does not know {unknown}: on this machine other code may run")
+        notes.append(f"valgrind does not simulate {unknown}: this machine may run other code")
     columns = (Column("counter"), Column("per call", "count"), Column("of instructions", "share"))
     about = "instructions and cache misses of a call, simulated by valgrind"
     yield Table("simulated", "Simulated", about, columns, rows, notes)

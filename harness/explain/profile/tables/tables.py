@@ -90,7 +90,7 @@ def _levels(content: Content, done: Completions | None) -> Table:
     return Table(
         "levels",
         "Levels",
-        "each latency from the run whose deepest level it is; what that level's profiler added",
+        "each latency from the run whose deepest level it is, and its profiler's overhead",
         columns,
         rows,
         [
@@ -155,7 +155,7 @@ def _phases(content: Content, done: Completions) -> Table:
         rows.append([phase, " + ".join(stages), spent])
     total = sum(float(row[2] or 0) for row in rows)
     whole = _loadgen_mean_ns(content) or total
-    notes = ["decoding and preprocessing come before the first query, as MLPerf's rules have it"]
+    notes = ["decoding and preprocessing come before the first query, as MLPerf's rules require"]
     notes.append("backward, loss and update: none, this is inference")
     if whole != total:
         notes.insert(
@@ -217,7 +217,7 @@ def _memory(content: Content) -> Iterator[Table]:
     profile = profile_of(content)
     own = found["footprint"]
     rows: list[list[Cell]] = [
-        ["weights", own["weights"], "numbers in the file"],
+        ["weights", own["weights"], "constants in the file"],
         ["input", own["inputs"], "of one call"],
         ["activations", own["activations"], "most alive at once, from the file's shapes"],
     ]

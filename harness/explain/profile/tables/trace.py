@@ -162,7 +162,7 @@ def _mean_call(profile: LayerProfile, ids: Iterator[int]) -> Iterator[Span]:
     for layer, kernel in zip(layers_of(profile, ()), profile.kernels, strict=True):
         took_ns = round(layer.latency_ns)
         span = _kernel_span(kernel, start_ns, took_ns, next(ids))
-        yield replace(span, tags={**span.tags, "start": "not told: in order of execution"})
+        yield replace(span, tags={**span.tags, "start": "not reported: in order of execution"})
         start_ns += took_ns
 
 
