@@ -55,20 +55,20 @@ class Wiring:
     @cached_property
     def consumers(self) -> Mapping[str, Sequence[int]]:
         """tensor -> indices of the nodes that read it, ascending."""
-        found: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for tensor in dict.fromkeys(node.inputs):
-                found.setdefault(tensor, []).append(i)
-        return found
+                readers.setdefault(tensor, []).append(i)
+        return readers
 
     @cached_property
     def constants(self) -> frozenset[str]:
         """Every tensor that depends on no input of the model."""
-        found = set(self.initializers)
+        constants = set(self.initializers)
         for node in self.nodes:
-            if all(not t or t in found for t in node.inputs):
-                found.update(node.outputs)
-        return frozenset(found)
+            if all(not t or t in constants for t in node.inputs):
+                constants.update(node.outputs)
+        return frozenset(constants)
 
     @cached_property
     def originals(self) -> Mapping[str, str]:

@@ -102,14 +102,14 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     config, model = subject.config, subject.model
     entry = registry.BACKENDS.get(config.backend)
     if model.manifest is not None:
-        found = list(
+        missing = list(
             problems(model.name, model.manifest.requires, here(entry.needs if entry else None))
         )
-        if found:
-            raise ConfigError("\n".join(found))
-    asked = dict(config.backend_option).get(FORMAT_OPTION)
+        if missing:
+            raise ConfigError("\n".join(missing))
+    format_name = dict(config.backend_option).get(FORMAT_OPTION)
     formats = getattr(registry.load("backend", config.backend), "formats", ())
-    model.obtain((asked,) if asked else formats, say)
+    model.obtain((format_name,) if format_name else formats, say)
     spec = Instances(1, available().threads, CHUNK)
     (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
     return Runner(subject, backend)

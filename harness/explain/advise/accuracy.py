@@ -32,18 +32,18 @@ def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is quantised already ({kinds})", "quantised": True}, None
     try:
-        made = precision_files.make(_request(job))
-        path = Path(made["file"])
-        found = compared(job.subject, job.baseline, path)
+        precision_file = precision_files.make(_request(job))
+        path = Path(precision_file["file"])
+        cost = compared(job.subject, job.baseline, path)
     except Exception as e:  # noqa: BLE001 - whatever refuses it, the rest is measured
         return {"failed": one_line(e) or type(e).__name__}, None
-    recipe = made["recipe"]
+    recipe = precision_file["recipe"]
     return {
-        **found,
-        "sha256": made["sha256"],
+        **cost,
+        "sha256": precision_file["sha256"],
         "quantisation_samples": recipe["samples_count"],
         "quantisation_samples_are_scored": recipe["samples_are_scored"],
-        "about": made["about"],
+        "about": precision_file["about"],
     }, path
 
 

@@ -32,7 +32,7 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
     record = Record(content)
     ranked = advice(record)
     best = top(ranked)
-    found = {
+    document = {
         "model": content["model"],
         "batch": content["batch"],
         "host": content["host"],
@@ -51,8 +51,8 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": content["accuracy"],
         "counted": content["counted"],
     }
-    found["questions"] = questions(found, ranked)
-    return found
+    document["questions"] = questions(document, ranked)
+    return document
 
 
 def _measured(record: Record) -> dict[str, Any]:

@@ -54,16 +54,18 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:
             executed.setdefault(node, set()).add(kernel["op"])
-    found: Counter[str] = Counter()
+    layers_by_kernels: Counter[str] = Counter()
     total = 0.0
     for unit, ns in zip(record.units, times_ns, strict=True):
         alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
         there = {op for node in unit["nodes"] for op in executed.get(node, ())} - _BORDERS
-        here = set(alone.kernels) - _BORDERS if alone is not None else set()
-        if here and there and not here & there:
-            found[f"{'+'.join(sorted(here))} instead of {'+'.join(sorted(there))}"] += 1
+        alone_kernels = set(alone.kernels) - _BORDERS if alone is not None else set()
+        if alone_kernels and there and not alone_kernels & there:
+            layers_by_kernels[
+                f"{'+'.join(sorted(alone_kernels))} instead of {'+'.join(sorted(there))}"
+            ] += 1
             total += ns
-    return found, total
+    return layers_by_kernels, total
 
 
 def _mean_kernel_ns(record: Record) -> float:

@@ -31,16 +31,16 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
     folder = options.source or _measured(options, values)
     try:
-        found = derive(folder)
+        advice = derive(folder)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: copy it elsewhere") from e
     if options.source is None:
-        advise_taken.write(found, values, folder)
+        advise_taken.write(advice, values, folder)
     if options.json:
-        show(json.dumps(found, indent=2))
+        show(json.dumps(advice, indent=2))
     else:
-        show("\n".join(text.lines(found)))
-        taken = advise_taken.line(found, folder)
+        show("\n".join(text.lines(advice)))
+        taken = advise_taken.line(advice, folder)
         show("\n".join(["", *([taken] if taken else []), f"{'results':<12}{folder}"]))
     return 0
 
@@ -51,16 +51,16 @@ def derive(folder: Path) -> dict[str, Any]:
     """
     content = files.read_json(folder / FILE)
     with files.reading(f"{folder / FILE} is not what advise writes"):
-        found = {**answers(content), "parts": content.get("parts", {})}
-        tuple(text.lines(found))
-        files.write_json(folder / DERIVED, found)
-        _page(found, folder)
-    return found
+        advice = {**answers(content), "parts": content.get("parts", {})}
+        tuple(text.lines(advice))
+        files.write_json(folder / DERIVED, advice)
+        _page(advice, folder)
+    return advice
 
 
-def _page(found: Mapping[str, Any], folder: Path) -> None:
+def _page(advice: Mapping[str, Any], folder: Path) -> None:
     try:
-        page.write(found, folder)
+        page.write(advice, folder)
     except PluginUnavailable as e:
         say(f"no page was made: {e}")
 

@@ -39,33 +39,33 @@ def measure(job: Job, content: dict[str, Any]) -> None:
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    made = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
-    content |= _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
+    parts = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
+    content |= _about(job, profiles, failed, parts, f"onnxruntime {ort.__version__}")
     files = {FILE: job.path}
     content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
-    wanted = candidates(now, request.axes, cores)
-    wanted = [s for s in wanted if s.precision in files and s.graph not in failed]
+    settings = candidates(now, request.axes, cores)
+    settings = [s for s in settings if s.precision in files and s.graph not in failed]
     database = LayerDatabase(
         request.database, machine_key(host.fingerprint()["machine"]), content["runtime"]
     )
     runs: list[Timing] = []
-    layers = partial(_layers, job, made, database, runs, content)
+    layers = partial(_layers, job, parts, database, runs, content)
     levels = [now._replace(graph=level) for level in GRAPH_LEVELS if level not in failed]
-    layers([now, *levels, *wanted])
-    content["candidates"] = [str(s) for s in wanted]
+    layers([now, *levels, *settings])
+    content["candidates"] = [str(s) for s in settings]
     both = combination(Record(content))
-    if both is not None and both not in wanted:
+    if both is not None and both not in settings:
         layers([both])
-        wanted.append(both)
+        settings.append(both)
         content["candidates"].append(str(both))
-    _pairs(job, wanted, files, content)
+    _pairs(job, settings, files, content)
 
 
 def _about(
     job: Job,
     profiles: Mapping[str, LayerProfile],
     failed: Mapping[str, str],
-    made: Sequence[Unit],
+    parts: Sequence[Unit],
     runtime: str,
 ) -> dict[str, Any]:
     request, subject = job.request, job.subject
@@ -85,7 +85,7 @@ def _about(
         "now": str(request.now),
         "axes": list(request.axes),
         "nodes": _nodes(job, profiles[request.now.graph]),
-        "units": [unit._asdict() for unit in made],
+        "units": [unit._asdict() for unit in parts],
         "profiles": {level: _profile(job, profile) for level, profile in profiles.items()},
         "failed_levels": dict(failed),
         "layers": {},
@@ -99,15 +99,15 @@ def _about(
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     """Returns (profiles by graph level, reason by level that could not be profiled)."""
-    found, failed = {}, {}
+    profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
         setup = SessionSetup(threads=job.request.now.kernel.threads, graph=level)
         try:
-            found[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
+            profiles[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
         except ConfigError as e:
             failed[level] = str(e)
-    return found, failed
+    return profiles, failed
 
 
 def _file_nodes(job: Job) -> list[tuple[int, ...]]:
@@ -161,15 +161,15 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
 def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
     """Returns the accuracy cost of int8; adds the file to `files` where it could be made."""
     job.tell("int8: quantising, and its accuracy")
-    found, path = accuracy.int8(job)
+    cost, path = accuracy.int8(job)
     if path is not None:
         files[INT8] = path
-    return found
+    return cost
 
 
 def _layers(
     job: Job,
-    made: Sequence[Unit],
+    parts: Sequence[Unit],
     database: LayerDatabase,
     runs: list[Timing],
     content: dict[str, Any],
@@ -177,24 +177,24 @@ def _layers(
 ) -> None:
     """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
-    job.tell(f"layers: {len({unit.key for unit in made})} different ones, {len(kernels)} settings")
+    job.tell(f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings")
 
     def progress(done: int, total: int) -> None:
         if done % max(1, total // 10) == 0:
             job.tell(f"layers: {done} of {total} measurements")
 
-    found, counted = bench.measure(
+    layer_times, counted = bench.measure(
         job.graph,
-        made,
+        parts,
         kernels,
         database,
         passes=job.request.passes,
         between=lambda: runs.append(_now(job)),
         progress=progress,
     )
-    for key, times in found.items():
-        kept = content["layers"].setdefault(key, {})
-        kept |= {str(setting): timed.to_json() for setting, timed in times.items()}
+    for key, times in layer_times.items():
+        stored = content["layers"].setdefault(key, {})
+        stored |= {str(setting): timed.to_json() for setting, timed in times.items()}
     for name in content["counted"]:
         content["counted"][name] += getattr(counted, name)
     content["now_runs"] = {
@@ -213,10 +213,10 @@ def _now(job: Job) -> Timing:
 
 
 def _pairs(
-    job: Job, wanted: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
+    job: Job, settings: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
 ) -> None:
     now = job.request.now
-    for setting in wanted:
+    for setting in settings:
         job.tell(f"the whole model, {setting.changes(now)} against now")
         try:
             before, after = against(

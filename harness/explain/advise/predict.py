@@ -102,8 +102,8 @@ def advice(record: Record) -> list[Advice]:
     """Every candidate with a prediction, largest gain first; candidates that need a decision come
     last.
     """
-    found = [one for s in record.candidates if (one := _advice(record, s)) is not None]
-    return sorted(found, key=lambda a: (bool(a.needs), -a.gain))
+    candidates = [one for s in record.candidates if (one := _advice(record, s)) is not None]
+    return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
 
 def _advice(record: Record, setting: Setting) -> Advice | None:
@@ -133,17 +133,17 @@ def top(ranked: list[Advice]) -> Advice | None:
 
 def question_of(now: Setting, setting: Setting) -> str:
     """The question that the setting answers; several where it changes several things."""
-    found = []
+    questions = []
     if setting.execution != now.execution:
-        found.append("Q2")
+        questions.append("Q2")
     layouts = {"all", "extended"}
     if setting.graph != now.graph:
-        found.append("Q3" if {setting.graph, now.graph} == layouts else "Q5")
+        questions.append("Q3" if {setting.graph, now.graph} == layouts else "Q5")
     if setting.threads != now.threads and setting.execution == now.execution:
-        found.append("Q3")
+        questions.append("Q3")
     if setting.precision != now.precision:
-        found.append("Q6")
-    return "+".join(sorted(dict.fromkeys(found)))
+        questions.append("Q6")
+    return "+".join(sorted(dict.fromkeys(questions)))
 
 
 _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
@@ -152,7 +152,7 @@ _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
 
 def combination(record: Record) -> Setting | None:
     """The best of each choice combined, where more than one is predicted to gain; else None."""
-    chosen, made = record.now, 0
+    chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}
         choice = next((fields for fields in _TOGETHER if changed <= fields), None)
@@ -160,8 +160,8 @@ def combination(record: Record) -> Setting | None:
             continue
         if all(getattr(chosen, name) == getattr(record.now, name) for name in choice):
             chosen = chosen._replace(**{name: getattr(one.setting, name) for name in choice})
-            made += 1
-    return chosen if made > 1 else None
+            choices += 1
+    return chosen if choices > 1 else None
 
 
 def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:

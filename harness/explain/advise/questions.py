@@ -11,21 +11,21 @@ FASTER = 0.05
 """Least gain of a layer under another setting that is reported, as a share of its time."""
 
 
-def questions(found: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """One entry for each of the six, even where there is no data. found: advise.json without its
+def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
+    """One entry for each of the six, even where there is no data. advice: advise.json without its
     questions.
     """
     return [
-        {"question": name, "asked": asked, "answer": answer(found, ranked)}
-        for name, (asked, answer) in _QUESTIONS.items()
+        {"question": name, "asked": question, "answer": answer(advice, ranked)}
+        for name, (question, answer) in _QUESTIONS.items()
     ]
 
 
-def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
-    bound, clock = found["lower_bound"], found["lower_bound"]["clock"]
+def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    bound, clock = advice["lower_bound"], advice["lower_bound"]["clock"]
     text = (
         f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
-        f"{show_ns(found['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
+        f"{show_ns(advice['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
     )
     if bound["why_none"]:
         return f"{text}, no lower bound: {bound['why_none']}."
@@ -35,29 +35,29 @@ def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
 
 
-def _parallel(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    bound = found["lower_bound"]
+def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
-    return f"{text} with enough workers. {_told('Q2', ranked)}"
+    return f"{text} with enough workers. {_best_setting('Q2', ranked)}"
 
 
-def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     slow = [
         row
-        for row in found["layers"]
+        for row in advice["layers"]
         if row["now_ns"] and row["now_ns"] - row["best_ns"] >= FASTER * row["now_ns"]
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"{len(slow)} of {len(found['layers'])} different layers are {show_percent(FASTER)} faster "
+        f"{len(slow)} of {len(advice['layers'])} different layers are {show_percent(FASTER)} faster "
         "or more under another graph level"
     )
-    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_told('Q3', ranked)}"
+    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', ranked)}"
 
 
-def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
-    kernels = found["kernels"]
+def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    kernels = advice["kernels"]
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
         f"{kernels['executed']} kernels for {kernels['nodes']} nodes; {len(kernels['unexpected'])} of "
@@ -72,17 +72,17 @@ def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     )
 
 
-def _fusion(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    told = [
+def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    levels = [
         f"{row['graph']} {row['kernels']} kernels {show_ns(row['measured_ns'])}"
-        for row in found["levels"]
+        for row in advice["levels"]
         if row["measured_ns"] is not None and row["kernels"] is not None
     ]
-    return f"{', '.join(told)}. {_told('Q5', ranked)}"
+    return f"{', '.join(levels)}. {_best_setting('Q5', ranked)}"
 
 
-def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    accuracy = found["accuracy"]
+def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    accuracy = advice["accuracy"]
     if accuracy is None:
         return "no data: --vary has no precision"
     if accuracy.get("quantised"):
@@ -90,7 +90,7 @@ def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     if accuracy.get("failed"):
         return f"no data: {accuracy['failed']}"
     one = next((a for a in ranked if a.setting.precision == INT8), None)
-    text = _told("Q6", ranked) if one else "no data: no layer was measured in int8."
+    text = _best_setting("Q6", ranked) if one else "no data: no layer was measured in int8."
     broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
     return f"{text} {accuracy_text(accuracy)}{broken}"
 
@@ -105,7 +105,7 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"Accuracy: {metric} {scores}; {same}."
 
 
-def _told(question: str, ranked: Sequence[Advice]) -> str:
+def _best_setting(question: str, ranked: Sequence[Advice]) -> str:
     """The best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:

@@ -95,12 +95,12 @@ class Record:
         A kernel of several units counts for the first.
         """
         owner = {node: i for i, unit in enumerate(self.units) for node in unit["nodes"]}
-        found = [0.0] * len(self.units)
+        total_ns = [0.0] * len(self.units)
         for kernel in self.kernels(self.now.graph):
             units = [owner[node] for node in kernel["nodes"] if node in owner]
             if units and not kernel["inserted"]:
-                found[units[0]] += min(kernel["duration_ns"])
-        return found
+                total_ns[units[0]] += min(kernel["duration_ns"])
+        return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
         """Kernels executed at that graph level; none where it could not be profiled."""

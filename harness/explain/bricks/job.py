@@ -119,13 +119,13 @@ def _show(content: Mapping[str, Any], *, as_json: bool) -> None:
 def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
     _show(content, as_json=as_json)
     try:
-        made = str(text.write_page(content, folder / PAGE))
+        page = str(text.write_page(content, folder / PAGE))
     except PluginUnavailable as e:
-        made = f"none: {e}"
+        page = f"none: {e}"
     except OSError as e:
-        made = f"none: {folder} cannot be written: {e.strerror}"
+        page = f"none: {folder} cannot be written: {e.strerror}"
     if not as_json:
-        show(f"{'page':<12}{made}")
+        show(f"{'page':<12}{page}")
 
 
 def _names(subjects: Sequence[Subject]) -> str:
@@ -178,9 +178,9 @@ def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
             "--size": bool(request.sizes),
             "--synthetic": request.synthetic is not None,
         }
-        told = ", ".join(flag for flag, is_given in settled.items() if is_given)
-        if told:
-            yield f"published bricks are fixed: drop {told}"
+        flags = ", ".join(flag for flag, is_given in settled.items() if is_given)
+        if flags:
+            yield f"published bricks are fixed: drop {flags}"
         return
     known = sorted({name for graph in graphs for name in graph.sizes})
     for name in request.sizes.keys() - set(known):
@@ -213,21 +213,23 @@ def _run(
         say(
             f"{number} of {len(subjects)}: {one.name}, {len(missing)} of {len(one.by_digest)} bricks"
         )
-        found = runs.measure(one.graph, one.weight_bytes, missing, settings)
-        fresh = {d: _result_json(found, d) for d in missing if _was_run(found, d)}
+        measured = runs.measure(one.graph, one.weight_bytes, missing, settings)
+        fresh = {d: _result_json(measured, d) for d in missing if _was_run(measured, d)}
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
             content["models"][one.name] |= {
-                "whole": _samples(found.whole if found.overhead else ()),  # stopped between the two
-                "why_not": found.why_not,
-                "overhead": _samples(found.overhead),
-                "setup_s": round(found.setup_s, 3),
+                "whole": _samples(
+                    measured.whole if measured.overhead else ()
+                ),  # stopped between the two
+                "why_not": measured.why_not,
+                "overhead": _samples(measured.overhead),
+                "setup_s": round(measured.setup_s, 3),
             }
         with suppress(OSError):  # a full disk is told when the folder is finished
             files.write_json(folder / FILE, content)
-        if found.was_stopped:  # too few samples for those who find them in the database
+        if measured.was_stopped:  # too few samples for those who find them in the database
             raise KeyboardInterrupt
         brick_database.add(
             request.database, {d: r for d, r in fresh.items() if "failed" not in r}, *key
@@ -235,21 +237,21 @@ def _run(
     files.write_json(folder / FILE, content)
 
 
-def _was_run(found: runs.Found, digest: str) -> bool:
+def _was_run(measured: runs.Measured, digest: str) -> bool:
     """False where Ctrl-C came before the brick's first sample."""
-    return digest in found.failed or bool(found.beside.get(digest))
+    return digest in measured.failed or bool(measured.beside.get(digest))
 
 
-def _result_json(found: runs.Found, digest: str) -> dict[str, Any]:
-    if digest in found.failed:
-        return {"failed": found.failed[digest], "measured": record.now()}
-    reorders = found.reorders[digest]._asdict()
+def _result_json(measured: runs.Measured, digest: str) -> dict[str, Any]:
+    if digest in measured.failed:
+        return {"failed": measured.failed[digest], "measured": record.now()}
+    reorders = measured.reorders[digest]._asdict()
     beside = {
-        "beside": _samples(found.beside[digest]),
+        "beside": _samples(measured.beside[digest]),
         "reorders": reorders,
         "measured": record.now(),
     }
-    return {**_samples(found.bricks[digest]), **beside}
+    return {**_samples(measured.bricks[digest]), **beside}
 
 
 def _samples(samples: Sequence[runs.Sample]) -> dict[str, list[int]]:
@@ -261,10 +263,10 @@ def _synthesize(subjects: Sequence[Subject], request: Request) -> None:
     graph = subjects[0].graph
     if len(subjects) != 1 or graph is None:
         raise ConfigError("--synthetic imitates one model: name exactly one")
-    made = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
-    brick_synthetic.write(made, request.synthetic)
+    synthetic = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
+    brick_synthetic.write(synthetic, request.synthetic)
     _tell(
         request,
-        f"{'synthetic':<12}{request.synthetic}: {made.layers} layers, the operators' shares differ by "
-        f"{made.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
+        f"{'synthetic':<12}{request.synthetic}: {synthetic.layers} layers, the operators' shares differ by "
+        f"{synthetic.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
     )

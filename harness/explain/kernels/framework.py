@@ -22,7 +22,7 @@ _CHANGE_OF_LAYOUT = "ReorderInput"
 """The operator name by which fused.py recognises a kernel that only changes a layout."""
 
 
-class Found(NamedTuple):
+class FrameworkProfile(NamedTuple):
     """file: the graph of the model's own file. tensors: types of its tensors as the framework
     reports them.
     """
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
-) -> Found:
+) -> FrameworkProfile:
     """`runs` calls without and `runs` calls with the profiler, in turns (ABBA). path: the model's
     file.
     """
@@ -46,8 +46,8 @@ def profile(
         times = interleaved(calls, runs, around)
         executed = profiler.executed(runs)
     file = executed.file or read_wiring(path)
-    found = of_executed(executed, file, times)
-    return Found(found, file, executed.tensors, is_onnx=executed.file is None)
+    layers = of_executed(executed, file, times)
+    return FrameworkProfile(layers, file, executed.tensors, is_onnx=executed.file is None)
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
@@ -61,8 +61,8 @@ def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> L
         executed.outputs,
         executed.constants,
     )
-    found = map_kernels(file, wiring)
-    pairs = list(zip(executed.kernels, found.origins, strict=True))
+    mapping = map_kernels(file, wiring)
+    pairs = list(zip(executed.kernels, mapping.origins, strict=True))
     timed = [(kernel, origin) for kernel, origin in pairs if kernel.duration_ns]
     mapped = {node for _, origin in timed for node in origin.nodes}
     untimed = {node for _, origin in pairs for node in origin.nodes} - mapped
@@ -70,7 +70,7 @@ def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> L
         runtime=executed.runtime,
         setup=None,
         kernels=tuple(_kernel(kernel, origin, executed) for kernel, origin in timed),
-        eliminated={**found.eliminated, **dict.fromkeys(sorted(untimed), executed.without_time)},
+        eliminated={**mapping.eliminated, **dict.fromkeys(sorted(untimed), executed.without_time)},
         session=Session(
             load_ns=None,
             initialise_ns=None,

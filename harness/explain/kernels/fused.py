@@ -77,10 +77,10 @@ def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
     for node in executed.nodes:
         known = {i: ends[t] for i, t in enumerate(node.outputs) if t in ends}
         known = known or _of_layout(node, same, file) or integers.made_by(node, same, executed)
-        found = known or _by_name(node, file) or _by_structure(node, alike, same, executed)
-        if not found and node.op_type == _CHANGED and node.inputs[0] in same:
-            found = known = {0: same[node.inputs[0]]}  # the file has no such transposition
-        for position, theirs in found.items():
+        tensors = known or _by_name(node, file) or _by_structure(node, alike, same, executed)
+        if not tensors and node.op_type == _CHANGED and node.inputs[0] in same:
+            tensors = known = {0: same[node.inputs[0]]}  # the file has no such transposition
+        for position, theirs in tensors.items():
             tensor = node.outputs[position]
             if tensor != theirs and not known:
                 theirs = _beyond(theirs, node, tensor, named, same, file, executed)  # noqa: PLW2901
@@ -90,13 +90,13 @@ def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
 
 def _before_layout(file: Wiring, executed: Wiring) -> dict[str, str]:
     """The input of a layout change stands for the file's tensor that the change outputs."""
-    found: dict[str, str] = {}
+    before: dict[str, str] = {}
     for node in reversed(executed.nodes):
         if node.op_type in _LAYOUT:
-            made = found.get(node.outputs[0], node.outputs[0])
-            if made in file.producers and node.inputs[0] not in file.producers:
-                found[node.inputs[0]] = made
-    return found
+            source = before.get(node.outputs[0], node.outputs[0])
+            if source in file.producers and node.inputs[0] not in file.producers:
+                before[node.inputs[0]] = source
+    return before
 
 
 def _of_layout(node: WiredNode, same: Mapping[str, str], file: Wiring) -> dict[int, str]:
@@ -107,15 +107,15 @@ def _of_layout(node: WiredNode, same: Mapping[str, str], file: Wiring) -> dict[i
 
 def _by_name(node: WiredNode, file: Wiring) -> dict[int, str]:
     """Output position -> tensor of the file."""
-    found = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
+    tensors = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
     fusion = _FUSION.fullmatch(node.name)
-    if not found and fusion and (made := file.made_by_name.get(fusion[1])):
-        return {0: made}
+    if not tensors and fusion and (tensor := file.made_by_name.get(fusion[1])):
+        return {0: tensor}
     for pattern in (_BLOCKED_WHOLE, _BLOCKED):
         blocked = pattern.fullmatch(node.name)
-        if not found and blocked and blocked[1] in file.producers:
+        if not tensors and blocked and blocked[1] in file.producers:
             return {0: blocked[1]}
-    return found
+    return tensors
 
 
 def _beyond(
@@ -153,12 +153,12 @@ def _by_structure(
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     if not data or "" in data:
         return {}
-    found = alike.get(key(node.op_type, data), ())
-    if len(found) > 1:
-        found = [other for other in found if node.name and other.name == node.name]
-    if len(found) != 1:
+    nodes = alike.get(key(node.op_type, data), ())
+    if len(nodes) > 1:
+        nodes = [other for other in nodes if node.name and other.name == node.name]
+    if len(nodes) != 1:
         return {}
-    pairs = zip(node.outputs, found[0].outputs, strict=False)
+    pairs = zip(node.outputs, nodes[0].outputs, strict=False)
     return {i: theirs for i, (ours, theirs) in enumerate(pairs) if ours and theirs}
 
 
@@ -175,11 +175,11 @@ class _Cuts:
         file = self._file
         waiting, seen = [tensor], {tensor}
         while waiting:
-            made = waiting.pop()
-            if made not in file.producers:
+            tensor_of_cut = waiting.pop()
+            if tensor_of_cut not in file.producers:
                 continue
-            yield file.producers[made]
-            for needed in file.nodes[file.producers[made]].inputs:
+            yield file.producers[tensor_of_cut]
+            for needed in file.nodes[file.producers[tensor_of_cut]].inputs:
                 if not needed or needed in seen or needed in file.constants:
                     continue
                 seen.add(needed)
@@ -191,8 +191,8 @@ class _Cuts:
 def _own_cut(node: WiredNode, same: Mapping[str, str], cuts: _Cuts) -> tuple[int, ...]:
     """Empty where no output is known, or all outputs are inputs."""
     came_in = {same[t] for t in node.inputs if t in same}
-    made = {same[t] for t in node.outputs if t in same} - came_in
-    return tuple(sorted({i for tensor in made for i in cuts.behind(tensor)}))
+    outputs = {same[t] for t in node.outputs if t in same} - came_in
+    return tuple(sorted({i for tensor in outputs for i in cuts.behind(tensor)}))
 
 
 def _common(
@@ -201,16 +201,16 @@ def _common(
     """Adds what several kernels need of a nameless kernel's output: that is the nameless kernel's
     cut.
     """
-    found = list(cuts)
-    for i in reversed(range(len(found))):
+    joined = list(cuts)
+    for i in reversed(range(len(joined))):
         node = executed.nodes[i]
-        if found[i] or any(t in same for t in node.outputs):
+        if joined[i] or any(t in same for t in node.outputs):
             continue
         takers = {j for t in node.outputs for j in executed.consumers.get(t, ())}
-        needed = [{*found[j]} for j in takers if found[j]]
+        needed = [{*joined[j]} for j in takers if joined[j]]
         if len(needed) > 1:
-            found[i] = tuple(sorted(set.intersection(*needed)))
-    return found
+            joined[i] = tuple(sorted(set.intersection(*needed)))
+    return joined
 
 
 def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -258,16 +258,16 @@ class _Neighbours:
         return self._nearest(index, ways[0]) or self._nearest(index, ways[1])
 
     def _nearest(self, index: int, way: Mapping[int, set[int]]) -> tuple[int, ...]:
-        found: set[int] = set()
+        nearest: set[int] = set()
         waiting, seen = [index], {index}
         while waiting:
             for other in way[waiting.pop()] - seen:
                 seen.add(other)
                 if self._own[other]:
-                    found.update(self._own[other])
+                    nearest.update(self._own[other])
                 else:
                     waiting.append(other)
-        return tuple(sorted(found))
+        return tuple(sorted(nearest))
 
 
 def _without_no_ops(file: Wiring, nodes: tuple[int, ...]) -> tuple[int, ...]:

@@ -40,23 +40,23 @@ class IntegerKernels:
         data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
         if op is None or not data or "" in data:
             return {}
-        found: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
-        if len(found) > 1:
-            found = self._told_apart(node, found)
-        return {0: self._after(found[0].outputs[0])} if len(found) == 1 else {}
+        nodes: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
+        if len(nodes) > 1:
+            nodes = self._distinguished(node, nodes)
+        return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
 
-    def _told_apart(self, node: WiredNode, found: Sequence[WiredNode]) -> Sequence[WiredNode]:
+    def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
         """Distinguishes nodes by weights where these kept their names, else by the node's own
         name.
         """
-        weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in found]
+        weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
-        by_weights = [o for o, w in zip(found, weights, strict=True) if len(w) == most]
+        by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
         if len(by_weights) == 1:
             return by_weights
         token = _TOKEN.fullmatch(node.name)
         name = token[1] if token else node.name
-        return [other for other in found if name and other.name == name]
+        return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
         """The quantised tensor from which a dequantised one is computed; else the tensor itself."""

@@ -160,8 +160,8 @@ def _trimmed(profile: LayerProfile) -> float:
 
 def _mean(values: Sequence[int], chosen: Array) -> float:
     """The mean over the chosen runs; a single value is already the mean of all."""
-    found = np.asarray(values, float)
-    return float(found[0] if len(found) == 1 else found[chosen].mean())
+    array = np.asarray(values, float)
+    return float(array[0] if len(array) == 1 else array[chosen].mean())
 
 
 def _layer(
@@ -288,20 +288,20 @@ class Group:
 def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
     """Groups, the longest first."""
     names = dict.fromkeys(map(by, layers))
-    found = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
-    return sorted(found, key=lambda g: -g.latency_ns)
+    groups = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
+    return sorted(groups, key=lambda g: -g.latency_ns)
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
     """Sums allocations, not returns, where reported; no flops where those of one layer are
     unknown.
     """
-    told = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
+    allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
         len(layers),
         sum(layer.latency_ns for layer in layers),
-        sum(max(taken, 0) for taken in told) if told else None,
+        sum(max(taken, 0) for taken in allocated) if allocated else None,
         summed(layer.flops for layer in layers),
         sum(layer.read_bytes for layer in layers),
         sum(layer.write_bytes for layer in layers),

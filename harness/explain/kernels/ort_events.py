@@ -63,27 +63,27 @@ def from_events(
     belongs to another graph.
     """
     every = [e for e in events if e["name"] == _RUN]
-    found = every[-runs:]
-    if len(found) < runs:
+    last = every[-runs:]
+    if len(last) < runs:
         raise ConfigError(
-            f"the profile has {len(found)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
+            f"the profile has {len(last)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
             "events at most: profile fewer runs"
         )
     origins = map_kernels(file, executed)
-    table = [_matched(_inside(events, run), executed) for run in found]
+    table = [_matched(_inside(events, run), executed) for run in last]
     first = _matched(_inside(events, every[0]), executed)
     peaks = [_number(e, "mem_in_use_peak") for row in (first, *table) for e in row]
     return LayerProfile(
         runtime=runtime,
         setup=setup,
-        kernels=tuple(_kernels(table, first, found, origins)),
+        kernels=tuple(_kernels(table, first, last, origins)),
         eliminated=origins.eliminated,
         session=Session(
             load_ns=_total_ns(e for e in events if e["name"].startswith("model_loading")),
             initialise_ns=_total_ns(e for e in events if e["name"] == "session_initialization"),
-            run_start_ns=tuple(run["ts"] * NS_PER_US for run in found),
-            run_ns=tuple(run["dur"] * NS_PER_US for run in found),
-            execute_ns=tuple(_execute_ns(events, run) for run in found),
+            run_start_ns=tuple(run["ts"] * NS_PER_US for run in last),
+            run_ns=tuple(run["dur"] * NS_PER_US for run in last),
+            execute_ns=tuple(_execute_ns(events, run) for run in last),
         ),
         plain=times[0],
         profiled=times[1],
@@ -102,16 +102,16 @@ def _within(event: Event, outer: Event) -> bool:
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
     """0 for executors that write no such span. A subgraph has a span of its own."""
-    found = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
-    return max(found, default=0) * NS_PER_US
+    durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
+    return max(durations_ns, default=0) * NS_PER_US
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
     """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or
     Scan.
     """
-    found = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
-    kernels = [e for e in found if e["name"].endswith(_SUFFIX)]
+    nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
+    kernels = [e for e in nodes if e["name"].endswith(_SUFFIX)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
     outer = [e for e in kernels if e["args"].get("op_name") in CONTROL_FLOW]
     return [e for e in kernels if not any(e is not o and _within(e, o) for o in outer)]

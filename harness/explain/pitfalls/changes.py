@@ -163,18 +163,20 @@ def _other_options(
         yield Impossible(kind, "any other", f"the model declares no step {name}")
         return
     for values in _combinations(name, options):
-        told = ", ".join(
+        text = ", ".join(
             v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
         )
-        if told:
-            yield _made(kind, told, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
+        if text:
+            yield _made(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
 
 
 def _combinations(name: str, options: Sequence[str]) -> list[dict[str, str]]:
-    made: list[dict[str, str]] = [{}]
+    combinations: list[dict[str, str]] = [{}]
     for option in options:
-        made = [{**one, option: value} for one in made for value in choices(name, option)]
-    return made
+        combinations = [
+            {**one, option: value} for one in combinations for value in choices(name, option)
+        ]
+    return combinations
 
 
 def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:

@@ -75,8 +75,8 @@ class _Difference:
 
     def add(self, ours: Array, theirs: Array) -> None:
         if ours.shape != theirs.shape:
-            made, wanted = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
-            raise ConfigError(f"the changed input is {made}, expected {wanted}")
+            shape, expected = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
+            raise ConfigError(f"the changed input is {shape}, expected {expected}")
         apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
         self.values += apart.size
         self.differing += int(np.count_nonzero(apart))
@@ -90,10 +90,10 @@ def measure(subject: Subject, samples: int) -> Report:
         runner = open_runner(subject, stack) if subject.has_answers else None
         base = Baseline(subject, samples, runner)
         changes = list(_changes(base))
-        made = []
+        rows = []
         for done, change in enumerate(changes):
             show_measured(done, len(changes))
-            made.append(change if isinstance(change, Impossible) else _measured(base, change))
+            rows.append(change if isinstance(change, Impossible) else _measured(base, change))
         end_loading()
     return Report(
         subject=subject,
@@ -102,8 +102,8 @@ def measure(subject: Subject, samples: int) -> Report:
         metric=base.metric,
         score=base.score,
         no_score=base.no_score,
-        rows=tuple(sorted((one for one in made if isinstance(one, Row)), key=_danger)),
-        impossible=tuple(one for one in made if isinstance(one, Impossible)),
+        rows=tuple(sorted((one for one in rows if isinstance(one, Row)), key=_danger)),
+        impossible=tuple(one for one in rows if isinstance(one, Impossible)),
     )
 
 
@@ -141,34 +141,34 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
     except HarnessError as e:
         if isinstance(e.__cause__, KeyboardInterrupt):  # inside a plug-in: the user stops it all
             raise KeyboardInterrupt from e
-        told = one_line(str(e).splitlines()[0])
+        message = one_line(str(e).splitlines()[0])
         folder = base.subject.config.data_dir
-        reason = told.replace(f"{folder}/", "") if folder else told
+        reason = message.replace(f"{folder}/", "") if folder else message
         return Impossible(change.kind, change.name, reason)
     return _row(base, change, difference, rows, runner)
 
 
 def _row(
-    base: Baseline, change: Change, found: _Difference, rows: Rows, runner: Runner | None
+    base: Baseline, change: Change, difference: _Difference, rows: Rows, runner: Runner | None
 ) -> Row:
     agreement = base.agreement(rows) if runner else None
     trained = not base.subject.model.has_random_weights
     return Row(
         kind=change.kind,
         name=change.name,
-        differing=found.differing / found.values,
-        largest=found.largest,
-        mean=found.total / found.values,
+        differing=difference.differing / difference.values,
+        largest=difference.largest,
+        mean=difference.total / difference.values,
         agreement=agreement,
         score=base.scored(rows),
-        verdict=_verdict(found, agreement if trained or agreement != 1 else None),
+        verdict=_verdict(difference, agreement if trained or agreement != 1 else None),
     )
 
 
-def _verdict(found: _Difference, agreement: float | None) -> str:
+def _verdict(difference: _Difference, agreement: float | None) -> str:
     if agreement is not None and agreement < 1:
         return "dangerous"
-    if not found.differing:
+    if not difference.differing:
         return "harmless"
     return "differs" if agreement is None else "small"
 

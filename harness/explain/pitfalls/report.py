@@ -51,8 +51,8 @@ def _impossible(report: Report) -> Iterator[str]:
         names.setdefault((one.kind, one.reason), []).append(one.name)
     if names:
         yield "not possible"
-    for (kind, reason), those in names.items():
-        yield f"{kind:<11}{' | '.join(those)}: {reason}"
+    for (kind, reason), changes in names.items():
+        yield f"{kind:<11}{' | '.join(changes)}: {reason}"
 
 
 def _steps(report: Report) -> Iterator[str]:

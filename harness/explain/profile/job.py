@@ -77,9 +77,9 @@ def profile(
         if job.folder.exists():
             say(f"stopped: profile --from {job.folder} shows the results so far")
         return e.exit_status
-    found = files.read(folder)
+    profiled = files.read(folder)
     try:
-        _show(found, folder, options, as_json=as_json)
+        _show(profiled, folder, options, as_json=as_json)
     except (
         ConfigError
     ) as e:  # of --table: what was measured is there, and the status says how it went
@@ -88,62 +88,64 @@ def profile(
         show(f"\n{'results':<12}{folder}")
         if (folder / files.PAGE).is_file():
             show(f"{'page':<12}{folder / files.PAGE}")
-    _export(found, folder, options.otlp)
+    _export(profiled, folder, options.otlp)
     return status
 
 
 def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
     """Uses stored files alone. out: for the files derived from them."""
     assert options.source is not None
-    found = files.read(options.source)
+    profiled = files.read(options.source)
     if out is not None:
-        made = run_folder.new_folder(out, "", "", "")
-        with keep_or_remove(lambda: made.path, lambda: False), fitting(options.source):
-            files.write(found, files.made_tables(found, options.source), made.path)
-            _page(found, made.path)
-            made.finish(newest=False)
-    _show(found, options.source, options, as_json=as_json)
-    _export(found, options.source, options.otlp)
+        new = run_folder.new_folder(out, "", "", "")
+        with keep_or_remove(lambda: new.path, lambda: False), fitting(options.source):
+            files.write(profiled, files.profile_tables(profiled, options.source), new.path)
+            _page(profiled, new.path)
+            new.finish(newest=False)
+    _show(profiled, options.source, options, as_json=as_json)
+    _export(profiled, options.source, options.otlp)
     return 0
 
 
-def _export(found: Profiled, folder: Path, target: Path | str | None) -> None:
+def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
     """Comes last: a failure loses nothing, and --from can repeat it."""
     if target is None:
         return
     from harness.explain.profile.spans import otlp
 
-    spans = files.spans(found, folder)
+    spans = files.spans(profiled, folder)
     with fitting(folder):
-        made = otlp.messages(spans, found.content["started"], found.content["model_name"])
+        messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
     if isinstance(target, Path):
-        otlp.write(made, target)
+        otlp.write(messages, target)
     else:
-        otlp.post(made, target)
+        otlp.post(messages, target)
     say(f"{len(spans):,} spans to {target}")
 
 
-def _show(found: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
-    made = files.made_tables(found, folder)
+def _show(profiled: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
+    shown = files.profile_tables(profiled, folder)
     if options.table is not None:
-        keys = [table.key for table in made]
+        keys = [table.key for table in shown]
         if options.table not in keys:
             raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
-        made = [table for table in made if table.key == options.table]
+        shown = [table for table in shown if table.key == options.table]
     with fitting(folder):
         if as_json:
-            text = json.dumps({t.key: t.to_json() for t in made}, indent=2, allow_nan=False)
+            text = json.dumps({t.key: t.to_json() for t in shown}, indent=2, allow_nan=False)
         else:
-            head = [] if options.table else ["\n".join(files.headline(found.content))]
-            text = "\n".join([*head, files.text(made, None if options.table else files.SHOWN_ROWS)])
+            head = [] if options.table else ["\n".join(files.headline(profiled.content))]
+            text = "\n".join(
+                [*head, files.text(shown, None if options.table else files.SHOWN_ROWS)]
+            )
     show(text)
 
 
-def _page(found: Profiled, folder: Path) -> None:
+def _page(profiled: Profiled, folder: Path) -> None:
     from harness.explain.profile.pages.page import write
 
     try:
-        write(found, folder)
+        write(profiled, folder)
     except PluginUnavailable as e:
         say(f"no page was made: {e}")
 
@@ -195,10 +197,10 @@ class _ProfileJob:
     def finish(self) -> Path:
         """Writes tables, trace and page from the files; gives the folder its final name."""
         self._save()
-        found = files.read(self.folder)
-        files.write(found, files.made_tables(found, self.folder), self.folder)
+        profiled = files.read(self.folder)
+        files.write(profiled, files.profile_tables(profiled, self.folder), self.folder)
         if not self._config.no_report:
-            _page(found, self.folder)
+            _page(profiled, self.folder)
         return self._made.finish(newest=False)
 
     def _save(self) -> None:
@@ -263,8 +265,8 @@ class _ProfileJob:
             self._say("library: valgrind simulates a call, which takes minutes")
             config, spec = subject.config, subject.spec._replace(max_batch=batch)
             try:
-                found = valgrind.simulate(config, subject.dataset_name, spec, self.folder)
-                self._content["simulated"] = found
+                counts = valgrind.simulate(config, subject.dataset_name, spec, self.folder)
+                self._content["simulated"] = counts
             except PluginUnavailable as e:
                 self._content["missing"]["valgrind"] = str(e)
             self._save()
@@ -288,8 +290,8 @@ class _ProfileJob:
         others = [size for size in batches if size != batch]
         if others:
             self._say(f"layer: again at batch {', '.join(map(str, others))}")
-            found = pl.layer_batches(subject, others, self._options.runs)
-            self._content["layer_batches"] = found
+            levels = pl.layer_batches(subject, others, self._options.runs)
+            self._content["layer_batches"] = levels
             self._save()
         self._say("layer: memory from shapes, peaks of this machine")
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)

@@ -25,12 +25,12 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
     """For each output over RERUNS calls with the same input: the largest variance of a value, and
     how many values vary.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     seen = [session.run(None, feeds) for _ in range(RERUNS)]
     for i, name in enumerate(names):
         first = np.asarray(seen[0][i])
         if first.dtype.kind not in "fiub" or any(run[i].shape != first.shape for run in seen):
-            found.append({"output": name, "failed": "no numbers, or of another shape each time"})
+            rows.append({"output": name, "failed": "no numbers, or of another shape each time"})
             continue
         varies = np.zeros(first.shape, bool)
         mean = np.zeros(first.shape)
@@ -39,7 +39,7 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
             mean += run[i].astype(np.float64) / RERUNS
         variance = sum(np.square(run[i].astype(np.float64) - mean) for run in seen) / RERUNS
         worst = float(np.max(np.where(varies, variance, 0.0), initial=0.0))
-        found.append(
+        rows.append(
             {
                 "output": name,
                 "values": int(first.size),
@@ -47,7 +47,7 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
                 "variance": worst,
             }
         )
-    return {"reruns": RERUNS, "outputs": found}
+    return {"reruns": RERUNS, "outputs": rows}
 
 
 def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:

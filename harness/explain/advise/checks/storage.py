@@ -37,11 +37,11 @@ def compare(
     np.savez(inputs, allow_pickle=False, **dict(feeds))
     rows: list[dict[str, Any]] = []
     for name, make in _MAKERS.items():
-        made = folder / name
-        made.mkdir()
+        format_folder = folder / name
+        format_folder.mkdir()
         try:
-            file = make(path, made, setting)
-            size = sum(f.stat().st_size for f in made.iterdir())
+            file = make(path, format_folder, setting)
+            size = sum(f.stat().st_size for f in format_folder.iterdir())
             rows.append({"format": name, "file": file, "size_bytes": size, "rounds": []})
         except Exception as e:  # noqa: BLE001 - onnx's and onnxruntime's own classes
             rows.append({"format": name, "failed": one_line(e) or type(e).__name__})
@@ -85,9 +85,9 @@ def _external(path: Path, folder: Path, _setting: Setting) -> Path:
 
 
 def _ort(path: Path, folder: Path, setting: Setting) -> Path:
-    made = folder / "model.ort"
-    open_session(path, setting.session, optimised=made, config={"session.save_model_format": "ORT"})
-    return made
+    file = folder / "model.ort"
+    open_session(path, setting.session, optimised=file, config={"session.save_model_format": "ORT"})
+    return file
 
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {

@@ -33,12 +33,12 @@ def _patterns(graph: Graph, path: Path) -> Iterator[dict[str, Any]]:
     import onnx
     from onnx import numpy_helper
 
-    wanted = _used_by(graph)
+    users = _used_by(graph)
     model = onnx.load(path)  # with what lies in other files beside it
     for tensor in model.graph.initializer:
-        if tensor.name not in wanted or np.prod(tensor.dims) < _LEAST_ELEMENTS:
+        if tensor.name not in users or np.prod(tensor.dims) < _LEAST_ELEMENTS:
             continue
-        op_type, axis, layer = wanted[tensor.name]
+        op_type, axis, layer = users[tensor.name]
         values = numpy_helper.to_array(tensor)
         if values.dtype.kind in "fiu":
             yield {"name": tensor.name, "layer": layer, "op": op_type, **pattern(values, axis)}
@@ -46,7 +46,7 @@ def _patterns(graph: Graph, path: Path) -> Iterator[dict[str, Any]]:
 
 def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
     """Weight -> operator, axis of its outputs, and name of the first layer that reads it."""
-    found: dict[str, tuple[str, int, str]] = {}
+    users: dict[str, tuple[str, int, str]] = {}
     for node in graph.nodes:
         for name in node.inputs:
             constant = graph.constants.get(name)
@@ -54,8 +54,8 @@ def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
                 axis = _OUTPUT_AXIS.get(node.op_type, 0)
                 if node.op_type == "Gemm" and not node.attributes.get("transB", 0):
                     axis = -1
-                found.setdefault(name, (node.op_type, axis, node.name or node.outputs[0]))
-    return found
+                users.setdefault(name, (node.op_type, axis, node.name or node.outputs[0]))
+    return users
 
 
 def pattern(values: Array, axis: int) -> dict[str, Any]:

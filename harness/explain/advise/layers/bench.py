@@ -114,11 +114,11 @@ def measure(
                 progress(done, total)
         except KeyboardInterrupt:
             was_stopped = True
-    found: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
+    times: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
     for (key, setting), timed_one in known.items():
         if timed_one is not None:
-            found[key][setting] = timed_one
-    return found, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
+            times[key][setting] = timed_one
+    return times, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
 
 
 def _in_turn(
@@ -171,10 +171,12 @@ def split_runs(events: Iterable[Event], runs: int) -> Iterator[list[Event]]:
     """Yields the kernels of each of `runs` equal, consecutive runs. Kernels inside an If, Loop or
     Scan are part of that kernel.
     """
-    found = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)]
+    events_of_kernels = [
+        e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)
+    ]
     kernels: list[Event] = []
     inside_until = -1
-    for event in sorted(found, key=lambda e: (e["ts"], -e["dur"])):
+    for event in sorted(events_of_kernels, key=lambda e: (e["ts"], -e["dur"])):
         if event["ts"] >= inside_until:
             kernels.append(event)
             if event["args"].get("op_name") in CONTROL_FLOW:

@@ -85,8 +85,8 @@ def machine_key(fingerprint: Mapping[str, Any]) -> str:
     """A digest of what a kernel's time depends on. fingerprint: `machine` of
     harness.machine.host.fingerprint().
     """
-    told = json.dumps({name: fingerprint.get(name) for name in _MACHINE}, sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps({name: fingerprint.get(name) for name in _MACHINE}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LayerDatabase:
@@ -131,9 +131,9 @@ class LayerDatabase:
         """How many rows these layers have under another machine or runtime; they are not used."""
         query = "SELECT layer FROM layers WHERE NOT (machine = ? AND runtime = ?)"
         with self._open() as db:
-            found = [row[0] for row in db.execute(query, self._where)]
-        wanted = set(layers)
-        return sum(layer in wanted for layer in found)
+            rows = [row[0] for row in db.execute(query, self._where)]
+        keys = set(layers)
+        return sum(layer in keys for layer in rows)
 
     def put(self, layer: str, setting: Setting, about: str, timed: Timed) -> None:
         """about: the layer's operators, for people."""

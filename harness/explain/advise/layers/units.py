@@ -70,8 +70,8 @@ def _ordered(
     needs: dict[int, set[int]] = {g: set() for g in range(len(groups))}
     for i, g in group_of.items():
         makers = (graph.producer.get(name) for name in graph.nodes[i].inputs)
-        found = {group_of.get(maker.index, g) for maker in makers if maker is not None}
-        needs[g] |= found - {g}
+        makers_groups = {group_of.get(maker.index, g) for maker in makers if maker is not None}
+        needs[g] |= makers_groups - {g}
     order = list(TopologicalSorter(needs).static_order())
     position = {g: p for p, g in enumerate(order)}
     return [groups[g] for g in order], [tuple(sorted(position[n] for n in needs[g])) for g in order]
@@ -87,8 +87,8 @@ def unit_key(graph: Graph, nodes: Sequence[Node]) -> str:
                 names[name] = "constant" if _is_constant(graph, name) else f"input {len(names)}"
         names |= {name: f"made {len(names)}.{i}" for i, name in enumerate(node.outputs) if name}
         described.append([graph.key(node), [names.get(name, "") for name in node.inputs]])
-    given = [names[name] for name in _outputs(graph, nodes)]
-    text = json.dumps([described, given], separators=(",", ":"))
+    outputs = [names[name] for name in _outputs(graph, nodes)]
+    text = json.dumps([described, outputs], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -102,20 +102,20 @@ def _outputs(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     none.
     """
     inside = {node.index for node in nodes}
-    made = [name for node in nodes for name in node.outputs if name]
+    outputs = [name for node in nodes for name in node.outputs if name]
     taken = [
         name
-        for name in made
+        for name in outputs
         if name in graph.outputs
         or any(user.index not in inside for user in graph.consumers.get(name, ()))
     ]
-    return taken or made[-1:]
+    return taken or outputs[-1:]
 
 
 def inputs_of(graph: Graph, nodes: Sequence[Node]) -> list[str]:
     """Activations that these nodes read from outside, in order."""
-    made = {name for node in nodes for name in node.outputs}
-    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in made)
+    outputs = {name for node in nodes for name in node.outputs}
+    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in outputs)
     return [name for name in taken if not _is_constant(graph, name)]
 
 
@@ -128,8 +128,8 @@ def cut(graph: Graph, nodes: Sequence[Node]) -> Any:
     from onnx import helper
 
     protos = _protos(graph)
-    made = {name for node in nodes for name in node.outputs}
-    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in made)
+    outputs = {name for node in nodes for name in node.outputs}
+    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in outputs)
     constants = [name for name in taken if _is_constant(graph, name)]
     random = np.random.default_rng(_SEED)
     body = helper.make_graph(

@@ -15,21 +15,21 @@ _MOST = 40
 """Most bars in a plot."""
 
 
-def write(found: Mapping[str, Any], folder: Path) -> Path:
+def write(advice: Mapping[str, Any], folder: Path) -> Path:
     """Returns the page's path. Raises PluginUnavailable, naming the missing extra, without plotly.
-    found: the content of advise.json.
+    advice: the content of advise.json.
     """
-    article = Article(list(_head(found)), list(figures(found)), list(_tail(found)))
+    article = Article(list(_head(advice)), list(figures(advice)), list(_tail(advice)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def figures(found: Mapping[str, Any]) -> Iterator[Figure]:
+def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
     """The plots that there are numbers for."""
-    if found["advice"]:
-        yield _predicted(found["advice"])
-    yield _layers(found["layers"])
-    yield _levels(found["levels"])
-    weights = found["parts"].get("weights")
+    if advice["advice"]:
+        yield _predicted(advice["advice"])
+    yield _layers(advice["layers"])
+    yield _levels(advice["levels"])
+    weights = advice["parts"].get("weights")
     if isinstance(weights, list) and any("histogram" in row for row in weights):
         yield _weights([row for row in weights if "histogram" in row])
 
@@ -157,23 +157,23 @@ def _ms(ns: float | None) -> float | None:
     return None if ns is None else ns / NS_PER_MS
 
 
-def _head(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h1>Advice · {escape(found['model']['name'])}</h1>"
-    yield f'<p class="quiet">{escape(found["runtime"])} · {escape(found["now"])}</p>'
-    rows = [(one["question"], one["asked"], one["answer"]) for one in found["questions"]]
+def _head(advice: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
+    yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
+    rows = [(one["question"], one["asked"], one["answer"]) for one in advice["questions"]]
     yield table(("", "question", "answer"), rows)
 
 
-def _tail(found: Mapping[str, Any]) -> Iterator[str]:
-    path = found["lower_bound"]["path"]
+def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
+    path = advice["lower_bound"]["path"]
     yield "<h2>Critical path</h2>"
-    yield f"<p>{show_ns(found['lower_bound']['parallel_ns'])} over {len(path)} layers.</p>"
-    unexpected = found["kernels"]["unexpected"]
+    yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {len(path)} layers.</p>"
+    unexpected = advice["kernels"]["unexpected"]
     if unexpected:
         yield "<h2>Kernels that compute nothing</h2>"
         heads = ("kernel", "operator", "why", "time")
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
         yield table(heads, cells, numbers=1)
     yield "<h2>All tables</h2>"
-    text = escape("\n".join(advise_report.lines(found)))
+    text = escape("\n".join(advise_report.lines(advice)))
     yield f'<div class="scroll"><pre style="white-space:pre">{text}</pre></div>'

@@ -17,17 +17,17 @@ INT8_FILE = "int8.onnx"
 
 def keep_int8(temporary: Path, folder: Path) -> None:
     """Copies the int8 file, if there is one, into the result folder."""
-    made = temporary / INT8_FILE
-    if made.is_file():
-        shutil.copyfile(made, folder / INT8_FILE)
+    file = temporary / INT8_FILE
+    if file.is_file():
+        shutil.copyfile(file, folder / INT8_FILE)
 
 
-def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
+def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
     """Writes CONFIG where the top advice was measured to be faster and the backend `ort` has
     options for it.
-    found: the content of advise.json. run: the run options passed to `advise`.
+    advice: the content of advise.json. run: the run options passed to `advise`.
     """
-    top = found["top"]
+    top = advice["top"]
     if not top or top["verdict"] != "faster":
         return
     setting = dict(pair.split("=", 1) for pair in top["setting"].split())
@@ -43,9 +43,9 @@ def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Non
     files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
-def line(found: Mapping[str, Any], folder: Path) -> str:
+def line(advice: Mapping[str, Any], folder: Path) -> str:
     """The command that applies the top advice; "" where there is none."""
-    top = found["top"]
+    top = advice["top"]
     if not top or top["verdict"] != "faster":
         return ""
     file = folder / CONFIG

@@ -15,51 +15,51 @@ _LAYERS = 12
 """Rows printed of the table of layers; advise.json has all."""
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """found: the content of advise.json."""
-    yield f"ADVISE  {found['model']['name']}  {found['runtime']}  {found['now']}"
-    yield from _notes(found)
+def lines(advice: Mapping[str, Any]) -> Iterator[str]:
+    """advice: the content of advise.json."""
+    yield f"ADVISE  {advice['model']['name']}  {advice['runtime']}  {advice['now']}"
+    yield from _notes(advice)
     yield ""
-    for one in found["questions"]:
+    for one in advice["questions"]:
         yield f"{one['question']}  {one['asked']}"
         yield f"    {one['answer']}"
     yield ""
-    yield from _advice(found)
+    yield from _advice(advice)
     yield ""
-    yield from _layers(found["layers"])
+    yield from _layers(advice["layers"])
     yield ""
-    yield from _coverage(found)
-    for name, told in _PARTS.items():
+    yield from _coverage(advice)
+    for name, part_lines in _PARTS.items():
         yield ""
-        part = found["parts"].get(name, {"failed": "not measured"})
+        part = advice["parts"].get(name, {"failed": "not measured"})
         failed = part.get("failed") if isinstance(part, Mapping) else None
-        yield from ([f"{name}: no data: {failed}"] if failed else told(part))
+        yield from ([f"{name}: no data: {failed}"] if failed else part_lines(part))
 
 
-def _notes(found: Mapping[str, Any]) -> Iterator[str]:
-    measured = found["measured"]
+def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
+    measured = advice["measured"]
     cpu = f", on a core {show_ns(measured['cpu_ns'])}" if measured["wall_over_cpu"] else ""
     yield (
         f"  measured    {show_ns(measured['wall_ns'])} at least, "
-        f"{show_ns(measured['median_wall_ns'])} in the median{cpu}; batch {found['batch']}"
+        f"{show_ns(measured['median_wall_ns'])} in the median{cpu}; batch {advice['batch']}"
     )
-    if found["stopped"]:
+    if advice["stopped"]:
         yield "  doubt       stopped by Ctrl-C: the tables cover what was measured by then"
     if measured["contended"]:
         yield (
             f"  doubt       contended: a call takes {measured['wall_over_cpu']:.2f} times its CPU "
             "time: other processes used the cores; CPU times are compared"
         )
-    if found["lower_bound"]["why_none"]:
+    if advice["lower_bound"]["why_none"]:
         yield (
             "  doubt       the layers alone take longer than the model: "
-            f"{found['lower_bound']['why_none']}; rank by them, do not quote them"
+            f"{advice['lower_bound']['why_none']}; rank by them, do not quote them"
         )
-    if broken := (found["accuracy"] or {}).get("broken"):
+    if broken := (advice["accuracy"] or {}).get("broken"):
         yield f"  doubt       int8 breaks this model: {broken}; ignore its speed"
-    if found["model"]["has_random_weights"]:
+    if advice["model"]["has_random_weights"]:
         yield "  note        random weights: speeds are valid, answers are not"
-    elsewhere = found["counted"]["elsewhere"]
+    elsewhere = advice["counted"]["elsewhere"]
     if elsewhere:
         yield (
             f"  note        the database has {elsewhere:,} measurements of these layers from "
@@ -67,12 +67,12 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _advice(found: Mapping[str, Any]) -> Iterator[str]:
+def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
     columns = [Column("  advice"), Column("of")]
     columns += [Column(name, "ns") for name in ("now", "predicted")]
     columns += [Column(name, "share") for name in ("gain", "realised", "95 %")]
     columns += [Column("measured"), Column("as predicted")]
-    top = found["top"]["setting"] if found["top"] else None
+    top = advice["top"]["setting"] if advice["top"] else None
     rows = [
         [
             f"{'*' if one['setting'] == top else ' '} {one['change']}",
@@ -85,19 +85,19 @@ def _advice(found: Mapping[str, Any]) -> Iterator[str]:
             one["verdict"] or "-",
             f"{_WITHIN[one['within']]} ({one['clock']} time)",
         ]
-        for one in found["advice"]
+        for one in advice["advice"]
     ]
     head, *shown = aligned(columns, rows)
     yield head
-    for one, line in zip(found["advice"], shown, strict=True):
+    for one, line in zip(advice["advice"], shown, strict=True):
         yield line
         if one["needs"]:
             yield f"      decide first: {one['needs']}"
     yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
-    if found["top"]:
-        yield f"* {_OUTCOMES[found['top']['verdict']]}"
+    if advice["top"]:
+        yield f"* {_OUTCOMES[advice['top']['verdict']]}"
     else:
-        yield _STOPPED if found["stopped"] else _NOTHING
+        yield _STOPPED if advice["stopped"] else _NOTHING
 
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
@@ -141,8 +141,8 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"... and {len(rows) - _LAYERS} more, in advise.json"
 
 
-def _coverage(found: Mapping[str, Any]) -> Iterator[str]:
-    work, covered, counted = found["work"], found["coverage"], found["counted"]
+def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
+    work, covered, counted = advice["work"], advice["coverage"], advice["counted"]
     yield (
         f"work        {_count(work['macs'])}MACs, {_count(work['flops'])}FLOPs, "
         f"{show_bytes(work['weight_bytes'])} of weights, {show_bytes(work['input_bytes'])} read, "
@@ -241,10 +241,10 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
     for one in checks["repeatability"]["outputs"]:
-        told = one.get("failed") or (
+        text = one.get("failed") or (
             f"{one['varying']:,} of {one['values']:,} values vary, variance {one['variance']:.1e}"
         )
-        yield f"{'reruns':<12}{one['output']}: over {RERUNS} runs {told}"
+        yield f"{'reruns':<12}{one['output']}: over {RERUNS} runs {text}"
     yield _overhead(checks["overhead"])
     batches = checks["micro_batches"]
     if "failed" in batches:
@@ -259,9 +259,9 @@ def _checks(checks: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _overhead(found: Mapping[str, Any]) -> str:
+def _overhead(times: Mapping[str, Any]) -> str:
     """By CPU time: other processes on the machine do not count."""
-    pairs = list(zip(found["harness"]["cpu_ns"], found["bare"]["cpu_ns"], strict=True))
+    pairs = list(zip(times["harness"]["cpu_ns"], times["bare"]["cpu_ns"], strict=True))
     added, bare = sorted(a - b for a, b in pairs), median(b for _, b in pairs)
     ends = [None if r is None else added[r] for r in interval_ranks(len(added), 0.5, 0.95)]
     low, high = ("-" if ns is None else show_ns(ns) for ns in ends)

@@ -43,7 +43,7 @@ WEIGHT_SCALE = 2.0**-10
 exact.
 """
 
-_MADE = frozenset([
+_NUMERIC_TYPES = frozenset([
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
     "float32", "float64", "bfloat16",
 ])  # fmt: skip
@@ -99,9 +99,9 @@ class Cut:
 
     @cached_property
     def constants(self) -> list[str]:
-        made = {name for node in self.all_nodes for name in node.outputs}
+        outputs = {name for node in self.all_nodes for name in node.outputs}
         names = dict.fromkeys(name for node in self.all_nodes for name in node.inputs if name)
-        return [name for name in names if name not in made and is_known(self.graph, name)]
+        return [name for name in names if name not in outputs and is_known(self.graph, name)]
 
     @property
     def decided_by(self) -> list[str]:
@@ -117,8 +117,8 @@ class Cut:
     @cached_property
     def numbers(self) -> Mapping[str, str]:
         """Name in the graph -> name in the brick."""
-        made = [name for node in self.all_nodes for name in node.outputs if name]
-        all_names = dict.fromkeys([*self.inputs, *self.constants, *made])
+        outputs = [name for node in self.all_nodes for name in node.outputs if name]
+        all_names = dict.fromkeys([*self.inputs, *self.constants, *outputs])
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
 
     @cached_property
@@ -135,10 +135,10 @@ class Cut:
             [graph.key(n), [numbers[x] for x in n.inputs], [numbers[x] for x in n.outputs]]
             for n in self.all_nodes
         ]
-        told = [wiring, [numbers[name] for name in self.outputs]]
+        described = [wiring, [numbers[name] for name in self.outputs]]
         sizes = (graph.tensors[name].size_bytes for name in self.constants)
         return Brick(
-            hashlib.sha256(json.dumps(told).encode()).hexdigest(),
+            hashlib.sha256(json.dumps(described).encode()).hexdigest(),
             tuple(node.op_type for node in self.nodes),
             tuple(graph.tensors.get(name, UNKNOWN) for name in self.inputs),
             tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
@@ -159,7 +159,9 @@ class Cut:
         """
         for name in (*self.inputs, *self.outputs, *self.constants):
             tensor = self.graph.tensors.get(name, UNKNOWN)
-            if tensor.dtype not in _MADE and (name not in self.outputs or tensor != UNKNOWN):
+            if tensor.dtype not in _NUMERIC_TYPES and (
+                name not in self.outputs or tensor != UNKNOWN
+            ):
                 yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
             elif tensor.elements is None and name not in self.outputs:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
@@ -195,29 +197,29 @@ class Cut:
         )
 
     def _node(self, onnx: Any, node: Node) -> Any:
-        made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         declared = node.inputs[: len(node.proto.input)]
-        made.input.extend(self.numbers[name] for name in declared)
-        made.output.extend(self.numbers[name] for name in node.outputs)
-        made.attribute.extend(node.proto.attribute)
-        for attribute in made.attribute:
+        proto.input.extend(self.numbers[name] for name in declared)
+        proto.output.extend(self.numbers[name] for name in node.outputs)
+        proto.attribute.extend(node.proto.attribute)
+        for attribute in proto.attribute:
             attribute.ClearField("doc_string")
             for inner in subgraphs(attribute):
                 prefix = f"{self.numbers[node.outputs[0]]}_{attribute.name}_"
                 stand_alone(onnx, inner, self.numbers, prefix, int(self.brick.digest[:8], 16))
-        return made
+        return proto
 
     def _arrays(self, random: np.random.Generator) -> Iterator[tuple[str, Array]]:
         scales = self._weight_scales()
         for name in self.constants:
-            kept = scales.get(name, self._kept(name))
-            yield name, weights(random, self.graph.tensors[name]) if kept is None else kept
+            values = scales.get(name, self._kept(name))
+            yield name, weights(random, self.graph.tensors[name]) if values is None else values
 
     def _weight_scales(self) -> Mapping[str, Array]:
         """Made-up scales of quantised weights. A bias gets the product of the other two scales:
         with any other, ONNX Runtime computes in floats.
         """
-        found = {}
+        scales = {}
         for node in self.all_nodes:
             if not self._is_of_weights(node):
                 continue
@@ -225,8 +227,8 @@ class Cut:
             shape = [n or 0 for n in self.graph.tensors[scale].shape]
             factor = self._activation_scale(node) if dtype == "int32" else 1.0
             dtype = self.graph.tensors[scale].dtype
-            found[scale] = np.full(shape, factor * WEIGHT_SCALE, np.float32).astype(dtype)
-        return found
+            scales[scale] = np.full(shape, factor * WEIGHT_SCALE, np.float32).astype(dtype)
+        return scales
 
     def _activation_scale(self, bias: Node) -> float:
         """The scale of the activation that a layer with this bias reads."""
@@ -241,8 +243,8 @@ class Cut:
     @property
     def kept_values(self) -> int:
         """How many of the original's numbers the brick holds: sizes, axes, indices, limits."""
-        kept = (self._kept(name) for name in self.constants)
-        return sum(value.size for value in kept if value is not None)
+        values = (self._kept(name) for name in self.constants)
+        return sum(value.size for value in values if value is not None)
 
     def _kept(self, name: str) -> Array | None:
         """The original's value where it defines the work; None for a weight."""
@@ -341,26 +343,26 @@ def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
     """
     inside = {node.index for node in piece}
     makers = (graph.producer.get(name) for node in piece for name in node.inputs)
-    found = {
+    nodes = {
         maker.index: maker
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
     # Those of weights first: read back from its own file, a brick has the others among its layers.
-    return sorted(found.values(), key=lambda maker: not maker.from_constants)
+    return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 
 def can_be_made_up(graph: Graph, name: str) -> bool:
     """Whether an activation's type and shape are known, so that a piece can begin with it."""
     tensor = graph.tensors.get(name, UNKNOWN)
-    return tensor.dtype in _MADE and tensor.elements is not None
+    return tensor.dtype in _NUMERIC_TYPES and tensor.elements is not None
 
 
 def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
     """Names of the activations that a piece reads from outside, in reading order."""
-    made = {name for node in piece for name in node.outputs}
+    outputs = {name for node in piece for name in node.outputs}
     names = dict.fromkeys(name for node in piece for name in node.inputs if name)
-    return [name for name in names if name not in made and not is_known(graph, name)]
+    return [name for name in names if name not in outputs and not is_known(graph, name)]
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:

@@ -95,7 +95,7 @@ def _absorbing(graph: Graph, node: Node) -> Node | None:
     """The layer that `node` is fused with; the last one where it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
-    found = [
+    makers = [
         graph.producer[name]
         for name in node.inputs
         if name in graph.producer
@@ -104,7 +104,7 @@ def _absorbing(graph: Graph, node: Node) -> Node | None:
         and len(graph.consumers[name]) == 1
         and name not in graph.outputs
     ]
-    return max(found, key=lambda n: n.index, default=None)
+    return max(makers, key=lambda n: n.index, default=None)
 
 
 def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> list[int]:

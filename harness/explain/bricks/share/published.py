@@ -55,14 +55,14 @@ def _bricks(
 ) -> Iterator[tuple[str, Cut]]:
     for row in rows:
         try:
-            digest, told = str(row["brick"]), str(row["sha256"])
+            digest, sha256 = str(row["brick"]), str(row["sha256"])
             path = folder / file_name(digest)
         except (KeyError, TypeError, ValueError) as e:
             problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
             continue
         try:
             content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != told:
+            if hashlib.sha256(content).hexdigest() != sha256:
                 problems.append(f"{path} is not the file that was published: its SHA-256 differs")
                 continue
             yield digest, _cut(path, digest, len(content))
@@ -74,12 +74,12 @@ def _bricks(
 
 def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     graph = read(path)
-    made = Cut(graph, graph.layers)
-    if not graph.layers or made.brick.digest != digest:
+    cut = Cut(graph, graph.layers)
+    if not graph.layers or cut.brick.digest != digest:
         raise ConfigError(f"{path} holds other layers than the index says: its digest differs")
-    if made.brick.weight_bytes > size_bytes:
+    if cut.brick.weight_bytes > size_bytes:
         raise ConfigError(f"{path} says it has more weights than it holds")
-    return made
+    return cut
 
 
 class _Wired:

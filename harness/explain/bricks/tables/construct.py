@@ -22,8 +22,8 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     if not values:
         raise ValueError("no values: nothing was measured")
     dropped = int(len(values) * share)
-    kept = sorted(values)[dropped : len(values) - dropped]
-    return sum(kept) / len(kept)
+    middle = sorted(values)[dropped : len(values) - dropped]
+    return sum(middle) / len(middle)
 
 
 class Constructed(NamedTuple):
@@ -81,17 +81,17 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
     tensor computed in the plain layout is converted once for all its readers.
     """
     taken = [0.0] * len(pieces)
-    made: dict[str, tuple[int, float | None]] = {}
+    makers: dict[str, tuple[int, float | None]] = {}
     read: dict[str, list[tuple[int, float | None]]] = {}
     for i, piece in enumerate(pieces):
         reorders = (bricks[piece["brick"]].get("result") or {}).get("reorders")
         if not reorders:
             continue
         for name, ns in zip(piece["outputs"], reorders["outputs_ns"], strict=True):
-            made[name] = (i, ns)
+            makers[name] = (i, ns)
         for name, ns in zip(piece["inputs"], reorders["inputs_ns"], strict=True):
             read.setdefault(name, []).append((i, ns))
-    for name, (maker, out_ns) in made.items():
+    for name, (maker, out_ns) in makers.items():
         readers = read.get(name, [])
         converting = sorted(
             ((i, ns or 0.0) for i, ns in readers if ns != 0), key=lambda one: one[1], reverse=True
@@ -101,7 +101,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
             taken[maker] += out_ns or 0.0
         for i, ns in converting if is_blocked else converting[1:]:
             taken[i] += ns
-    blocked = {name for name, (_, out_ns) in made.items() if out_ns != 0}
+    blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
     for i, piece in enumerate(pieces):
         taken[i] += sum(
             ns
@@ -114,8 +114,8 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
 def _inside(brick: Content) -> Sequence[tuple[Sequence[int], float]]:
     """See layouts.Reorders."""
     reorders = (brick.get("result") or {}).get("reorders") or {}
-    found: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
-    return found
+    conversions: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
+    return conversions
 
 
 def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:
@@ -167,15 +167,15 @@ def of_no_model(content: Content) -> list[str]:
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
     """Model -> constructed / measured, for models with all bricks measured."""
-    found = {}
+    by_model = {}
     for name, model in content["models"].items():
         whole_ns = measured_ns(model, clock)
         if whole_ns is None:
             continue
-        made = construct(model, content["bricks"], clock)
-        if made.covered == 1:
-            found[name] = made.sequential_ns / whole_ns
-    return found
+        parts = construct(model, content["bricks"], clock)
+        if parts.covered == 1:
+            by_model[name] = parts.sequential_ns / whole_ns
+    return by_model
 
 
 class Saving(NamedTuple):
@@ -212,11 +212,11 @@ def all_unique(content: Content) -> tuple[int, int]:
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
     """Index of each pair of models' layer sets, in both orders, and of each with itself."""
     sets = {name: set(model["layers"]) for name, model in content["models"].items()}
-    found = {(name, name): 1.0 for name in sets}
+    shares = {(name, name): 1.0 for name in sets}
     for one, other in combinations(sets, 2):
         share = len(sets[one] & sets[other]) / len(sets[one] | sets[other])
-        found[one, other] = found[other, one] = share
-    return found
+        shares[one, other] = shares[other, one] = share
+    return shares
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:

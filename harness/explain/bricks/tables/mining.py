@@ -62,8 +62,8 @@ def blocks(content: Content) -> list[Block]:
             key = (tuple(model["op_types"][i] for i in block), inner)
             count[key] += 1
             models.setdefault(key, {})[name] = None
-    found = [Block(key[0], n, tuple(models[key])) for key, n in count.items() if n > 1]
-    return sorted(found, key=lambda b: b.times * len(b.operators), reverse=True)
+    repeated = [Block(key[0], n, tuple(models[key])) for key, n in count.items() if n > 1]
+    return sorted(repeated, key=lambda b: b.times * len(b.operators), reverse=True)
 
 
 def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:

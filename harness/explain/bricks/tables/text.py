@@ -161,11 +161,11 @@ def summary(content: Content) -> Iterator[str]:
     layers, unique = construct.all_unique(content)
     if layers:
         yield f"{'unique':<12}{unique:,} of {layers:,} layers ({show_percent(unique / layers, 1)})"
-    for clock, told in CLOCKS.items():
+    for clock, clock_name in CLOCKS.items():
         error = construct.errors(construct.ratios(content, clock))
         if error is not None:
             yield (
-                f"{'error':<12}{told}: mean {show_percent(error.mean, 1)}, worst {error.worst_ratio:.3f} "
+                f"{'error':<12}{clock_name}: mean {show_percent(error.mean, 1)}, worst {error.worst_ratio:.3f} "
                 f"({error.worst}), geometric mean of the ratios {error.geometric_mean:.3f}"
             )
     saved = construct.saving(content, "cpu_ns")
@@ -181,12 +181,12 @@ def _ran(content: Content) -> str:
     count = len(content["bricks"])
     results = [b for b in content["bricks"].values() if (b.get("result") or {}).get("cpu_ns")]
     fresh = sum(1 for brick in results if brick.get("fresh"))
-    told = [f"{fresh} of {count} bricks now"]
+    parts = [f"{fresh} of {count} bricks now"]
     if before := len(results) - fresh:
-        told.append(f"{before} from the database")
+        parts.append(f"{before} from the database")
     if missing := count - len(results):
-        told.append(f"{missing} not run")
-    return ", ".join(told)
+        parts.append(f"{missing} not run")
+    return ", ".join(parts)
 
 
 def _short(operators: Sequence[str]) -> str:
@@ -210,8 +210,8 @@ def _figures(content: Content) -> Iterator[page.Figure]:
     cpu, wall = (construct.ratios(content, clock) for clock in CLOCKS)
     if cpu:
         bars = [
-            {"type": "bar", "name": told, "x": names, "y": [found.get(n) for n in names]}
-            for told, found in zip(CLOCKS.values(), (cpu, wall), strict=True)
+            {"type": "bar", "name": clock_name, "x": names, "y": [ratios.get(n) for n in names]}
+            for clock_name, ratios in zip(CLOCKS.values(), (cpu, wall), strict=True)
         ]
         layout = {
             "xaxis": {"type": "category"},
@@ -222,12 +222,12 @@ def _figures(content: Content) -> Iterator[page.Figure]:
         yield page.Figure("construction", about, bars, layout)
     if len(names) < 2:
         return
-    found = construct.jaccard(content)
+    ratios = construct.jaccard(content)
     heat = {
         "type": "heatmap",
         "x": names,
         "y": names,
-        "z": [[round(found[one, other], 3) for other in names] for one in names],
+        "z": [[round(ratios[one, other], 3) for other in names] for one in names],
         "zmin": 0,
         "zmax": 1,
         "colorscale": "Viridis",

@@ -62,9 +62,9 @@ def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | N
     if not construct.is_measured(model):
         return None
     measured_ns = construct.measured_ns(model, clock)
-    made = construct.construct(model, content["bricks"], clock)
-    ratio = made.sequential_ns / measured_ns if measured_ns and made.covered == 1 else None
-    return {"measured_ns": measured_ns, "ratio": ratio, **made._asdict()}
+    parts = construct.construct(model, content["bricks"], clock)
+    ratio = parts.sequential_ns / measured_ns if measured_ns and parts.covered == 1 else None
+    return {"measured_ns": measured_ns, "ratio": ratio, **parts._asdict()}
 
 
 def _bricks(content: Content) -> Iterator[dict[str, Any]]:

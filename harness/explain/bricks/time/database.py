@@ -41,12 +41,12 @@ def read(
     """
     if not path.exists():
         return {}
-    wanted = set(digests)
+    keys = set(digests)
     query = "SELECT brick, result FROM bricks WHERE machine = ? AND version = ? AND threads = ?"
     try:
         with closing(_open(path)) as db:
             rows = db.execute(query, (machine, version, threads)).fetchall()
-            return {digest: json.loads(result) for digest, result in rows if digest in wanted}
+            return {digest: json.loads(result) for digest, result in rows if digest in keys}
     except (sqlite3.Error, ValueError) as e:
         raise _unusable(path, e) from None
 

@@ -96,15 +96,15 @@ class _Layout:
 
     def _region(self, name: str) -> list[Any]:
         """The connected layers of either layout that begin with the readers of `name`."""
-        found, todo = list[Any](), self._readers(name)
+        nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
-            if node in found or node.op_type not in EITHER_LAYOUT:
+            if node in nodes or node.op_type not in EITHER_LAYOUT:
                 continue
-            found.append(node)
+            nodes.append(node)
             todo += [self._maker[x] for x in node.input if x in self._maker]
             todo += [reader for x in node.output for reader in self._readers(x)]
-        return found
+        return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
         """Conversions between these layers and others, except those at the brick's own ends."""
@@ -124,26 +124,26 @@ class _Layout:
 
     def at_output(self, name: str) -> int | None:
         """Includes conversions separated from the end only by layers of either layout."""
-        todo, found, is_plain = [name], list[int](), False
+        todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:
             node = self._maker.get(todo.pop())
             if node is None:
                 continue
             if node.op_type in self._kinds:
-                found.append(self._least_ns.get(node.name, 0))
+                conversions_ns.append(self._least_ns.get(node.name, 0))
             elif node.op_type in EITHER_LAYOUT:
                 todo += node.input
             else:
                 is_plain = True
-        return sum(found) if found or is_plain else None
+        return sum(conversions_ns) if conversions_ns or is_plain else None
 
 
 def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Node -> shortest run of its kernel."""
-    found: dict[str, int] = {}
+    least_ns: dict[str, int] = {}
     for event in events:
         name = str(event.get("name", ""))
         if event.get("cat") == "Node" and name.endswith("_kernel_time"):
             node, took_ns = name.removesuffix("_kernel_time"), int(event["dur"]) * 1000
-            found[node] = min(took_ns, found.get(node, took_ns))
-    return found
+            least_ns[node] = min(took_ns, least_ns.get(node, took_ns))
+    return least_ns

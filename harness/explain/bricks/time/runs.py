@@ -147,7 +147,7 @@ def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
     return [activations(random, tensor) for tensor in tensors]
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """Samples of one model and its bricks.
     whole: of the model. bricks: by digest.
     beside: of the empty model, right after each brick.
@@ -170,13 +170,13 @@ class Found(NamedTuple):
 
 def measure(
     graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
-) -> Found:
+) -> Measured:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
     graph: None where the model is absent. weight_bytes: of the model.
     """
     start = time.monotonic()
-    found = Found([], {}, {}, {}, {}, [], 0.0)
+    measured = Measured([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
     decided: dict[str, Array] = {}
@@ -184,28 +184,28 @@ def measure(
         decided = _decisions(graph, cuts.values(), settings)
     for digest, cut in cuts.items():
         try:
-            bricks[digest], found.reorders[digest] = _brick(cut, settings, pool, decided)
-            found.bricks[digest], found.beside[digest] = [], []
+            bricks[digest], measured.reorders[digest] = _brick(cut, settings, pool, decided)
+            measured.bricks[digest], measured.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
-            found.failed[digest] = one_line(e)
+            measured.failed[digest] = one_line(e)
     empty = {"": _empty(settings)}
     whole: dict[str, Timed] = {}
     try:
         if graph is not None:
             whole[""] = _whole(graph, settings)
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
-        found = found._replace(why_not=one_line(e))
+        measured = measured._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, weight_bytes - own))
     try:
         for _ in range(settings.rounds):
-            _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
-            _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
-            _turn(bricks, empty, filler, found.bricks, found.beside)
+            _turn(whole, {}, np.zeros(0), {"": measured.whole}, {})
+            _turn(empty, {}, np.zeros(0), {"": measured.overhead}, {})
+            _turn(bricks, empty, filler, measured.bricks, measured.beside)
     except KeyboardInterrupt:
-        found = found._replace(was_stopped=True)
-    return found._replace(setup_s=setup_s)
+        measured = measured._replace(was_stopped=True)
+    return measured._replace(setup_s=setup_s)
 
 
 def _turn(

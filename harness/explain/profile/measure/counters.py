@@ -102,11 +102,11 @@ def _open(kind: int, config: int) -> int:
         _ATTRIBUTE_BYTES, b"\0"
     )
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = libc.syscall(number, attribute, 0, -1, -1, 0)
-    if found < 0:
+    descriptor: int = libc.syscall(number, attribute, 0, -1, -1, 0)
+    if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return found
+    return descriptor
 
 
 def _why(error: OSError) -> str:

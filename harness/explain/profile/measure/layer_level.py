@@ -10,7 +10,7 @@ from harness import profiler as executed
 from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
-from harness.explain.kernels.framework import Found
+from harness.explain.kernels.framework import FrameworkProfile
 from harness.explain.kernels.layers import NodeCost, summed
 from harness.explain.profile.measure.measure import Subject, affordable
 from harness.models.graph import onnx_file
@@ -37,9 +37,9 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
     measured, skipped = {}, {}
     for size in batches:
         try:
-            given = subject.batch(size)
+            inputs = subject.batch(size)
             begin = time.perf_counter()
-            subject.backend.infer(given)
+            subject.backend.infer(inputs)
         except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
             skipped[str(size)] = one_line(e)
             continue
@@ -56,21 +56,21 @@ def layer_level(
     kernels.
     """
     is_ort = subject.config.backend == "ort"
-    found = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
-    graph, no_costs = _graph(subject, batch, found.is_onnx)
-    costs = node_costs(found.file, graph, found.tensors)
+    level = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
+    graph, no_costs = _graph(subject, batch, level.is_onnx)
+    costs = node_costs(level.file, graph, level.tensors)
     nodes = [cost._asdict() for cost in costs]
-    return {"profile": found.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
+    return {"profile": level.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
 
 
-def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Found:
+def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> FrameworkProfile:
     assert subject.path is not None
     feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
-    found = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
-    return Found(found, read_wiring(subject.path), {}, is_onnx=True)
+    profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 
 
-def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
+def _of_backend(subject: Subject, batch: int, runs: int) -> FrameworkProfile:
     """Uses an instance of its own for this batch: frameworks specialise for it."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
@@ -130,16 +130,16 @@ def node_costs(
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}
     inside = nodes_of(wiring, graph) if graph else [()] * len(wiring.nodes)
-    found = []
+    rows = []
     for node, indices in zip(wiring.nodes, inside, strict=True):
-        made = next((t for t in node.outputs if t), "")
-        tensor = graph.tensors.get(made) if graph else None
-        if tensor is None and made in tensors:
-            tensor = Tensor(*tensors[made])
+        output = next((t for t in node.outputs if t), "")
+        tensor = graph.tensors.get(output) if graph else None
+        if tensor is None and output in tensors:
+            tensor = Tensor(*tensors[output])
         own = [costs[position[i]] for i in indices]
-        found.append(
+        rows.append(
             NodeCost(
-                node.name or made,
+                node.name or output,
                 node.op_type,
                 str(tensor) if tensor else "",
                 summed(cost.macs for cost in own) if own else None,
@@ -147,4 +147,4 @@ def node_costs(
                 sum(cost.weight_bytes for cost in own),
             )
         )
-    return found
+    return rows

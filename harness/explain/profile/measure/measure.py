@@ -136,15 +136,15 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
     """The same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
-    given = subject.batch(batch)
-    texts = [name for name, rows in given.inputs.items() if rows.dtype.kind not in "biuf"]
+    inputs = subject.batch(batch)
+    texts = [name for name, rows in inputs.inputs.items() if rows.dtype.kind not in "biuf"]
     if texts:
         return {"missing": f"input {texts[0]!r} is not numeric: there is no such noise"}
     random = np.random.default_rng(subject.config.seed or 0)
-    noise = {name: _noise(random, rows) for name, rows in given.inputs.items()}
+    noise = {name: _noise(random, rows) for name, rows in inputs.inputs.items()}
     calls = [
-        partial(subject.backend.infer, given),
-        partial(subject.backend.infer, Batch(given.indices, noise)),
+        partial(subject.backend.infer, inputs),
+        partial(subject.backend.infer, Batch(inputs.indices, noise)),
     ]
     try:
         for call in calls:

@@ -37,9 +37,9 @@ def footprint(graph: Graph) -> Footprint:
 
 def _activations(graph: Graph) -> Mapping[str, int | None]:
     """Tensor -> bytes, for all tensors that depend on the model's input."""
-    made = [name for node in graph.layers for name in node.outputs if name]
-    found = {name: graph.tensors.get(name) for name in (*graph.inputs, *made)}
-    return {name: tensor.size_bytes if tensor else None for name, tensor in found.items()}
+    outputs = [name for node in graph.layers for name in node.outputs if name]
+    tensors = {name: graph.tensors.get(name) for name in (*graph.inputs, *outputs)}
+    return {name: tensor.size_bytes if tensor else None for name, tensor in tensors.items()}
 
 
 def _most_alive(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -42,23 +42,23 @@ def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
     """Dimension -> size -> shapes of the inputs. Area: images (n, c, h, w) or (n, h, w, c).
     Length: the second dimension of two-dimensional integer input, as of tokens.
     """
-    found: dict[str, dict[int, _Shapes]] = {
+    variants: dict[str, dict[int, _Shapes]] = {
         "batch": {b: {n: (b, *s[1:]) for n, s in shapes.items()} for b in _BATCHES}
     }
     images = {n: s for n, s in shapes.items() if len(s) == 4 and max(s[1:]) >= _LONG_SIDE}
     if images:
-        found["image area"] = {}
+        variants["image area"] = {}
         for factor in _AREA_FACTORS:
             changed = {**shapes, **{n: _scaled(s, factor) for n, s in images.items()}}
             area = int(np.prod([d for d in changed[next(iter(images))][1:] if d >= 16]))
-            found["image area"][area] = changed
+            variants["image area"][area] = changed
     tokens = [n for n, s in shapes.items() if len(s) == 2 and "int" in graph.tensors[n].dtype]
     if tokens:
-        found["sequence length"] = {
+        variants["sequence length"] = {
             length: {n: (s[0], length) if n in tokens else s for n, s in shapes.items()}
             for length in _LENGTHS
         }
-    return found
+    return variants
 
 
 def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:

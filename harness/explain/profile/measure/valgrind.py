@@ -83,9 +83,9 @@ def _of_calls(out: Path) -> list[Dump]:
     """The first output holds everything before the first mark; the one without a number,
     everything after the last.
     """
-    made = len(list(out.parent.glob(f"{out.name}.*")))
-    if made != CALLS + 1:
-        raise ConfigError(f"{made} outputs of valgrind for {CALLS} calls")
+    count = len(list(out.parent.glob(f"{out.name}.*")))
+    if count != CALLS + 1:
+        raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
     return [read_dump(out.with_suffix(f".{i + 2}")) for i in range(CALLS)]
 
 
@@ -112,8 +112,8 @@ def vector_extensions() -> list[str]:
     """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated
     ones.
     """
-    found: Any = np.show_config(mode="dicts")
-    return list(found["SIMD Extensions"]["found"])
+    numpy_config: Any = np.show_config(mode="dicts")
+    return list(numpy_config["SIMD Extensions"]["found"])
 
 
 def read_dump(path: Path) -> Dump:
@@ -150,7 +150,7 @@ def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
             library = "" if name == "???" else Path(name).name
         elif line.startswith("calls="):
             is_of_a_call = True
-        elif found := _COST.match(line):
+        elif cost := _COST.match(line):
             if not is_of_a_call:
-                yield library, int(found[1])
+                yield library, int(cost[1])
             is_of_a_call = False

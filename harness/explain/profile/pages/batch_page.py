@@ -11,12 +11,12 @@ KERNELS_SHOWN = 5
 _ROOF = {"color": "#8a949e", "dash": "dash"}
 
 
-def figure(found: Sequence[AtBatch], peaks: Peaks) -> Figure:
-    """found: ascending by batch, at least two."""
-    slowest = sorted(found[-1].layers, key=lambda la: -la.latency_ns)[:KERNELS_SHOWN]
-    data = [_line("the model", "#1d2329", [(b.batch, b.intensity, b.flops_per_s) for b in found])]
+def figure(batches: Sequence[AtBatch], peaks: Peaks) -> Figure:
+    """batches: ascending by batch, at least two."""
+    slowest = sorted(batches[-1].layers, key=lambda la: -la.latency_ns)[:KERNELS_SHOWN]
+    data = [_line("the model", "#1d2329", [(b.batch, b.intensity, b.flops_per_s) for b in batches])]
     for layer in slowest:
-        same = [(b.batch, _named(b, layer.name)) for b in found]
+        same = [(b.batch, _named(b, layer.name)) for b in batches]
         points = [(batch, la.intensity, la.flops_per_s) for batch, la in same if la]
         data.append(_line(f"{layer.index} {layer.name}", None, points))
     data = [line for line in data if line["x"]]

@@ -10,7 +10,7 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, NodeCost, Peaks
 from harness.explain.profile.pages import batch_page
 from harness.explain.profile.tables.batch_tables import at_batches
-from harness.explain.profile.tables.folder import PAGE, Profiled, headline, made_tables
+from harness.explain.profile.tables.folder import PAGE, Profiled, headline, profile_tables
 from harness.explain.profile.tables.layer_tables import peaks_of, profile_of
 from harness.explain.profile.tables.tables import PHASES
 from harness.results.evidence.stages import STAGE_EDGES, Completions
@@ -24,14 +24,14 @@ _UNKNOWN = "#8a949e"
 _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
 
 
-def write(found: Profiled, folder: Path) -> Path:
+def write(profiled: Profiled, folder: Path) -> Path:
     """Returns the page's path. Raises PluginUnavailable without plotly."""
-    name = str(found.content.get("model_name") or folder.resolve().name)
-    made = made_tables(found, folder)
+    name = str(profiled.content.get("model_name") or folder.resolve().name)
+    shown = profile_tables(profiled, folder)
     article = Article(
-        [f"<h1>Profile · {escape(name)}</h1>", *_head(found.content)],
-        list(figures(found)),
-        list(_tail(made)),
+        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled.content)],
+        list(figures(profiled)),
+        list(_tail(shown)),
     )
     return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
 
@@ -39,45 +39,45 @@ def write(found: Profiled, folder: Path) -> Path:
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"<p>{escape(line)}</p>" for line in headline(content) if line)
     about = (content.get("model") or {}).get("about") or {}
-    told = ", ".join(f"{key} {value}" for key, value in about.items())
-    yield f'<p class="quiet">batch {content["batch"]} {escape(told)}</p>'
+    description = ", ".join(f"{key} {value}" for key, value in about.items())
+    yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'
     yield (
         '<p class="quiet">trace.json opens in ui.perfetto.dev and chrome://tracing; every table is '
         "in tables/ as CSV.</p>"
     )
 
 
-def figures(found: Profiled) -> Iterator[Figure]:
-    profile = profile_of(found.content)
+def figures(profiled: Profiled) -> Iterator[Figure]:
+    profile = profile_of(profiled.content)
     layers: list[Layer] = []
     if profile is not None:
-        nodes = [NodeCost(**cost) for cost in found.content["layer"]["nodes"]]
+        nodes = [NodeCost(**cost) for cost in profiled.content["layer"]["nodes"]]
         layers = ly.layers_of(profile, nodes)
-        yield _flame(found, layers, ly.overhead(profile))
-    elif found.done is not None and len(found.done):
-        yield _flame(found, [], None)
+        yield _flame(profiled, layers, ly.overhead(profile))
+    elif profiled.done is not None and len(profiled.done):
+        yield _flame(profiled, [], None)
     if layers:
         yield _over_index(layers)
-        peaks = peaks_of(found.content)
+        peaks = peaks_of(profiled.content)
         if peaks is not None:
             yield _roofline(layers, peaks)
-            batches = at_batches(found.content)
+            batches = at_batches(profiled.content)
             if len(batches) > 1:
                 yield batch_page.figure(batches, peaks)
         yield _by_type(layers)
-    model = found.content.get("model")
+    model = profiled.content.get("model")
     if model:
         yield _throughput(model["batches"])
-    growth = (found.content.get("memory") or {}).get("growth")
+    growth = (profiled.content.get("memory") or {}).get("growth")
     if growth:
         yield _growth(growth)
 
 
-def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
+def _flame(profiled: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
     """Mean times as nested bars: each level divides the one above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
-    if found.done is not None and len(found.done):
-        boxes += _flame_of_run(found.done)
+    if profiled.done is not None and len(profiled.done):
+        boxes += _flame_of_run(profiled.done)
     parent = next((box[0] for box in boxes if box[1] == "infer"), "")
     if parts is not None:
         boxes += _flame_of_call(layers, parts, parent, {box[0]: box[3] for box in boxes})
@@ -201,18 +201,18 @@ def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data: list[dict[str, Any]] = []
     for bound, colour in _BOUNDS.items():
-        those = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
+        bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         data.append(
             {
-                "x": [layer.intensity for layer in those],
-                "y": [(layer.flops_per_s or 0) / 1e9 for layer in those],
-                "text": [f"{layer.index} {layer.name}: {layer.ops}" for layer in those],
+                "x": [layer.intensity for layer in bounded],
+                "y": [(layer.flops_per_s or 0) / 1e9 for layer in bounded],
+                "text": [f"{layer.index} {layer.name}: {layer.ops}" for layer in bounded],
                 "mode": "markers",
                 "name": f"{bound}-bound",
                 "marker": {
                     "color": colour,
                     "opacity": 0.7,
-                    "size": [6 + 18 * (la.latency_ns / slowest) ** 0.5 for la in those],
+                    "size": [6 + 18 * (la.latency_ns / slowest) ** 0.5 for la in bounded],
                 },
                 "hovertemplate": "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>",
             }

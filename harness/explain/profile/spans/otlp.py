@@ -40,14 +40,16 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
-    told = (_span(span, trace_id, offset_ns) for span in spans)
-    return _messages(told, {"service.name": "mlperf-harness", "harness.model": model})
+    otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
+    return _messages(otlp_spans, {"service.name": "mlperf-harness", "harness.model": model})
 
 
-def _messages(told: Iterator[Mapping[str, Any]], resource: Mapping[str, str]) -> Iterator[Message]:
+def _messages(
+    otlp_spans: Iterator[Mapping[str, Any]], resource: Mapping[str, str]
+) -> Iterator[Message]:
     scope = {"name": "harness.profile", "version": __version__}
     about = {"attributes": _attributes(resource)}
-    while some := list(islice(told, SPANS_A_MESSAGE)):
+    while some := list(islice(otlp_spans, SPANS_A_MESSAGE)):
         scoped = [{"scope": scope, "spans": some}]
         yield {"resourceSpans": [{"resource": about, "scopeSpans": scoped}]}
 
@@ -94,17 +96,17 @@ def _encoded(message: Message) -> bytes:
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
-def write(made: Iterable[Message], file: Path) -> None:
+def write(messages_: Iterable[Message], file: Path) -> None:
     """One message a line. Raises ConfigError where the file exists or cannot be written."""
     try:
         with file.open("xb") as out:
-            for message in made:
+            for message in messages_:
                 out.write(_encoded(message) + b"\n")
     except OSError as e:
         raise ConfigError(f"--otlp {file} cannot be written: {e.strerror}") from None
 
 
-def post(made: Iterable[Message], url: str) -> None:
+def post(messages_: Iterable[Message], url: str) -> None:
     """Posts each message directly: no proxy, no redirect. Raises ConfigError where the collector
     refuses a message or a span.
     """
@@ -114,7 +116,7 @@ def post(made: Iterable[Message], url: str) -> None:
     connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
-        for message in made:
+        for message in messages_:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", target, _encoded(message), headers)
             answer = connection.getresponse()

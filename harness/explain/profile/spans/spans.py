@@ -58,10 +58,10 @@ def with_parents(spans: Sequence[Span]) -> list[Span]:
     ]
 
 
-def _adopted(span: Span, found: Sequence[Span]) -> Span:
-    if len(found) == 1:
-        return replace(span, parent=found[0].id)
-    return replace(span, ambiguous=len(found) > 1)
+def _adopted(span: Span, containers: Sequence[Span]) -> Span:
+    if len(containers) == 1:
+        return replace(span, parent=containers[0].id)
+    return replace(span, ambiguous=len(containers) > 1)
 
 
 class _Sorted:
@@ -75,13 +75,13 @@ class _Sorted:
             self._latest.append(max(span.end_ns, self._latest[-1] if self._latest else 0))
 
     def holding(self, span: Span) -> list[Span]:
-        found = []
+        containers = []
         i = bisect_right(self._starts, span.start_ns) - 1
         while i >= 0 and self._latest[i] >= span.end_ns:
             if self._spans[i].holds(span):
-                found.append(self._spans[i])
+                containers.append(self._spans[i])
             i -= 1
-        return found
+        return containers
 
 
 def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> list[Span]:
@@ -89,15 +89,15 @@ def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> li
     and name and the execution's time. A span without a partner stays as it is.
     """
     executed = {span.tags[key]: span for span in executions if key in span.tags}
-    made = []
+    joined_spans = []
     for launch in launches:
         work = executed.pop(launch.tags.get(key), None)
         if work is None:
-            made.append(launch)
+            joined_spans.append(launch)
         else:
             tags = {**work.tags, **launch.tags, "launched_ns": launch.start_ns}
-            made.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
-    return [*made, *executed.values(), *(s for s in executions if key not in s.tags)]
+            joined_spans.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
+    return [*joined_spans, *executed.values(), *(s for s in executions if key not in s.tags)]
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:

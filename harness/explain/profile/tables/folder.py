@@ -109,32 +109,32 @@ def _shown(value: Mapping[str, Any]) -> str:
     return f"{show_rate(value['value'])} {value['unit']}"
 
 
-def made_tables(found: Profiled, folder: Path) -> list[Table]:
+def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
     """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return tables_of(found.content, found.done)
+        return tables_of(profiled.content, profiled.done)
 
 
-def text(made: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
-    return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in made)
+def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
+    return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in shown)
 
 
-def spans(found: Profiled, folder: Path) -> list[Span]:
+def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return profile_trace.spans_of(found.content, found.done)
+        return profile_trace.spans_of(profiled.content, profiled.done)
 
 
-def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
+def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
     """Writes everything but the page. Raises OSError where the folder cannot be written."""
-    (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
-    write_json(folder / JSON, {table.key: table.to_json() for table in made})
+    (folder / TEXT).write_text(text(shown, None) + "\n", encoding="utf-8")
+    write_json(folder / JSON, {table.key: table.to_json() for table in shown})
     (folder / CSV).mkdir(exist_ok=True)
-    for table in made:
+    for table in shown:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")
     about = {
-        "model": found.content.get("model_name", ""),
+        "model": profiled.content.get("model_name", ""),
         "note": "harness run, bare calls and profiled calls are drawn one after the other",
     }
-    trace = chrome_trace(spans(found, folder), str(found.content.get("started", "")), about)
+    trace = chrome_trace(spans(profiled, folder), str(profiled.content.get("started", "")), about)
     (folder / TRACE).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")

@@ -28,26 +28,26 @@ def layer_tables(content: Content) -> Iterator[Table]:
     if not layer or profile is None:
         return
     nodes = [NodeCost(**cost) for cost in layer["nodes"]]
-    found = ly.layers_of(profile, nodes)
+    layers = ly.layers_of(profile, nodes)
     peaks = peaks_of(content)
-    yield _layers(found, profile.absent)
+    yield _layers(layers, profile.absent)
     no_peaks = (content.get("peaks") or {}).get("missing")
-    yield _kernels(found, peaks, no_peaks, doubts(profile, found, nodes, peaks))
-    yield _types(found)
-    yield _kinds(found)
-    yield _accounted(ly.overhead(profile), found)
-    yield _thirds(found)
-    yield _whole(found, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
-    yield _sources(found, nodes, profile)
+    yield _kernels(layers, peaks, no_peaks, doubts(profile, layers, nodes, peaks))
+    yield _types(layers)
+    yield _kinds(layers)
+    yield _accounted(ly.overhead(profile), layers)
+    yield _thirds(layers)
+    yield _whole(layers, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
+    yield _sources(layers, nodes, profile)
 
 
 def peaks_of(content: Content) -> Peaks | None:
-    found = content.get("peaks") or {}
-    return Peaks(**found) if "flops_per_s" in found else None
+    rates = content.get("peaks") or {}
+    return Peaks(**rates) if "flops_per_s" in rates else None
 
 
-def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
-    total = sum(layer.latency_ns for layer in found) or 1.0
+def _layers(layers: Sequence[Layer], absent: Mapping[str, str]) -> Table:
+    total = sum(layer.latency_ns for layer in layers) or 1.0
     rows: list[list[Cell]] = [
         [
             layer.index,
@@ -61,7 +61,7 @@ def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
             layer.latency_ns / total,
             layer.allocated_bytes,
         ]
-        for layer in sorted(found, key=lambda one: -one.latency_ns)
+        for layer in sorted(layers, key=lambda one: -one.latency_ns)
     ]
     columns = [Column("index", "count"), Column("kernel"), Column("type")]
     columns += [Column("implementation"), Column("nodes of the file"), Column("shape"), _LATENCY]
@@ -70,20 +70,20 @@ def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
         notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
-    told = _told(columns, rows, ("implementation", "spread", "allocated"))
-    return Table("layers", "Layers", about, *told, notes)
+    filled = _without_empty(columns, rows, ("implementation", "spread", "allocated"))
+    return Table("layers", "Layers", about, *filled, notes)
 
 
-def _told(
+def _without_empty(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
 ) -> tuple[list[Column], list[list[Cell]]]:
     """Drops optional columns without any value."""
-    kept = [
+    indices = [
         i
         for i, column in enumerate(columns)
         if column.name not in optional or any(row[i] is not None for row in rows)
     ]
-    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    return [columns[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
 def layer_doubts(content: Content) -> list[str]:
@@ -96,7 +96,7 @@ def layer_doubts(content: Content) -> list[str]:
 
 
 def _kernels(
-    found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
+    layers: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
 ) -> Table:
     rows: list[list[Cell]] = [
         [
@@ -112,7 +112,7 @@ def _kernels(
             layer.flops_per_s,
             *((ly.bound_of(layer, peaks), _efficiency(layer, peaks)) if peaks else (None, None)),
         ]
-        for layer in found
+        for layer in layers
     ]
     columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY]
     columns += [Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")]
@@ -128,9 +128,9 @@ def _kernels(
         )
     elif no_peaks:
         notes.append(f"no roofline: {no_peaks}")
-    if integer := sum(layer.is_integer for layer in found):
+    if integer := sum(layer.is_integer for layer in layers):
         notes.append(f"{integer} kernels compute integers: the float32 roof does not apply to them")
-    if shared := sum(layer.shared_macs > 0 for layer in found):
+    if shared := sum(layer.shared_macs > 0 for layer in layers):
         notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
     notes += [f"doubt: {doubt}" for doubt in doubted]
     about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
@@ -178,23 +178,25 @@ _GROUP_COLUMNS += [Column("rate", "FLOP/s")]
 _MEMORY = ("allocated", "of memory")
 
 
-def _types(found: Sequence[Layer]) -> Table:
-    rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
+def _types(layers: Sequence[Layer]) -> Table:
+    rows = _group_rows(ly.grouped(layers, lambda layer: layer.op_type))
     about = "A5-A7: kernels by type: count, time, memory"
-    return Table("types", "Types", about, *_told((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY))
+    return Table(
+        "types", "Types", about, *_without_empty((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY)
+    )
 
 
-def _kinds(found: Sequence[Layer]) -> Table:
+def _kinds(layers: Sequence[Layer]) -> Table:
     """Groups kernels by the nodes fused into them."""
-    rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
+    rows = _group_rows(ly.grouped(layers, lambda layer: f"{layer.op_type}: {layer.ops}"))
     about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
-    told = _told((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
-    return Table("kinds", "Kinds of kernels", about, *told)
+    filled = _without_empty((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
+    return Table("kinds", "Kinds of kernels", about, *filled)
 
 
-def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
+def _accounted(parts: ly.Overhead, layers: Sequence[Layer]) -> Table:
     """The counterpart of A13: every part outside kernels has a name."""
-    by_type = ly.grouped(found, lambda layer: layer.op_type)
+    by_type = ly.grouped(layers, lambda layer: layer.op_type)
     rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
     rows += [
         *(list[Cell](part) for part in parts.named_ns.items()),
@@ -220,15 +222,15 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
     return Table("accounted", "Accounted", about, columns, total, notes)
 
 
-def _thirds(found: Sequence[Layer]) -> Table:
-    flops = [float(layer.flops or 0) for layer in found]
-    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in found]
-    is_told = any(layer.allocated_bytes is not None for layer in found)
+def _thirds(layers: Sequence[Layer]) -> Table:
+    flops = [float(layer.flops or 0) for layer in layers]
+    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in layers]
+    is_told = any(layer.allocated_bytes is not None for layer in layers)
     measures = {
-        "latency": [layer.latency_ns for layer in found],
+        "latency": [layer.latency_ns for layer in layers],
         **({"allocated": taken} if is_told else {}),
         **({"flops": flops} if any(flops) else {}),
-        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
+        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in layers],
     }
     rows: list[list[Cell]] = [
         [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
@@ -240,7 +242,7 @@ def _thirds(found: Sequence[Layer]) -> Table:
 
 
 def _whole(
-    found: Sequence[Layer],
+    layers: Sequence[Layer],
     nodes: Sequence[NodeCost],
     parts: ly.Overhead,
     eliminated: Mapping[int, str],
@@ -248,9 +250,9 @@ def _whole(
     content: Content,
 ) -> Table:
     """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
-    flops = sum(layer.flops or 0 for layer in found)
+    flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(node.flops is not None for node in nodes)
-    moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
+    moved = sum(layer.read_bytes + layer.write_bytes for layer in layers)
     batch = content["batch"]
     ns = parts.plain_ns
     unknown = [
@@ -260,7 +262,7 @@ def _whole(
     ]
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
-        ["kernels executed", f"{len(found):,}"],
+        ["kernels executed", f"{len(layers):,}"],
         ["bytes a call", f"{moved / 1e6:.4g} MB"],
         ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
@@ -273,7 +275,7 @@ def _whole(
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
-            kind = " (of float32's)" if any(layer.is_integer for layer in found) else ""
+            kind = " (of float32's)" if any(layer.is_integer for layer in layers) else ""
             rows.append(
                 ["of peak", f"{show_percent(flops / ns * 1e9 / peaks.flops_per_s, 1)}{kind}"]
             )
@@ -286,21 +288,21 @@ def _whole(
     )
 
 
-def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
+def _sources(layers: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
     """Each node of the file with the kernels that compute it, or the reason why none does."""
     kernels: dict[int, list[str]] = {}
-    for layer in found:
+    for layer in layers:
         if not layer.inserted:
             for i in layer.nodes:
                 kernels.setdefault(i, []).append(layer.name)
-    mapped = {i for layer in found for i in layer.nodes}
+    mapped = {i for layer in layers for i in layer.nodes}
     rows: list[list[Cell]] = []
     for i, node in enumerate(nodes):
-        told = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
+        names = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
         why = profile.eliminated.get(i, "")
-        rows.append([i, node.name, node.op_type, node.shape, node.macs, told, why])
+        rows.append([i, node.name, node.op_type, node.shape, node.macs, names, why])
     notes = [
-        f"{sum(bool(layer.nodes) for layer in found)} of {len(found)} kernels stand for nodes",
+        f"{sum(bool(layer.nodes) for layer in layers)} of {len(layers)} kernels stand for nodes",
         f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
     ]
     columns = [Column("node", "count"), Column("name"), Column("type"), Column("made")]

@@ -25,16 +25,16 @@ def library_tables(content: Content) -> Iterator[Table]:
 
 
 def _hardware(content: Content) -> Iterator[Table]:
-    found = content.get("hardware")
-    if not found:
+    counts = content.get("hardware")
+    if not counts:
         return
     rows: list[list[Cell]] = [
-        ["task-clock, ns" if name == "task-clock" else name, value, found["reasons"][name]]
-        for name, value in found["per_call"].items()
+        ["task-clock, ns" if name == "task-clock" else name, value, counts["reasons"][name]]
+        for name, value in counts["per_call"].items()
     ]
     columns = (Column("counter"), Column("per call", "count"), Column("reason"))
-    notes = [f"mean of {found['runs']} bare calls, all threads"]
-    cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
+    notes = [f"mean of {counts['runs']} bare calls, all threads"]
+    cycles, done = (counts["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
         notes.append(f"{done / cycles:.2f} instructions a cycle")
     yield Table(
@@ -44,10 +44,10 @@ def _hardware(content: Content) -> Iterator[Table]:
 
 def _simulated(content: Content) -> Iterator[Table]:
     """Every text in it says that nothing was measured."""
-    found = content.get("simulated")
-    if not found:
+    counts = content.get("simulated")
+    if not counts:
         return
-    calls = found["calls"]
+    calls = counts["calls"]
     rows: list[list[Cell]] = [
         [name, ly.trimmed_mean([sum(call["counts"][e] for e in events) for call in calls]), None]
         for name, events in SIMULATED.items()
@@ -59,10 +59,10 @@ def _simulated(content: Content) -> Iterator[Table]:
         rows.append([shown, counted, counted / float(whole or 1)])
     notes = [
         f"valgrind's simulation of {len(calls)} calls, one thread at a time; nothing was measured",
-        *(f"simulated {cache}" for cache in found["caches"]),
+        *(f"simulated {cache}" for cache in counts["caches"]),
     ]
-    if found["not_simulated"]:
-        unknown = ", ".join(found["not_simulated"])
+    if counts["not_simulated"]:
+        unknown = ", ".join(counts["not_simulated"])
         notes.append(f"valgrind does not simulate {unknown}: this machine may run other code")
     columns = (Column("counter"), Column("per call", "count"), Column("of instructions", "share"))
     about = "instructions and cache misses of a call, simulated by valgrind"

@@ -66,9 +66,9 @@ def _levels(content: Content, done: Completions | None) -> Table:
     if done is not None and len(done):
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
-        said = f"LoadGen's, {len(done):,} samples"
+        source = f"LoadGen's, {len(done):,} samples"
         loadgen_ns = _loadgen_mean_ns(content)
-        rows.append(["query", "harness run", float(loadgen_ns or mean), None, said])
+        rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         infer = done.columns["inferred_ns"] - done.columns["gathered_ns"]
         rows.append(["stage", "harness run", float(infer.mean()), None, "infer alone"])
@@ -125,8 +125,8 @@ def _loadgen_mean_ns(content: Content) -> float | None:
 
 def _model_ns(content: Content) -> float | None:
     """Trimmed mean of the bare calls at the profile's batch."""
-    found = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
-    return ly.trimmed_mean(found["wall_ns"]) if found else None
+    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    return ly.trimmed_mean(calls["wall_ns"]) if calls else None
 
 
 def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
@@ -211,11 +211,11 @@ def _model_tables(content: Content) -> Iterator[Table]:
 
 
 def _memory(content: Content) -> Iterator[Table]:
-    found = content.get("memory") or {}
-    if "footprint" not in found:
+    memory = content.get("memory") or {}
+    if "footprint" not in memory:
         return
     profile = profile_of(content)
-    own = found["footprint"]
+    own = memory["footprint"]
     rows: list[list[Cell]] = [
         ["weights", own["weights"], "constants in the file"],
         ["input", own["inputs"], "of one call"],
@@ -230,10 +230,10 @@ def _memory(content: Content) -> Iterator[Table]:
     yield Table("memory", "Memory", "of the model and one call", columns, rows, notes)
     grown: list[list[Cell]] = []
     notes = []
-    for kind, one in found["growth"].items():
+    for kind, one in memory["growth"].items():
         points = {float(size): point["activations"] for size, point in one["points"].items()}
         grown += [
-            [kind, size, value, found["footprint"]["weights"]] for size, value in points.items()
+            [kind, size, value, memory["footprint"]["weights"]] for size, value in points.items()
         ]
         if len(points) > 1:
             notes.append(f"activations grow with {kind} ** {slope(points):.2f}")
@@ -245,13 +245,13 @@ def _memory(content: Content) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
-    found = content.get("data") or {}
-    if "real" not in found:
+    data = content.get("data") or {}
+    if "real" not in data:
         return
-    real, noise = (ly.trimmed_mean(found[k]["wall_ns"]) for k in ("real", "synthetic"))
-    kind = "noise, too" if found["is_synthetic"] else "data"
+    real, noise = (ly.trimmed_mean(data[k]["wall_ns"]) for k in ("real", "synthetic"))
+    kind = "noise, too" if data["is_synthetic"] else "data"
     rows: list[list[Cell]] = [
-        [f"dataset {found['dataset']} ({kind})", real, 0.0],
+        [f"dataset {data['dataset']} ({kind})", real, 0.0],
         ["seeded noise in the same range and shapes", noise, noise / real - 1],
     ]
     columns = (Column("input"), _LATENCY, Column("difference", "share"))

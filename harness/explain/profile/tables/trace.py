@@ -55,10 +55,10 @@ def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
     first sample, which waits from before the launch to after the execution.
     """
     columns = {name: column.tolist() for name, column in done.columns.items()}
-    kept = [i for i, batch in enumerate(columns["batch"]) if batch < MOST_BATCHES]
+    rows = [i for i, batch in enumerate(columns["batch"]) if batch < MOST_BATCHES]
     queries: list[Span] = []
     first: dict[int, int] = {}  # batch -> row of its first sample
-    by_start = sorted(kept, key=lambda i: columns["scheduled_ns"][i])
+    by_start = sorted(rows, key=lambda i: columns["scheduled_ns"][i])
     edges = [(columns["scheduled_ns"][i], columns["completed_ns"][i]) for i in by_start]
     for i, lane in zip(by_start, lanes(edges), strict=True):
         first.setdefault(columns["batch"][i], i)

@@ -27,10 +27,10 @@ def doubts(
     """One line for each failed check; empty where all hold.
     layers: from `layers.layers_of` with the same profile and nodes.
     """
-    found = [*_against_nodes(profile, layers, nodes)]
+    lines = [*_against_nodes(profile, layers, nodes)]
     if peaks is not None:
-        found += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
-    return found
+        lines += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
+    return lines
 
 
 def _against_nodes(
