@@ -108,7 +108,7 @@ class ExecutedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What the framework reports about the recorded calls.
+    """The framework's report on the recorded calls.
     kernels: in order of execution.
     runtime: the framework and its version.
     inputs, outputs: of the model.

@@ -1,4 +1,4 @@
-"""`pitfalls`: on the digits, the two photographs, and a classifier of colours on JPEG files."""
+"""`pitfalls` on the digits, the two photographs, and a colour classifier of JPEG files."""
 
 import json
 import subprocess

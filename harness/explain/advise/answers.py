@@ -206,7 +206,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
 
 
 def _kernels(record: Record) -> dict[str, Any]:
-    """What the framework runs beside the layers' own work, and the time between kernels."""
+    """Kernels beside the layers' own work, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
     runs = range(len(profile["run_ns"]))

@@ -1,4 +1,4 @@
-"""What `advise` says, from records made by hand: every number can be worked out in the head."""
+"""Answers of `advise` from hand-made records whose numbers can be checked by hand."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""`advise` on files that are quantised already, have subgraphs, or lose their answers in eight bits."""
+"""`advise` on files that are already quantised, have subgraphs, or lose their answers in int8."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Layers cut out of models, run alone, and kept in a database; and what sums of them mean."""
+"""Layers cut from models, run alone and stored in a database; lower bounds from their sums."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Kernels of ONNX Runtime's profile, and which nodes of the model's file each stands for."""
+"""Kernels of ONNX Runtime's profile, mapped to the nodes of the model's file."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`profile`: spans of all levels, the fifteen analyses, and a folder that says the same again."""
+"""`profile`: spans of all levels, the fifteen analyses, and the same tables from the folder alone."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Instructions that valgrind simulates: its output read, and told as what they are."""
+"""Instructions simulated by valgrind: its output is parsed and labelled as simulated."""
 
 import json
 import shutil

@@ -15,13 +15,13 @@ from harness.types import Array
 
 BINS = 32
 NEAR_ZERO = 1e-3
-"""Of a tensor's largest value."""
+"""Bound of "near zero", as a share of a tensor's largest value."""
 
 _LEAST_ELEMENTS = 256
 """Smaller tensors are offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Which axis counts the outputs; the first one elsewhere."""
+"""Axis of the output channels, by operator; 0 for all others."""
 
 
 def patterns(graph: Graph, path: Path) -> list[dict[str, Any]]:

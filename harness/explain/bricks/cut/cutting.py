@@ -47,10 +47,10 @@ _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Of integers, ten times as slow where ONNX Runtime does not come from its own layout (NHWC)."""
+"""Pools; on integers they are ten times as slow unless ONNX Runtime is in its own layout (NHWC)."""
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""What such a pool costs the partition: any other cut is better."""
+"""Cost of such a pool in the partition: any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:

@@ -42,7 +42,7 @@ def doubts(content: Content) -> Iterator[str]:
 
 
 def failures(content: Content) -> Iterator[str]:
-    """What was not run, with the reason."""
+    """Models and bricks that were not run, with reasons."""
     for name, model in content["models"].items():
         if model.get("why_not"):
             yield f"{name} was not run as a whole: {model['why_not']}"

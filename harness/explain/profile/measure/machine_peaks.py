@@ -15,7 +15,7 @@ from harness.explain.kernels.layers import Peaks
 from harness.models.opened.ort_session import INTRA_OP_SPINNING, SessionSetup, open_session
 
 _SIDES = (256, 512, 1024)
-"""Of the square matrices: the smallest lie in one core's cache, the largest occupy many threads. On a
+"""Sides of the square matrices: the smallest lie in one core's cache, the largest occupy many threads. On a
 machine whose memory others use, 1024 reached 87 GFLOP/s, 256 reached 114.
 """
 

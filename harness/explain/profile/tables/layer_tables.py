@@ -12,7 +12,7 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
-"""Of profile.json."""
+"""The content of profile.json."""
 
 _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")

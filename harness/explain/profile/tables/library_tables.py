@@ -7,7 +7,7 @@ from harness.explain.kernels import layers as ly
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
-"""Of profile.json."""
+"""The content of profile.json."""
 
 SIMULATED = {
     "instructions": ("Ir",),
