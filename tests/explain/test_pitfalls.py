@@ -342,7 +342,7 @@ def test_arrays_done_wrong() -> None:
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
         (
             ["--out", "full/pitfalls.json/x"],
-            "--out full/pitfalls.json/x: full/pitfalls.json is no ",
+            "--out full/pitfalls.json/x: full/pitfalls.json is not a writable ",
         ),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],

@@ -200,7 +200,7 @@ def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
     assert candidates(now._replace(execution=PARALLEL, threads=2), ["execution"], 2) == [
         now._replace(threads=2)
     ]
-    with pytest.raises(ValueError, match="no setting"):
+    with pytest.raises(ValueError, match="is not a setting"):
         parse_setting("graph=all")
 
 

@@ -206,6 +206,6 @@ def test_options_that_would_change_nothing_are_refused(
     public = _published(tmp_path, residual(tmp_path / "net.onnx"))
     words = ["bricks", str(public), "--structure"]
     assert main([*words, "--batch", "4", "-G", "2"]) == 2
-    assert "as they are: drop --most-layers, --batch" in capsys.readouterr().err
+    assert "published bricks are fixed: drop --most-layers, --batch" in capsys.readouterr().err
     assert main([*words, "--publish-order"]) == 2
     assert "--publish-order is for --publish" in capsys.readouterr().err
