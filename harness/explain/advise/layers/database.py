@@ -8,17 +8,16 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.errors import ConfigError
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.measurements import opened
 
 SCHEMA = 1
-_LOCKED_S = 10
 _CREATE = """
 CREATE TABLE IF NOT EXISTS layers (
     machine TEXT NOT NULL, runtime TEXT NOT NULL, layer TEXT NOT NULL, setting TEXT NOT NULL,
@@ -98,24 +97,11 @@ class LayerDatabase:
         """
         self.path = path
         self._where = (machine, runtime)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as db, db:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > SCHEMA:
-                    raise ConfigError(
-                        f"{path} has schema {version}, this harness knows {SCHEMA}: update the "
-                        "harness, or pass another --database"
-                    )
-                db.execute(_CREATE)
-                db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except (OSError, sqlite3.Error) as e:
-            raise ConfigError(
-                f"{path} cannot be used as the database of layers: {e}: pass another --database"
-            ) from None
+        with self._open():
+            pass
 
-    def _open(self) -> closing[sqlite3.Connection]:
-        return closing(sqlite3.connect(self.path, timeout=_LOCKED_S))
+    def _open(self) -> AbstractContextManager[sqlite3.Connection]:
+        return opened(self.path, SCHEMA, _CREATE)
 
     def get(self, layer: str, setting: Setting) -> Timed | None:
         """Only times of this machine and runtime."""
@@ -139,5 +125,5 @@ class LayerDatabase:
         """about: the layer's operators, for people."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         values = (*self._where, layer, str(setting), about, now, json.dumps(timed.to_json()))
-        with self._open() as db, db:
+        with self._open() as db:
             db.execute("INSERT OR REPLACE INTO layers VALUES (?, ?, ?, ?, ?, ?, ?)", values)
