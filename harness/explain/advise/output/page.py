@@ -35,45 +35,43 @@ def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _predicted(advice: Sequence[Mapping[str, Any]]) -> Figure:
+    gains = {
+        "predicted": [one["gain"] * 100 for one in advice],
+        "realised": [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice],
+    }
+    about = "Share of the time saved; negative: slower."
     names = [one["change"] for one in advice]
-    realised = [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice]
-    return Figure(
-        "Advice: predicted and realised",
-        "Share of the time saved; negative: slower.",
-        [
-            {"type": "bar", "orientation": "h", "y": names, "x": x, "name": name}
-            for name, x in (
-                ("predicted", [_digits(one["gain"] * 100) for one in advice]),
-                ("realised", [None if r is None else _digits(r) for r in realised]),
-            )
-        ],
-        {
-            "xaxis": {"title": "time saved, %"},
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "barmode": "group",
-        },
-    )
+    return _bars("Advice: predicted and realised", about, names, gains, "time saved, %")
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = rows[:_MOST]
     names = [f"{i + 1}. {row['ops']} {row['makes']} x{row['count']}" for i, row in enumerate(shown)]
-    now = [row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown]
-    best = [row["best_ns"] * row["count"] / NS_PER_MS for row in shown]
-    return Figure(
-        "Layers, alone",
-        "Sums over equal layers: under the present setting, and under each layer's best graph level.",
-        [
-            {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
-            for name, x in (("now", now), ("best", best))
+    times = {
+        "now": [
+            row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown
         ],
-        {
-            "xaxis": {"title": "ms"},
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "barmode": "group",
-        },
-        height_rem=max(22, 1.4 * len(shown)),
-    )
+        "best": [row["best_ns"] * row["count"] / NS_PER_MS for row in shown],
+    }
+    about = "Sums over equal layers: under the present setting, and under each layer's best graph level."
+    figure = _bars("Layers, alone", about, names, times, "ms")
+    return figure._replace(height_rem=max(22, 1.4 * len(shown)))
+
+
+def _bars(
+    title: str,
+    about: str,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    unit: str,
+) -> Figure:
+    """Horizontal bars, one a name for each of the series; the first name on top."""
+    data = [
+        {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
+        for name, x in series.items()
+    ]
+    axes = {"xaxis": {"title": unit}, "yaxis": {"autorange": "reversed", "automargin": True}}
+    return Figure(title, about, data, {**axes, "barmode": "group"})
 
 
 def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
