@@ -150,7 +150,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
     )
     time = covered["work_time"]
     yield (
-        f"coverage    work known of {show_percent(covered['work_nodes'], 1)} of the nodes and "
+        f"coverage    work known for {show_percent(covered['work_nodes'], 1)} of the nodes and "
         f"{'-' if time is None else show_percent(time, 1)} of the kernels' time; layers measured alone "
         f"take {show_percent(covered['layers_time'], 1)} of it "
         f"({covered['layers_alone']} of {covered['layers']})"
@@ -161,7 +161,7 @@ def _coverage(advice: Mapping[str, Any]) -> Iterator[str]:
         yield f"            not measured alone: {names}"
     yield from (f"            reason: {why}" for why in covered["why_missing"])
     yield (
-        f"database    {counted['ran']:,} measurements made, {counted['found']:,} taken from earlier "
+        f"database    {counted['ran']:,} measurements made, {counted['found']:,} reused from earlier "
         "ones"
     )
 
