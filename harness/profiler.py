@@ -52,7 +52,7 @@ class Wiring:
 
     @cached_property
     def made_by_name(self) -> Mapping[str, str]:
-        """Name of a node -> the first tensor that it makes; of those whose name no other one has."""
+        """Node name -> first output, for names that occur once."""
         count = Counter(node.name for node in self.nodes)
         return {n.name: n.outputs[0] for n in self.nodes if count[n.name] == 1 and n.outputs}
 

@@ -1,1 +1,1 @@
-"""Why a result is as it is: profile, advise, bricks, pitfalls."""
+"""Explains a result: profile, advise, bricks, pitfalls."""

@@ -1,4 +1,4 @@
-"""A model as its manifest declares it, on a dataset: what every change is compared with."""
+"""Opens a model as its manifest declares it, on a dataset: the baseline of every change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -43,9 +43,10 @@ Rows = list[Array]
 
 
 class Subject(NamedTuple):
-    """What is looked at. steps: declared or lent, by input. notes: what a reader must know.
-
-    label: of the dataset, where its name does not say what it is.
+    """One model on one dataset.
+    steps: declared or lent, by input.
+    notes: for the reader of the results.
+    label: of the dataset, where its name does not identify it.
     """
 
     config: RunConfig
@@ -57,7 +58,7 @@ class Subject(NamedTuple):
 
     @property
     def has_answers(self) -> bool:
-        """The null backend has none: then only inputs are compared."""
+        """False for the null backend: then only inputs are compared."""
         return self.config.backend != "null"
 
 
@@ -97,25 +98,25 @@ class Runner:
 
 
 def open_runner(subject: Subject, stack: ExitStack) -> Runner:
-    """`stack` closes it. A HarnessError says why it cannot be."""
+    """`stack` closes it. Raises HarnessError with the reason where it cannot be opened."""
     config, model = subject.config, subject.model
     entry = registry.BACKENDS.get(config.backend)
     if model.manifest is not None:
-        found = list(
+        missing = list(
             problems(model.name, model.manifest.requires, here(entry.needs if entry else None))
         )
-        if found:
-            raise ConfigError("\n".join(found))
-    asked = dict(config.backend_option).get(FORMAT_OPTION)
+        if missing:
+            raise ConfigError("\n".join(missing))
+    format_name = dict(config.backend_option).get(FORMAT_OPTION)
     formats = getattr(registry.load("backend", config.backend), "formats", ())
-    model.obtain((asked,) if asked else formats, say)
+    model.obtain((format_name,) if format_name else formats, say)
     spec = Instances(1, available().threads, CHUNK)
     (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
     return Runner(subject, backend)
 
 
 class Baseline:
-    """The declared inputs and their answers. indices: the samples looked at, evenly spread."""
+    """The declared inputs and their answers. indices: the chosen samples, evenly spread."""
 
     def __init__(self, subject: Subject, samples: int, runner: Runner | None) -> None:
         self.subject = subject
@@ -141,7 +142,7 @@ class Baseline:
         self.score, self.no_score = self._first_score()
 
     def open_dataset(self, steps: Mapping[str, tuple[Step, ...]] | None) -> Dataset:
-        """With these steps; None: with the baseline's."""
+        """steps: in place of the baseline's; None: the baseline's."""
         subject = self.subject
         if steps is None and subject.steps != subject.model.steps:
             steps = subject.steps
@@ -152,7 +153,7 @@ class Baseline:
     def chunks(
         self, dataset: Dataset | None = None
     ) -> Iterator[tuple[Sequence[int], Mapping[str, Array]]]:
-        """(indices, inputs) of a few samples at a time, in the baseline's order."""
+        """Yields (indices, inputs) of a few samples at a time, in the baseline's order."""
         dataset = dataset or self._dataset
         most = self.subject.model.manifest.max_batch if self.subject.model.manifest else None
         size = min(CHUNK, most or CHUNK)
@@ -166,18 +167,18 @@ class Baseline:
 
     @property
     def target(self) -> str:
-        """The input that changes are made to: the first image, else the first one."""
+        """The input that is changed: the first image, else the first input."""
         images = [s.name for s in self.inputs if self.subject.steps.get(s.name)]
         images += [name for name, shape in self.shapes.items() if len(shape) == 4]
         if not self.shapes:
-            raise ConfigError(
-                "no input of the model is of numbers: there is nothing to change in it"
-            )
+            raise ConfigError("no input of the model is numeric: there is nothing to change")
         return next(iter([*images, *self.shapes]))
 
     @property
     def decoded_by(self) -> tuple[Step, ...]:
-        """The steps by which image files become the target; none where the dataset takes none."""
+        """The steps that decode image files into the target; none where the dataset decodes
+        nothing.
+        """
         with plugin(f"dataset {self.subject.dataset!r}: describe()"):
             applied = self._dataset.describe().get("steps")
         steps = self.subject.steps.get(self.target, ())
@@ -186,11 +187,15 @@ class Baseline:
         return steps
 
     def agreement(self, rows: Rows) -> float:
-        """Share of the answers that are the baseline's, in [0, 1]; of large ones, of their parts."""
+        """Share of the answers equal to the baseline's, in [0, 1]; for large answers, of their
+        parts.
+        """
         return float(np.mean([self._same(a, b) for a, b in zip(self.rows, rows, strict=True)]))
 
     def scored(self, rows: Rows) -> float | None:
-        """In the metric's unit; None where the baseline has no score, or these rows allow none."""
+        """In the metric's unit; None where the baseline has no score or these answers allow
+        none.
+        """
         if self.score is None:
             return None
         try:
@@ -247,7 +252,7 @@ class Baseline:
         return float((ours == theirs).mean())
 
     def _top1(self, row: Array) -> Array:
-        """The label where a row has several by rank, or scores; else the row."""
+        """The label where a row ranks or scores several; else the row."""
         row = np.asarray(row)
         model = self.subject.model
         steps = model.output.postprocess if model.output else ()

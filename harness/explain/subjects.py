@@ -1,4 +1,4 @@
-"""What the pitfall report looks at when it is told little: digits, and two photographs."""
+"""Opens the models and data that pitfalls and advise examine; by default digits and two photographs."""
 
 import importlib.util
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ _OF_IMAGE_FILES = ("folder", "imagenet", "coco")
 
 
 def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """values: of the options given. `stack` removes what was put up for it."""
+    """values: parsed options. `stack` removes what was created for them."""
     if "model" in values or "dataset" in values:
         yield _named(values)
     elif "data_dir" in values:
@@ -40,7 +40,7 @@ def subjects(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _named(values: Mapping[str, Any]) -> Subject:
-    """values: of the options given. A ConfigError with all that is wrong with them."""
+    """values: parsed options. Raises one ConfigError with all problems."""
     values = {"scenario": "offline", **values}
     problems = [*unknown_names(values), *missing_data(values.get("data_dir"))]
     config = make_config(values, problems)
@@ -53,11 +53,11 @@ def _named(values: Mapping[str, Any]) -> Subject:
 
 
 def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
-    """The digits; the photographs where scikit-learn has them. values: backend alone."""
+    """The digits, and the photographs where scikit-learn has them. values: backend alone."""
     yield _named({**values, "dataset": "digits"})
     photographs = _photographs()
     if not photographs:
-        say(f"to look at two photographs, too: {how_to_install('photographs')}")
+        say(f"to include two photographs: {how_to_install('photographs')}")
         return
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="harness-pitfalls-")))
     (folder / "photographs").mkdir()
@@ -68,7 +68,7 @@ def _defaults(values: Mapping[str, Any], stack: ExitStack) -> Iterator[Subject]:
 
 
 def _photographs() -> list[Path]:
-    """scikit-learn's JPEG files; it is not imported."""
+    """scikit-learn's JPEG files, found without importing it."""
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         return []
@@ -91,7 +91,7 @@ def _at_hand(backend: str) -> tuple[str, str]:
 
 
 def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...]]:
-    """By input, with notes where they, or the weights, are not the model's own."""
+    """Steps by input, with notes where they, or the weights, are not the model's own."""
     if not model.has_random_weights:
         return model.steps, ()
     notes = ["random weights: answers that change or not say nothing about a trained model"]
@@ -100,5 +100,5 @@ def _steps(model: Model) -> tuple[Mapping[str, tuple[Step, ...]], tuple[str, ...
     bare = [spec for spec in model.inputs if not model.steps[spec.name]]
     if len(model.inputs) != 1 or not bare or bare[0].shape[1:] != lent.shape[1:]:
         return model.steps, tuple(notes)
-    notes.append(f"{model.name} declares no steps: those of {LENDER} are taken")
+    notes.append(f"{model.name} declares no steps: the steps of {LENDER} are used")
     return {bare[0].name: lender.steps[lent.name]}, tuple(notes)

@@ -1,4 +1,4 @@
-"""A record of `advise` made by hand: three convolutions, the last two on branches that are joined."""
+"""Builds a record of `advise`: three convolutions, the last two on branches that are joined."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`pitfalls`: on the digits, the two photographs, and a classifier of colours on JPEG files."""
+"""`pitfalls` on the digits, the two photographs, and a colour classifier of JPEG files."""
 
 import json
 import subprocess
@@ -96,7 +96,7 @@ def test_two_photographs_are_looked_at_by_default(tmp_path: Path) -> None:
     assert reasons["decoder: dct fast"].startswith("decode: pillow has no fast dct")
     assert reasons["colour: grey"].endswith("normalise has 3 values of mean for 1 channels")
     assert reasons["layout: order nhwc"] == (
-        "photographs/china.jpg: after its steps the image is 224x224x3, the input 'input' takes "
+        "photographs/china.jpg and 1 more: after its steps the image is 224x224x3, the input 'input' takes "
         "3x224x224: see resize, crop and layout"
     )
 
@@ -193,7 +193,7 @@ CONTENT: dict[str, Any] = {
     "model": "m<i>",
     "backend": "ort",
     "dataset": "d",
-    "notes": ["2 samples are few: that no answer changes says little"],
+    "notes": ["2 samples are few: unchanged answers prove little"],
     "samples": 2,
     "steps": {},
     "input_range": [0.0, 16.0],
@@ -342,7 +342,7 @@ def test_arrays_done_wrong() -> None:
         (["--model", "digits", "--dataset", "folder"], "dataset 'folder' needs --data-dir: "),
         (
             ["--out", "full/pitfalls.json/x"],
-            "--out full/pitfalls.json/x: full/pitfalls.json is no ",
+            "--out full/pitfalls.json/x: full/pitfalls.json is not a writable ",
         ),
         (["--out", "full"], "full/pitfalls.json exists: reports are never overwritten; "),
     ],

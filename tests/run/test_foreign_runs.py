@@ -68,7 +68,7 @@ def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "words.py").write_text(WORDS)
     error = refusal(capsys, "pitfalls", "--model", path, "--dataset", f"{tmp_path}/words.py:Words")
     assert error.splitlines()[-1] == (
-        "harness: no input of the model is of numbers: there is nothing to change in it"
+        "harness: no input of the model is numeric: there is nothing to change"
     )
 
 

@@ -1,4 +1,4 @@
-"""What another precision costs in accuracy, on the model's own data."""
+"""Measures how much accuracy another precision costs, on the model's own data."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,24 +25,25 @@ MOST_APART = 0.1
 
 
 def int8(job: Job) -> tuple[dict[str, Any], Path | None]:
-    """Makes the int8 file as `sweep` makes it. Returns what it costs, as `compared`, and the file; or
-    why there is none (`failed`).
+    """Makes the int8 file as `sweep` makes it.
+    Returns (its accuracy cost as `compared` gives it, the file), or the reason (`failed`) and no
+    file.
     """
     if kinds := onnx.already_quantised(job.path):
         return {"failed": f"is quantised already ({kinds})", "quantised": True}, None
     try:
-        made = precision_files.make(_request(job))
-        path = Path(made["file"])
-        found = compared(job.subject, job.baseline, path)
+        precision_file = precision_files.make(_request(job))
+        path = Path(precision_file["file"])
+        cost = compared(job.subject, job.baseline, path)
     except Exception as e:  # noqa: BLE001 - whatever refuses it, the rest is measured
         return {"failed": one_line(e) or type(e).__name__}, None
-    recipe = made["recipe"]
+    recipe = precision_file["recipe"]
     return {
-        **found,
-        "sha256": made["sha256"],
+        **cost,
+        "sha256": precision_file["sha256"],
         "quantisation_samples": recipe["samples_count"],
         "quantisation_samples_are_scored": recipe["samples_are_scored"],
-        "about": made["about"],
+        "about": precision_file["about"],
     }, path
 
 
@@ -59,12 +60,12 @@ def _request(job: Job) -> dict[str, Any]:
 
 
 def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]:
-    """A file of the same model in another precision, against the model's own file.
-
-    score, own_score: in `unit`, with `metric`; None, with why (`no_score`), where there are no right
-    answers. drop: how much is lost, below 0 where it is better. agreement: share of the samples with
-    the same answer, in [0, 1]. relative_l2: of float answers, mean distance over mean length.
-    broken: why the answers are no longer the model's, "" where they may be.
+    """Compares a file in another precision with the model's own file.
+    score, own_score: in `unit`, by `metric`; None with the reason in `no_score`.
+    drop: own_score - score.
+    agreement: share of the samples with the same answer, in [0, 1].
+    relative_l2: mean distance of float answers over their mean length.
+    broken: why the file no longer answers like the model; "" where it may.
     """
     rows = _answers(subject, baseline, path)
     agreement = baseline.agreement(rows)
@@ -91,7 +92,7 @@ def compared(subject: Subject, baseline: Baseline, path: Path) -> dict[str, Any]
 
 
 def broken(agreement: float, apart: float | None, samples: int) -> str:
-    """Where there are no right answers, these two tell a lossy file from another function."""
+    """Without labels, agreement and distance together tell a lossy file from another function."""
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_APART):
         return ""
     at = "" if apart is None else f", at a relative distance of {apart:.2g}"

@@ -1,4 +1,4 @@
-"""The six questions of Benanza, answered for ONNX Runtime on a CPU from one record. Pure.
+"""Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D; what its GPU libraries answer is asked of
 graph levels, layouts, threads, executors and precisions here.
@@ -26,11 +26,13 @@ _DOES_NOTHING = frozenset(("Identity", "Dropout"))
 
 
 def answers(content: Mapping[str, Any]) -> dict[str, Any]:
-    """content: of measured.json. Everything the tables, the page and the JSON show."""
+    """Returns everything that the tables, the page and the JSON show.
+    content: the content of measured.json.
+    """
     record = Record(content)
     ranked = advice(record)
     best = top(ranked)
-    found = {
+    document = {
         "model": content["model"],
         "batch": content["batch"],
         "host": content["host"],
@@ -49,8 +51,8 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
         "accuracy": content["accuracy"],
         "counted": content["counted"],
     }
-    found["questions"] = questions(found, ranked)
-    return found
+    document["questions"] = questions(document, ranked)
+    return document
 
 
 def _measured(record: Record) -> dict[str, Any]:
@@ -68,7 +70,9 @@ def _measured(record: Record) -> dict[str, Any]:
 
 
 def _lower_bound(record: Record) -> dict[str, Any]:
-    """By both clocks where there is one thread. ratio: lower bound over measured (Benanza's)."""
+    """By CPU time where all have one thread, else by wall time.
+    ratio: lower bound / measured time, as Benanza defines it.
+    """
     by_clock: dict[str, dict[str, Any]] = {}
     for clock in ("cpu", "wall") if record.uses_cpu() else ("wall",):
         cpu = clock == "cpu"
@@ -108,8 +112,8 @@ def _cost(node: Mapping[str, Any]) -> Cost:
 
 
 def _coverage(record: Record) -> dict[str, Any]:
-    """Of the operators with a rule for their work, by nodes and by the time of their kernels; and of
-    the layers that were measured alone, by the time they take in the model.
+    """Two shares: operators with a rule for their work (by nodes and by kernel time), and layers
+    measured alone (by their time in the model).
     """
     kernels = [k for k in record.kernels(record.now.graph) if k["nodes"]]
     costs = [flops.total([_cost(record.nodes[i]) for i in k["nodes"]]) for k in kernels]
@@ -141,7 +145,9 @@ def _why_missing(record: Record) -> set[str]:
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:
-    """Different ones, the most time first. Times are of one; gain_ns of all that are alike."""
+    """One row for each different layer, the most time first. Times are those of one occurrence;
+    gain_ns is the sum over all.
+    """
     cpu = record.uses_cpu()
     now, (best, level) = record.own_ns(record.now, cpu=cpu), record.best_ns(cpu=cpu)
     alike: dict[str, list[int]] = defaultdict(list)
@@ -173,7 +179,9 @@ def _layers(record: Record) -> list[dict[str, Any]]:
 
 
 def _levels(record: Record) -> list[dict[str, Any]]:
-    """Each graph level of ONNX Runtime with all else as now: what fusion and layout are worth."""
+    """The whole model at each graph level, everything else as now: the gain from fusion and
+    layout.
+    """
     rows = []
     for level in GRAPH_LEVELS:
         setting = record.now._replace(graph=level)
@@ -198,7 +206,7 @@ def _levels(record: Record) -> list[dict[str, Any]]:
 
 
 def _kernels(record: Record) -> dict[str, Any]:
-    """Where the framework is inefficient: what it runs beside the layers' own work, and between it."""
+    """Kernels beside the layers' own work, and the time between kernels."""
     kernels = record.kernels(record.now.graph)
     profile = record.content["profiles"][record.now.graph]
     runs = range(len(profile["run_ns"]))
@@ -228,7 +236,7 @@ def _unexpected(record: Record, kernels: Sequence[Mapping[str, Any]]) -> Iterato
 
 
 def _in_file(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the model's author could take out."""
+    """Nodes that the model's author could remove."""
     for node in nodes:
         if node["op"] in _DOES_NOTHING:
             yield f"{node['op']} {node['name']!r} does nothing at inference"

@@ -1,4 +1,4 @@
-"""Says why the layers alone take longer than the whole model, where they do: then they are no lower bound."""
+"""Finds why the layers alone take longer than the whole model and so give no lower bound."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _BORDERS = frozenset(
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
-    """The most telling cause, in words. times_ns: (units,) the least of each alone."""
+    """The most likely cause as a sentence. times_ns: (units,) least time of each unit alone."""
     total = sum(times_ns) or 1.0
     inside = [set(_ops(record, unit)) & CONTROL_FLOW for unit in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
@@ -47,21 +47,25 @@ def _ops(record: Record, unit: Mapping[str, Any]) -> list[str]:
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
-    """Which kernels stand in for which, with how many layers; and the time of those layers."""
+    """Returns (kernel alone, kernel in the model, number of layers) and the time of those
+    layers.
+    """
     executed: dict[int, set[str]] = {}
     for kernel in record.kernels(record.now.graph):
         for node in kernel["nodes"]:
             executed.setdefault(node, set()).add(kernel["op"])
-    found: Counter[str] = Counter()
+    layers_by_kernels: Counter[str] = Counter()
     total = 0.0
     for unit, ns in zip(record.units, times_ns, strict=True):
         alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
         there = {op for node in unit["nodes"] for op in executed.get(node, ())} - _BORDERS
-        here = set(alone.kernels) - _BORDERS if alone is not None else set()
-        if here and there and not here & there:
-            found[f"{'+'.join(sorted(here))} instead of {'+'.join(sorted(there))}"] += 1
+        alone_kernels = set(alone.kernels) - _BORDERS if alone is not None else set()
+        if alone_kernels and there and not alone_kernels & there:
+            layers_by_kernels[
+                f"{'+'.join(sorted(alone_kernels))} instead of {'+'.join(sorted(there))}"
+            ] += 1
             total += ns
-    return found, total
+    return layers_by_kernels, total
 
 
 def _mean_kernel_ns(record: Record) -> float:

@@ -1,4 +1,4 @@
-"""The verb `advise`: where a model's time goes that need not, and what to change first."""
+"""Runs the verb `advise`: measures a model, and derives what to change first."""
 
 import json
 import tempfile
@@ -28,43 +28,45 @@ DERIVED = "advise.json"
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
-    """Returns the exit status. values: the options that a run has, too, parsed as a run's are."""
+    """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
     folder = options.source or _measured(options, values)
     try:
-        found = derive(folder)
+        advice = derive(folder)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: copy it elsewhere") from e
     if options.source is None:
-        advise_taken.write(found, values, folder)
+        advise_taken.write(advice, values, folder)
     if options.json:
-        show(json.dumps(found, indent=2))
+        show(json.dumps(advice, indent=2))
     else:
-        show("\n".join(text.lines(found)))
-        taken = advise_taken.line(found, folder)
+        show("\n".join(text.lines(advice)))
+        taken = advise_taken.line(advice, folder)
         show("\n".join(["", *([taken] if taken else []), f"{'results':<12}{folder}"]))
     return 0
 
 
 def derive(folder: Path) -> dict[str, Any]:
-    """The content of advise.json, from measured.json alone; it and the page are written again."""
+    """Writes advise.json and the page from measured.json alone; returns the content of
+    advise.json.
+    """
     content = files.read_json(folder / FILE)
     with files.reading(f"{folder / FILE} is not what advise writes"):
-        found = {**answers(content), "parts": content.get("parts", {})}
-        tuple(text.lines(found))
-        files.write_json(folder / DERIVED, found)
-        _page(found, folder)
-    return found
+        advice = {**answers(content), "parts": content.get("parts", {})}
+        tuple(text.lines(advice))
+        files.write_json(folder / DERIVED, advice)
+        _page(advice, folder)
+    return advice
 
 
-def _page(found: Mapping[str, Any], folder: Path) -> None:
+def _page(advice: Mapping[str, Any], folder: Path) -> None:
     try:
-        page.write(found, folder)
+        page.write(advice, folder)
     except PluginUnavailable as e:
         say(f"no page was made: {e}")
 
 
 def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
-    """Measures into a new folder, and returns it. What was measured before an error stays there."""
+    """Measures into a new folder and returns it. An error keeps what was measured before it."""
     (subject,) = subjects(values, ExitStack())
     cores = available().planned
     request = Request(
@@ -96,7 +98,7 @@ def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
 
 
 def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
-    """Writes measured.json. After Ctrl-C as far as it had come, with its tables."""
+    """Writes measured.json; after Ctrl-C with as much as was measured."""
     content: dict[str, Any] = {}
     try:
         measure_model(job, content)

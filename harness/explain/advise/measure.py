@@ -1,4 +1,4 @@
-"""Measures all that `advise` says something about; what is made of it is derived from the record."""
+"""Measures everything that `advise` derives its answers from."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,8 @@ _PROFILED = 10
 
 
 def measure(job: Job, content: dict[str, Any]) -> None:
-    """Fills in the content of measured.json, without the parts that stand for themselves.
-
-    Ctrl-C leaves in it what was measured until then.
+    """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
+    content holds what was measured until then.
     """
     import onnxruntime as ort
 
@@ -40,33 +39,33 @@ def measure(job: Job, content: dict[str, Any]) -> None:
     profiles, failed = _profiles(job)
     if now.graph not in profiles:
         raise ConfigError(failed[now.graph])
-    made = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
-    content |= _about(job, profiles, failed, made, f"onnxruntime {ort.__version__}")
+    parts = units(job.graph, _fused(job, profiles.get("all", profiles[now.graph])))
+    content |= _about(job, profiles, failed, parts, f"onnxruntime {ort.__version__}")
     files = {FILE: job.path}
     content["accuracy"] = _int8(job, files) if "precision" in request.axes else None
-    wanted = candidates(now, request.axes, cores)
-    wanted = [s for s in wanted if s.precision in files and s.graph not in failed]
+    settings = candidates(now, request.axes, cores)
+    settings = [s for s in settings if s.precision in files and s.graph not in failed]
     database = LayerDatabase(
         request.database, machine_key(host.fingerprint()["machine"]), content["runtime"]
     )
     runs: list[Timing] = []
-    layers = partial(_layers, job, made, database, runs, content)
+    layers = partial(_layers, job, parts, database, runs, content)
     levels = [now._replace(graph=level) for level in GRAPH_LEVELS if level not in failed]
-    layers([now, *levels, *wanted])
-    content["candidates"] = [str(s) for s in wanted]
+    layers([now, *levels, *settings])
+    content["candidates"] = [str(s) for s in settings]
     both = combination(Record(content))
-    if both is not None and both not in wanted:
+    if both is not None and both not in settings:
         layers([both])
-        wanted.append(both)
+        settings.append(both)
         content["candidates"].append(str(both))
-    _pairs(job, wanted, files, content)
+    _pairs(job, settings, files, content)
 
 
 def _about(
     job: Job,
     profiles: Mapping[str, LayerProfile],
     failed: Mapping[str, str],
-    made: Sequence[Unit],
+    parts: Sequence[Unit],
     runtime: str,
 ) -> dict[str, Any]:
     request, subject = job.request, job.subject
@@ -86,7 +85,7 @@ def _about(
         "now": str(request.now),
         "axes": list(request.axes),
         "nodes": _nodes(job, profiles[request.now.graph]),
-        "units": [unit._asdict() for unit in made],
+        "units": [unit._asdict() for unit in parts],
         "profiles": {level: _profile(job, profile) for level, profile in profiles.items()},
         "failed_levels": dict(failed),
         "layers": {},
@@ -99,21 +98,21 @@ def _about(
 
 
 def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
-    """By graph level; and why there is none of some."""
-    found, failed = {}, {}
+    """Returns (profiles by graph level, reason by level that could not be profiled)."""
+    profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
         job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
         setup = SessionSetup(threads=job.request.now.kernel.threads, graph=level)
         try:
-            found[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
+            profiles[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
         except ConfigError as e:
             failed[level] = str(e)
-    return found, failed
+    return profiles, failed
 
 
 def _file_nodes(job: Job) -> list[tuple[int, ...]]:
-    """By a node's position in the file those of its nodes in the graph: none of a Constant, several of
-    a call of a function.
+    """Position of a node in the file -> its nodes in the graph: none for a Constant, several for a
+    function call.
     """
     return nodes_of(read_wiring(job.path), job.graph)
 
@@ -125,7 +124,7 @@ def _fused(job: Job, profile: LayerProfile) -> list[list[int]]:
 
 
 def _nodes(job: Job, profile: LayerProfile) -> list[dict[str, Any]]:
-    """One for each of the graph's, with what it computes and moves."""
+    """One row for each node of the graph: its operator, work and traffic."""
     known = _file_nodes(job)
     eliminated = {one: why for i, why in profile.eliminated.items() for one in known[i]}
     makers = job.graph.producer
@@ -160,42 +159,42 @@ def _profile(job: Job, profile: LayerProfile) -> dict[str, Any]:
 
 
 def _int8(job: Job, files: dict[str, Path]) -> dict[str, Any]:
-    """What it costs; `files` then has it, where it could be made."""
+    """Returns the accuracy cost of int8; adds the file to `files` where it could be made."""
     job.tell("int8: quantising, and its accuracy")
-    found, path = accuracy.int8(job)
+    cost, path = accuracy.int8(job)
     if path is not None:
         files[INT8] = path
-    return found
+    return cost
 
 
 def _layers(
     job: Job,
-    made: Sequence[Unit],
+    parts: Sequence[Unit],
     database: LayerDatabase,
     runs: list[Timing],
     content: dict[str, Any],
     settings: Sequence[Setting],
 ) -> None:
-    """Adds their times, and the whole model's between the passes, to `content`."""
+    """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
-    job.tell(f"layers: {len({unit.key for unit in made})} different ones, {len(kernels)} settings")
+    job.tell(f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings")
 
     def progress(done: int, total: int) -> None:
         if done % max(1, total // 10) == 0:
             job.tell(f"layers: {done} of {total} measurements")
 
-    found, counted = bench.measure(
+    layer_times, counted = bench.measure(
         job.graph,
-        made,
+        parts,
         kernels,
         database,
         passes=job.request.passes,
         between=lambda: runs.append(_now(job)),
         progress=progress,
     )
-    for key, times in found.items():
-        kept = content["layers"].setdefault(key, {})
-        kept |= {str(setting): timed.to_json() for setting, timed in times.items()}
+    for key, times in layer_times.items():
+        stored = content["layers"].setdefault(key, {})
+        stored |= {str(setting): timed.to_json() for setting, timed in times.items()}
     for name in content["counted"]:
         content["counted"][name] += getattr(counted, name)
     content["now_runs"] = {
@@ -214,10 +213,10 @@ def _now(job: Job) -> Timing:
 
 
 def _pairs(
-    job: Job, wanted: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
+    job: Job, settings: Sequence[Setting], files: Mapping[str, Path], content: dict[str, Any]
 ) -> None:
     now = job.request.now
-    for setting in wanted:
+    for setting in settings:
         job.tell(f"the whole model, {setting.changes(now)} against now")
         try:
             before, after = against(

@@ -1,4 +1,4 @@
-"""What stands for itself beside the advice: weights, storage formats, operators, self-checks."""
+"""Measures the independent parts of advice: weights, storage formats, operators, self-checks."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ from harness.types import Array
 _BATCH = 8
 
 
-def measure(job: Job, skipped: frozenset[str], found: dict[str, Any]) -> None:
-    """Fills in, of PARTS, all but the skipped ones; each with why where it failed."""
+def measure(job: Job, skipped: frozenset[str], parts: dict[str, Any]) -> None:
+    """Fills in all PARTS except the skipped ones; a failed part gets its reason."""
     for name, part in PARTS.items():
         if name in skipped:
-            found[name] = {"failed": "skipped: --skip"}
+            parts[name] = {"failed": "skipped: --skip"}
             continue
         job.tell(name)
         try:
             with tempfile.TemporaryDirectory(prefix="harness-advise-", dir=job.folder) as folder:
-                found[name] = part(job, Path(folder))
+                parts[name] = part(job, Path(folder))
         except HarnessError as e:
-            found[name] = {"failed": one_line(e)}
+            parts[name] = {"failed": one_line(e)}
         except Exception as e:  # noqa: BLE001 - of frameworks; the rest is worth having
-            found[name] = {"failed": f"{type(e).__name__}: {one_line(e)}"}
+            parts[name] = {"failed": f"{type(e).__name__}: {one_line(e)}"}
 
 
 def _weights(job: Job, _folder: Path) -> Any:
@@ -50,17 +50,17 @@ def _operators(job: Job, folder: Path) -> Any:
 def _self_checks(job: Job, _folder: Path) -> Any:
     now, name = job.request.now, job.subject.model.name
     session = open_session(job.path, now)
-    found = {
+    checks = {
         "repeatability": self_checks.repeatability(session, job.feeds, job.graph.outputs),
         "overhead": self_checks.overhead(job.path, name, job.feeds, now),
     }
     del session
     feeds = {k: v[[i % len(v) for i in range(_BATCH)]] for k, v in job.feeds.items()}
     try:
-        found["micro_batches"] = self_checks.micro_batches(job.path, feeds, now, _peak_bytes)
+        checks["micro_batches"] = self_checks.micro_batches(job.path, feeds, now, _peak_bytes)
     except Exception as e:  # noqa: BLE001 - a model of one fixed batch
-        found["micro_batches"] = {"failed": one_line(e) or type(e).__name__}
-    return found
+        checks["micro_batches"] = {"failed": one_line(e) or type(e).__name__}
+    return checks
 
 
 def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int | None:

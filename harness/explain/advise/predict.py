@@ -1,4 +1,4 @@
-"""What another setting would give, from the times of single layers, and what it gave. Pure."""
+"""Predicts the gain of other settings from single layers' times, and checks it against measured gains. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,23 +8,24 @@ from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.record import Realised, Record
 
 WORTH = 0.02
-"""Share of the time: a smaller gain is none."""
+"""Least gain worth a recommendation, as a share of the time."""
 
 CREDIBLE = 1.02
 """Lower bound over measured: above it, it is none."""
 
 WITHIN = 0.25
-"""How far what was realised may lie from its prediction, of the predicted gain."""
+"""Greatest distance of a realised gain from its prediction, as a share of the prediction."""
 
 MOST_DROP = 0.5
 """In the metric's unit, e.g. percentage points: int8 that costs more is not recommended."""
 
 
 class Advice(NamedTuple):
-    """question: Q2, Q3, Q5, Q6, or several for settings that change more than one thing.
-
-    now_ns, predicted_ns: of the whole model on `clock`. needs: what a person must decide first,
-    empty where nothing. accuracy: of another precision, as `advise_accuracy` gives it.
+    """One candidate setting.
+    question: Q2, Q3, Q5 or Q6; several where the setting changes several things.
+    now_ns, predicted_ns: the whole model on `clock`.
+    needs: what a person must decide first; "" for nothing.
+    accuracy: cost of another precision, as accuracy.compared gives it.
     """
 
     question: str
@@ -44,14 +45,16 @@ class Advice(NamedTuple):
 
     @property
     def within(self) -> bool | None:
-        """Whether what was realised is what was predicted; None where nothing was predicted or done."""
+        """Whether the realised gain agrees with the prediction; None without one of the two."""
         if self.realised is None or abs(self.gain) < WORTH:
             return None
         return abs(self.realised.gain / self.gain - 1) <= WITHIN
 
     @property
     def verdict(self) -> str:
-        """faster or slower where the pairs' interval says so, else undecided; empty: not measured."""
+        """Whether the setting is "faster" or "slower" by the interval of the pairs, else
+        "undecided"; "" if not measured.
+        """
         if self.realised is None:
             return ""
         if self.realised.low is not None and self.realised.low > 1:
@@ -74,12 +77,12 @@ class Advice(NamedTuple):
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:
-    """Now, less what each layer takes less alone. None where no layer was measured so.
-
-    All else of the whole model (layout changes between layers, the runtime's own time) stays as it
-    is. In parallel, layers are placed on the workers as they become ready. Where the layers alone
-    take longer than the model, as those of a few microseconds do under a profiler that counts them
-    whole, what they save is scaled down alike.
+    """The present time less the savings of each layer alone; None where no layer was measured
+    under this setting.
+    The rest of the model's time (layout changes between layers, the runtime's own time) is assumed
+    unchanged. In parallel execution, layers go to workers as they become ready. Where the layers
+    alone take longer than the model (kernels of a few microseconds under a profiler that counts
+    whole ones), the savings are scaled down alike.
     """
     cpu = record.uses_cpu(setting)
     own = (record.own_ns(s, cpu=cpu) for s in (record.now, setting))
@@ -96,11 +99,11 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
 
 
 def advice(record: Record) -> list[Advice]:
-    """Of every candidate with a prediction, the largest predicted gain first; what a person must
-    decide comes after what can be done at once.
+    """Every candidate with a prediction, largest gain first; candidates that need a decision come
+    last.
     """
-    found = [one for s in record.candidates if (one := _advice(record, s)) is not None]
-    return sorted(found, key=lambda a: (bool(a.needs), -a.gain))
+    candidates = [one for s in record.candidates if (one := _advice(record, s)) is not None]
+    return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
 
 def _advice(record: Record, setting: Setting) -> Advice | None:
@@ -123,24 +126,24 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
 
 
 def top(ranked: list[Advice]) -> Advice | None:
-    """The largest gain that can be had without deciding anything; None where nothing is worth it."""
+    """The largest gain that needs no decision; None where none is worth it."""
     best = next((a for a in ranked if not a.needs), None)
     return best if best is not None and best.gain >= WORTH else None
 
 
 def question_of(now: Setting, setting: Setting) -> str:
-    """Which of the six it answers; several where it changes several things."""
-    found = []
+    """The question that the setting answers; several where it changes several things."""
+    questions = []
     if setting.execution != now.execution:
-        found.append("Q2")
+        questions.append("Q2")
     layouts = {"all", "extended"}
     if setting.graph != now.graph:
-        found.append("Q3" if {setting.graph, now.graph} == layouts else "Q5")
+        questions.append("Q3" if {setting.graph, now.graph} == layouts else "Q5")
     if setting.threads != now.threads and setting.execution == now.execution:
-        found.append("Q3")
+        questions.append("Q3")
     if setting.precision != now.precision:
-        found.append("Q6")
-    return "+".join(sorted(dict.fromkeys(found)))
+        questions.append("Q6")
+    return "+".join(sorted(dict.fromkeys(questions)))
 
 
 _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
@@ -148,8 +151,8 @@ _TOGETHER = ({"graph"}, {"threads", "execution"}, {"precision"})
 
 
 def combination(record: Record) -> Setting | None:
-    """The best of each choice together, where more than one is predicted to gain; else None."""
-    chosen, made = record.now, 0
+    """The best of each choice combined, where more than one is predicted to gain; else None."""
+    chosen, choices = record.now, 0
     for one in advice(record):
         changed = {n for n in Setting._fields if getattr(one.setting, n) != getattr(record.now, n)}
         choice = next((fields for fields in _TOGETHER if changed <= fields), None)
@@ -157,20 +160,20 @@ def combination(record: Record) -> Setting | None:
             continue
         if all(getattr(chosen, name) == getattr(record.now, name) for name in choice):
             chosen = chosen._replace(**{name: getattr(one.setting, name) for name in choice})
-            made += 1
-    return chosen if made > 1 else None
+            choices += 1
+    return chosen if choices > 1 else None
 
 
 def _needs(setting: Setting, accuracy: Mapping[str, Any] | None) -> str:
     if setting.precision != INT8:
         return ""
     if accuracy is None or accuracy.get("failed"):
-        return "what it costs in accuracy: it could not be measured"
+        return "whether its accuracy is acceptable: it could not be measured"
     if accuracy.get("broken"):
         return f"nothing: leave it, {accuracy['broken']}"
     drop = accuracy.get("drop")
     if drop is None:
-        return f"what it costs in accuracy: {accuracy['no_score']}"
+        return f"whether its accuracy is acceptable: {accuracy['no_score']}"
     if drop > MOST_DROP:
         return f"whether {drop:.2f} {accuracy['unit']} of {accuracy['metric']} may be lost"
     return ""

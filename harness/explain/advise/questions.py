@@ -1,4 +1,4 @@
-"""The six questions in words: one sentence or two each, from the tables of advise_answers. Pure."""
+"""Puts the answers to the six questions into sentences. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,22 +8,24 @@ from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
 FASTER = 0.05
-"""A layer's other setting is named from this gain on, as a share of its time."""
+"""Least gain of a layer under another setting that is reported, as a share of its time."""
 
 
-def questions(found: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
-    """found: of advise.json, without them. One for each of the six, whatever there is no data for."""
+def questions(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> list[dict[str, str]]:
+    """One entry for each of the six, even where there is no data. advice: advise.json without its
+    questions.
+    """
     return [
-        {"question": name, "asked": asked, "answer": answer(found, ranked)}
-        for name, (asked, answer) in _QUESTIONS.items()
+        {"question": name, "asked": question, "answer": answer(advice, ranked)}
+        for name, (question, answer) in _QUESTIONS.items()
     ]
 
 
-def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
-    bound, clock = found["lower_bound"], found["lower_bound"]["clock"]
+def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    bound, clock = advice["lower_bound"], advice["lower_bound"]["clock"]
     text = (
         f"The layers alone take {show_ns(bound['sequential_ns'])}, the model "
-        f"{show_ns(found['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
+        f"{show_ns(advice['measured'][f'{clock}_ns'])} ({clock} time): ratio {bound['ratio']:.2f}"
     )
     if bound["why_none"]:
         return f"{text}, no lower bound: {bound['why_none']}."
@@ -33,29 +35,29 @@ def _ideal(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     return f"{text}, at most {gain:.2f}x faster with these kernels, threads and precision."
 
 
-def _parallel(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    bound = found["lower_bound"]
+def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
-    return f"{text}, with workers enough. {_told('Q2', ranked)}"
+    return f"{text} with enough workers. {_best_setting('Q2', ranked)}"
 
 
-def _settings(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     slow = [
         row
-        for row in found["layers"]
+        for row in advice["layers"]
         if row["now_ns"] and row["now_ns"] - row["best_ns"] >= FASTER * row["now_ns"]
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"{len(slow)} of {len(found['layers'])} different layers are {show_percent(FASTER)} faster "
+        f"{len(slow)} of {len(advice['layers'])} different layers are {show_percent(FASTER)} faster "
         "or more under another graph level"
     )
-    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_told('Q3', ranked)}"
+    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', ranked)}"
 
 
-def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
-    kernels = found["kernels"]
+def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
+    kernels = advice["kernels"]
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
         f"{kernels['executed']} kernels for {kernels['nodes']} nodes; {len(kernels['unexpected'])} of "
@@ -64,31 +66,31 @@ def _framework(found: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     )
     spare = len(kernels["in_file"])
     return (
-        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could go."
+        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could be removed."
         if spare
         else text
     )
 
 
-def _fusion(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    told = [
+def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    levels = [
         f"{row['graph']} {row['kernels']} kernels {show_ns(row['measured_ns'])}"
-        for row in found["levels"]
+        for row in advice["levels"]
         if row["measured_ns"] is not None and row["kernels"] is not None
     ]
-    return f"{', '.join(told)}. {_told('Q5', ranked)}"
+    return f"{', '.join(levels)}. {_best_setting('Q5', ranked)}"
 
 
-def _precision(found: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
-    accuracy = found["accuracy"]
+def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
+    accuracy = advice["accuracy"]
     if accuracy is None:
         return "no data: --vary has no precision"
     if accuracy.get("quantised"):
-        return f"The file {accuracy['failed']}: int8 is not made again."
+        return f"The file {accuracy['failed']}: it is not quantised again."
     if accuracy.get("failed"):
         return f"no data: {accuracy['failed']}"
     one = next((a for a in ranked if a.setting.precision == INT8), None)
-    text = _told("Q6", ranked) if one else "no data: no layer was measured so."
+    text = _best_setting("Q6", ranked) if one else "no data: no layer was measured in int8."
     broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
     return f"{text} {accuracy_text(accuracy)}{broken}"
 
@@ -103,11 +105,11 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"Accuracy: {metric} {scores}; {same}."
 
 
-def _told(question: str, ranked: Sequence[Advice]) -> str:
-    """The best of its settings, predicted and realised."""
+def _best_setting(question: str, ranked: Sequence[Advice]) -> str:
+    """The best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
-        return "No data: no other setting was asked for, or could be measured."
+        return "No data: no other setting was requested or could be measured."
     best = max(mine, key=lambda a: a.gain)
     gain = show_percent(best.gain, 1, signed=True)
     if best.gain < WORTH:
@@ -122,10 +124,10 @@ def _told(question: str, ranked: Sequence[Advice]) -> str:
 
 _Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]
 _QUESTIONS: Mapping[str, tuple[str, _Answer]] = {
-    "Q1": ("How far is it from what its layers could give?", _ideal),
-    "Q2": ("Would layers that do not need each other gain from running at once?", _parallel),
+    "Q1": ("How far is the model from the lower bound of its layers?", _ideal),
+    "Q2": ("Would it help to run independent layers at once?", _parallel),
     "Q3": ("Does every layer run under its best setting?", _settings),
-    "Q4": ("What does the framework do beside the layers?", _framework),
-    "Q5": ("What is fusion worth?", _fusion),
-    "Q6": ("Would integers of eight bits be faster, and what do they cost?", _precision),
+    "Q4": ("How much does the framework add to the layers?", _framework),
+    "Q5": ("How much does fusion gain?", _fusion),
+    "Q6": ("Would int8 be faster, and how much accuracy would it cost?", _precision),
 }

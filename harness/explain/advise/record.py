@@ -1,4 +1,4 @@
-"""What `advise` measured, as its file holds it, and what several answers need of it. Pure."""
+"""Reads measured.json and computes what several answers need. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -17,9 +17,10 @@ _LEVEL = 0.95
 
 
 class Realised(NamedTuple):
-    """How much faster a setting is than now. ratio: median over the pairs of now / other; low, high:
-    its 95 % interval from order statistics, None where the pairs are too few. clock: cpu where both
-    have one thread, else wall.
+    """Speed-up of a setting against the present one.
+    ratio: median over the pairs of now / other.
+    low, high: 95 % interval from order statistics; None with too few pairs.
+    clock: cpu where both have one thread, else wall.
     """
 
     ratio: float
@@ -30,12 +31,14 @@ class Realised(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """Share of the time that is saved; below 0 where it is slower."""
+        """Share of the time that is saved; negative where it is slower."""
         return 1 - 1 / self.ratio
 
 
 class Record:
-    """content: of measured.json. A ConfigError where it is no such file, or a newer one."""
+    """content: the content of measured.json. Raises ConfigError where it is not such a file or is
+    a newer one.
+    """
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         version = content.get("schema_version")
@@ -58,11 +61,11 @@ class Record:
             raise ConfigError(f"{FILE} is not what advise writes: {e!r}") from None
 
     def uses_cpu(self, *settings: Setting) -> bool:
-        """Whether times on the core tell more than the clock on the wall: all have one thread."""
+        """Whether CPU time is compared instead of wall time: all settings have one thread."""
         return all(s.threads == 1 and s.execution != PARALLEL for s in (self.now, *settings))
 
     def now_ns(self, *, cpu: bool) -> float:
-        """The least of all measurements of the whole model as it is now."""
+        """The least of all measurements of the whole model under the present setting."""
         name = "cpu_ns" if cpu else "wall_ns"
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
@@ -72,13 +75,13 @@ class Record:
         return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
 
     def own_ns(self, setting: Setting, *, cpu: bool) -> list[float | None]:
-        """(units,) the least time of each alone; None where there is none."""
+        """(units,) least time of each unit alone; None where not measured."""
         times = (self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units)
         return [timed.least_ns(cpu=cpu) if timed else None for timed in times]
 
     def unit_ns(self, setting: Setting, *, cpu: bool) -> list[float]:
-        """(units,) alone; where a unit was not measured so, as it is now; and where it was not
-        measured alone at all, its kernels in the whole model.
+        """(units,) least time of each unit alone; else its time under the present setting; else
+        the time of its kernels in the whole model.
         """
         rows = [self.own_ns(s, cpu=cpu) for s in (setting, self.now)]
         return [
@@ -88,19 +91,19 @@ class Record:
 
     @cached_property
     def inside_ns(self) -> list[float]:
-        """(units,) the least time of each one's kernels in the whole model, as it is now. A kernel
-        of several units is that of the first.
+        """(units,) least time of each unit's kernels in the whole model under the present setting.
+        A kernel of several units counts for the first.
         """
         owner = {node: i for i, unit in enumerate(self.units) for node in unit["nodes"]}
-        found = [0.0] * len(self.units)
+        total_ns = [0.0] * len(self.units)
         for kernel in self.kernels(self.now.graph):
             units = [owner[node] for node in kernel["nodes"] if node in owner]
             if units and not kernel["inserted"]:
-                found[units[0]] += min(kernel["duration_ns"])
-        return found
+                total_ns[units[0]] += min(kernel["duration_ns"])
+        return total_ns
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
-        """Executed at that graph level; none where it could not be profiled."""
+        """Kernels executed at that graph level; none where it could not be profiled."""
         profile: Mapping[str, Any] = self.content["profiles"].get(level, {})
         kernels: Sequence[Mapping[str, Any]] = profile.get("kernels", ())
         return kernels
@@ -110,11 +113,13 @@ class Record:
         return [unit["needs"] for unit in self.units]
 
     def about(self, unit: int) -> str:
-        """Its operators, e.g. Conv+BatchNormalization+Relu."""
+        """The unit's operators, e.g. Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
     def best_ns(self, *, cpu: bool) -> tuple[list[float], list[str]]:
-        """(units,) the least over the graph levels, threads and precision as now; and which level."""
+        """(units,) least time over the graph levels, with the present threads and precision; and
+        that level.
+        """
         levels = [level for level in GRAPH_LEVELS if self._has(level)]
         by_level = [self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in levels]
         times, chosen = [], []

@@ -1,4 +1,4 @@
-"""A model that `advise` is to measure: what it was asked, its file, graph and first samples."""
+"""Opens the model that `advise` measures: request, file, graph and first samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,10 +20,12 @@ from harness.types import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """now: how the model runs today. axes: what may be changed. batch: samples a call.
-
-    samples: that accuracy is measured on. pairs: of each setting against now. passes: times that
-    each layer is measured.
+    """now: the present setting.
+    axes: settings that may change.
+    batch: samples in a call.
+    samples: for measuring accuracy.
+    pairs: measurements of each setting against now.
+    passes: measurements of each layer.
     """
 
     now: Setting
@@ -36,7 +38,7 @@ class Request:
 
 
 class Job(NamedTuple):
-    """A model that is measured: the first samples of its data as the call's inputs."""
+    """A model under measurement. feeds: the first samples of its dataset as one call's inputs."""
 
     request: Request
     subject: Subject
@@ -50,7 +52,7 @@ class Job(NamedTuple):
 
 
 def open_job(request: Request, subject: Subject, folder: Path, tell: Callable[[str], None]) -> Job:
-    """folder: for what is written meanwhile. tell: one line for each thing begun."""
+    """folder: for temporary files. tell: prints one line for each step."""
     with ExitStack() as first:  # its session is not needed any longer than for the answers
         baseline = Baseline(subject, request.samples, open_runner(subject, first))
     path = model_file(subject.config, subject.model)
@@ -64,7 +66,7 @@ def open_job(request: Request, subject: Subject, folder: Path, tell: Callable[[s
 
 
 def _first(baseline: Baseline, count: int) -> dict[str, Array]:
-    """The first `count` samples as one batch, again from the start where there are fewer."""
+    """The first `count` samples as one batch, repeated where there are fewer."""
     _, inputs = next(baseline.chunks())
     try:
         rows = np.arange(count) % min(map(len, inputs.values()))

@@ -1,4 +1,4 @@
-"""The verb `bricks`: models as sequences of layers, each of which is run once for all of them."""
+"""Runs the verb `bricks`: cuts models into bricks, runs each different brick once, sums up the models."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,12 +29,14 @@ DEFAULT_LAYERS, DEFAULT_ROUNDS = 8, 8
 DATABASE = Path("results/bricks.sqlite")
 
 RECIPE = "3"
-"""Part of the version under which results are kept: those of another way to measure are others."""
+"""Version of the measuring method. It is part of the database key: results of other methods are
+not used.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asked for. sizes: of symbolic dimensions, by name."""
+    """Options of the command line. sizes: symbolic dimensions, by name."""
 
     models: Sequence[str]
     most_layers: int = DEFAULT_LAYERS
@@ -87,20 +89,20 @@ def _tell_stopped(folder: Path) -> None:
     with suppress(OSError):  # it holds what was measured
         folder.rmdir()
     if folder.exists():
-        say(f"stopped: what was measured until then is in {folder}: bricks --from {folder}")
+        say(f"stopped: the results so far are in {folder}: bricks --from {folder}")
 
 
 def _tell(request: Request, line: str) -> None:
-    """Beside the tables; beside JSON, which a program reads, on stderr."""
+    """Prints beside the tables; with --json, on stderr."""
     (say if request.as_json else show)(line)
 
 
 def show_again(folder: Path, *, as_json: bool = False) -> int:
-    """The tables and the page, from the files of a folder alone."""
+    """Prints the tables and writes the page from the files of a folder alone."""
     content = files.read_json(folder / FILE)
     if content.get("schema") != SCHEMA:
         raise ConfigError(
-            f"{folder / FILE} is not of this harness's `bricks`: its schema is another"
+            f"{folder / FILE} was written by another version of `bricks`: its schema differs"
         )
     with files.reading(f"{folder / FILE} is not what `bricks` writes"):
         _report(content, folder, as_json=as_json)
@@ -117,22 +119,22 @@ def _show(content: Mapping[str, Any], *, as_json: bool) -> None:
 def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
     _show(content, as_json=as_json)
     try:
-        made = str(text.write_page(content, folder / PAGE))
+        page = str(text.write_page(content, folder / PAGE))
     except PluginUnavailable as e:
-        made = f"none: {e}"
+        page = f"none: {e}"
     except OSError as e:
-        made = f"none: {folder} cannot be written: {e.strerror}"
+        page = f"none: {folder} cannot be written: {e.strerror}"
     if not as_json:
-        show(f"{'page':<12}{made}")
+        show(f"{'page':<12}{page}")
 
 
 def _names(subjects: Sequence[Subject]) -> str:
-    """For the folder's name."""
+    """The models' names, for the folder's name."""
     return "-".join(one.name.rstrip("/").rpartition("/")[2] for one in subjects)[:60]
 
 
 def _subjects(request: Request) -> list[Subject]:
-    """Models cut into bricks, and bricks that were published. All problems of all of them at once."""
+    """Cut models and published bricks. Raises one ConfigError with all problems of all of them."""
     problems: list[str] = []
     subjects: list[Subject] = []
     for name in dict.fromkeys(request.models):
@@ -154,7 +156,7 @@ def _subjects(request: Request) -> list[Subject]:
 
 
 def _title(model: str, taken: Collection[str]) -> str:
-    """The model's name, as a run says it; the path where another model in `taken` has that name."""
+    """The model's name as a run shows it; its path where `taken` has that name."""
     name = load_model(model).name if is_path(model) else model
     return model if name in taken else name
 
@@ -168,7 +170,7 @@ def _graph(name: str, request: Request) -> Graph:
 
 
 def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
-    """Options that change nothing."""
+    """Options that have no effect here."""
     if not graphs:
         settled = {
             "--most-layers": request.most_layers != DEFAULT_LAYERS,
@@ -176,9 +178,9 @@ def _unused(graphs: Sequence[Graph], request: Request) -> Iterator[str]:
             "--size": bool(request.sizes),
             "--synthetic": request.synthetic is not None,
         }
-        told = ", ".join(flag for flag, is_given in settled.items() if is_given)
-        if told:
-            yield f"bricks that were published are as they are: drop {told}"
+        flags = ", ".join(flag for flag, is_given in settled.items() if is_given)
+        if flags:
+            yield f"published bricks are fixed: drop {flags}"
         return
     known = sorted({name for graph in graphs for name in graph.sizes})
     for name in request.sizes.keys() - set(known):
@@ -196,7 +198,9 @@ def _publish(subjects: Sequence[Subject], request: Request, folder: Path) -> Non
 def _run(
     subjects: Sequence[Subject], content: dict[str, Any], request: Request, folder: Path
 ) -> None:
-    """What the database has not; every model's results are kept before the next one runs."""
+    """Runs the bricks that the database lacks; each model's results are saved before the next one
+    runs.
+    """
     ort = runs.onnxruntime()
     content["version"] = f"onnxruntime {ort.__version__}"
     key = (content["machine"], f"{content['version']} recipe {RECIPE}", request.threads)
@@ -209,21 +213,23 @@ def _run(
         say(
             f"{number} of {len(subjects)}: {one.name}, {len(missing)} of {len(one.by_digest)} bricks"
         )
-        found = runs.measure(one.graph, one.weight_bytes, missing, settings)
-        fresh = {d: _result_json(found, d) for d in missing if _was_run(found, d)}
+        measured = runs.measure(one.graph, one.weight_bytes, missing, settings)
+        fresh = {d: _result_json(measured, d) for d in missing if _was_run(measured, d)}
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
             content["models"][one.name] |= {
-                "whole": _samples(found.whole if found.overhead else ()),  # stopped between the two
-                "why_not": found.why_not,
-                "overhead": _samples(found.overhead),
-                "setup_s": round(found.setup_s, 3),
+                "whole": _samples(
+                    measured.whole if measured.overhead else ()
+                ),  # stopped between the two
+                "why_not": measured.why_not,
+                "overhead": _samples(measured.overhead),
+                "setup_s": round(measured.setup_s, 3),
             }
         with suppress(OSError):  # a full disk is told when the folder is finished
             files.write_json(folder / FILE, content)
-        if found.was_stopped:  # too few samples for those who find them in the database
+        if measured.was_stopped:  # too few samples for those who find them in the database
             raise KeyboardInterrupt
         brick_database.add(
             request.database, {d: r for d, r in fresh.items() if "failed" not in r}, *key
@@ -231,21 +237,21 @@ def _run(
     files.write_json(folder / FILE, content)
 
 
-def _was_run(found: runs.Found, digest: str) -> bool:
-    """Not where it was stopped before the brick's first sample."""
-    return digest in found.failed or bool(found.beside.get(digest))
+def _was_run(measured: runs.Measured, digest: str) -> bool:
+    """False where Ctrl-C came before the brick's first sample."""
+    return digest in measured.failed or bool(measured.beside.get(digest))
 
 
-def _result_json(found: runs.Found, digest: str) -> dict[str, Any]:
-    if digest in found.failed:
-        return {"failed": found.failed[digest], "measured": record.now()}
-    reorders = found.reorders[digest]._asdict()
+def _result_json(measured: runs.Measured, digest: str) -> dict[str, Any]:
+    if digest in measured.failed:
+        return {"failed": measured.failed[digest], "measured": record.now()}
+    reorders = measured.reorders[digest]._asdict()
     beside = {
-        "beside": _samples(found.beside[digest]),
+        "beside": _samples(measured.beside[digest]),
         "reorders": reorders,
         "measured": record.now(),
     }
-    return {**_samples(found.bricks[digest]), **beside}
+    return {**_samples(measured.bricks[digest]), **beside}
 
 
 def _samples(samples: Sequence[runs.Sample]) -> dict[str, list[int]]:
@@ -256,11 +262,11 @@ def _synthesize(subjects: Sequence[Subject], request: Request) -> None:
     assert request.synthetic is not None
     graph = subjects[0].graph
     if len(subjects) != 1 or graph is None:
-        raise ConfigError("--synthetic is made like one model: name one")
-    made = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
-    brick_synthetic.write(made, request.synthetic)
+        raise ConfigError("--synthetic imitates one model: name exactly one")
+    synthetic = brick_synthetic.synthesize(graph, request.synthetic_layers or len(graph.layers))
+    brick_synthetic.write(synthetic, request.synthetic)
     _tell(
         request,
-        f"{'synthetic':<12}{request.synthetic}: {made.layers} layers, the operators' shares differ by "
-        f"{made.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
+        f"{'synthetic':<12}{request.synthetic}: {synthetic.layers} layers, the operators' shares differ by "
+        f"{synthetic.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",
     )

@@ -1,1 +1,1 @@
-"""What a framework computed: kernels, fused units, layers."""
+"""Finds and analyses the kernels that a framework computed."""

@@ -1,4 +1,4 @@
-"""A model under the profiler of its backend's framework: each kernel, its times, its nodes in the file.
+"""Profiles a model with the profiler of its backend's framework: kernels, times, nodes in the file.
 
 As ort_profile.py does it for ONNX Runtime: the same calls without the profiler take turns with the
 profiled ones.
@@ -19,12 +19,12 @@ from harness.profiler import Executed, ExecutedKernel, Profiler, Tensor, Wiring
 from harness.types import Backend, Batch
 
 _CHANGE_OF_LAYOUT = "ReorderInput"
-"""How fused.py knows what only changes a layout."""
+"""The operator name by which fused.py recognises a kernel that only changes a layout."""
 
 
-class Found(NamedTuple):
-    """file: the graph of the model's own file. tensors: types of its tensors that the framework
-    told.
+class FrameworkProfile(NamedTuple):
+    """file: the graph of the model's own file. tensors: types of its tensors as the framework
+    reports them.
     """
 
     profile: LayerProfile
@@ -35,8 +35,10 @@ class Found(NamedTuple):
 
 def profile(
     backend: Backend, profiler: Profiler, batch: Batch, path: Path, *, runs: int, warm_up: int = 3
-) -> Found:
-    """`runs` calls without and `runs` calls with the profiler, in turn (ABBA). path: of the model."""
+) -> FrameworkProfile:
+    """`runs` calls without and `runs` calls with the profiler, in turns (ABBA). path: the model's
+    file.
+    """
     calls = [partial(backend.infer, batch), partial(profiler.infer, batch)]
     around = [nullcontext, profiler.recording]
     with profiler:
@@ -44,12 +46,12 @@ def profile(
         times = interleaved(calls, runs, around)
         executed = profiler.executed(runs)
     file = executed.file or read_wiring(path)
-    found = of_executed(executed, file, times)
-    return Found(found, file, executed.tensors, is_onnx=executed.file is None)
+    layers = of_executed(executed, file, times)
+    return FrameworkProfile(layers, file, executed.tensors, is_onnx=executed.file is None)
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """times: of the plain and of the profiled calls. Pure."""
+    """times: of the plain and the profiled calls. Pure."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node
@@ -59,8 +61,8 @@ def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> L
         executed.outputs,
         executed.constants,
     )
-    found = map_kernels(file, wiring)
-    pairs = list(zip(executed.kernels, found.origins, strict=True))
+    mapping = map_kernels(file, wiring)
+    pairs = list(zip(executed.kernels, mapping.origins, strict=True))
     timed = [(kernel, origin) for kernel, origin in pairs if kernel.duration_ns]
     mapped = {node for _, origin in timed for node in origin.nodes}
     untimed = {node for _, origin in pairs for node in origin.nodes} - mapped
@@ -68,7 +70,7 @@ def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> L
         runtime=executed.runtime,
         setup=None,
         kernels=tuple(_kernel(kernel, origin, executed) for kernel, origin in timed),
-        eliminated={**found.eliminated, **dict.fromkeys(sorted(untimed), executed.without_time)},
+        eliminated={**mapping.eliminated, **dict.fromkeys(sorted(untimed), executed.without_time)},
         session=Session(
             load_ns=None,
             initialise_ns=None,
@@ -108,6 +110,6 @@ def _kernel(kernel: ExecutedKernel, origin: Origin, executed: Executed) -> Kerne
 
 
 def _bytes(names: Iterable[str], tensors: Mapping[str, Tensor]) -> int:
-    """Of those that are known."""
+    """Sum of the known sizes."""
     known = (graph.Tensor(*tensors[name]) for name in names if name in tensors)
     return sum(tensor.size_bytes or 0 for tensor in known)

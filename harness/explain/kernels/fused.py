@@ -1,4 +1,4 @@
-"""Which nodes of a model's own file each kernel stands for, after a runtime has fused them.
+"""Maps each kernel to the nodes of the model's own file that it computes after fusion.
 
 The runtime saves the graph that it executes. Most of its tensors keep the names they have in the
 file, or a kernel is called after the tensor that it makes; then the kernel stands for the nodes
@@ -25,8 +25,9 @@ _CHANGED = "Transpose"
 
 
 class Origin(NamedTuple):
-    """nodes: indices in the file, ascending, never empty. inserted: the kernel computes nothing of
-    the file, it only changes the layout or copies for the nodes named.
+    """nodes: indices in the file, ascending, never empty.
+    inserted: the kernel computes nothing of the file; it only copies or changes the layout for
+    these nodes.
     """
 
     nodes: tuple[int, ...]
@@ -35,8 +36,9 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KernelMap:
-    """origins: one for each executed node, in order. eliminated: node of the file -> why it has
-    no kernel. Each node of the file is in one of the two.
+    """Each node of the file is in exactly one of the two.
+    origins: one for each executed node, in order.
+    eliminated: node of the file -> why it has no kernel.
     """
 
     origins: Sequence[Origin]
@@ -63,7 +65,7 @@ def map_kernels(file: Wiring, executed: Wiring) -> KernelMap:
 
 
 def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
-    """Tensor of the executed graph -> the same one of the file, where that can be told."""
+    """Tensor of the executed graph -> the same tensor of the file, where it can be identified."""
     same = {name: name for name in executed.inputs}
     ends = _before_layout(file, executed)
     computing = (node for node in executed.nodes if node.op_type not in _LAYOUT)
@@ -75,10 +77,10 @@ def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
     for node in executed.nodes:
         known = {i: ends[t] for i, t in enumerate(node.outputs) if t in ends}
         known = known or _of_layout(node, same, file) or integers.made_by(node, same, executed)
-        found = known or _by_name(node, file) or _by_structure(node, alike, same, executed)
-        if not found and node.op_type == _CHANGED and node.inputs[0] in same:
-            found = known = {0: same[node.inputs[0]]}  # the file has no such transposition
-        for position, theirs in found.items():
+        tensors = known or _by_name(node, file) or _by_structure(node, alike, same, executed)
+        if not tensors and node.op_type == _CHANGED and node.inputs[0] in same:
+            tensors = known = {0: same[node.inputs[0]]}  # the file has no such transposition
+        for position, theirs in tensors.items():
             tensor = node.outputs[position]
             if tensor != theirs and not known:
                 theirs = _beyond(theirs, node, tensor, named, same, file, executed)  # noqa: PLW2901
@@ -87,14 +89,14 @@ def _equivalents(file: Wiring, executed: Wiring) -> dict[str, str]:
 
 
 def _before_layout(file: Wiring, executed: Wiring) -> dict[str, str]:
-    """What a change of layout takes is the tensor of the file that it makes."""
-    found: dict[str, str] = {}
+    """The input of a layout change stands for the file's tensor that the change outputs."""
+    before: dict[str, str] = {}
     for node in reversed(executed.nodes):
         if node.op_type in _LAYOUT:
-            made = found.get(node.outputs[0], node.outputs[0])
-            if made in file.producers and node.inputs[0] not in file.producers:
-                found[node.inputs[0]] = made
-    return found
+            source = before.get(node.outputs[0], node.outputs[0])
+            if source in file.producers and node.inputs[0] not in file.producers:
+                before[node.inputs[0]] = source
+    return before
 
 
 def _of_layout(node: WiredNode, same: Mapping[str, str], file: Wiring) -> dict[int, str]:
@@ -104,16 +106,16 @@ def _of_layout(node: WiredNode, same: Mapping[str, str], file: Wiring) -> dict[i
 
 
 def _by_name(node: WiredNode, file: Wiring) -> dict[int, str]:
-    """Position among the outputs -> the file's tensor."""
-    found = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
+    """Output position -> tensor of the file."""
+    tensors = {i: t for i, t in enumerate(node.outputs) if t in file.producers}
     fusion = _FUSION.fullmatch(node.name)
-    if not found and fusion and (made := file.made_by_name.get(fusion[1])):
-        return {0: made}
+    if not tensors and fusion and (tensor := file.made_by_name.get(fusion[1])):
+        return {0: tensor}
     for pattern in (_BLOCKED_WHOLE, _BLOCKED):
         blocked = pattern.fullmatch(node.name)
-        if not found and blocked and blocked[1] in file.producers:
+        if not tensors and blocked and blocked[1] in file.producers:
             return {0: blocked[1]}
-    return found
+    return tensors
 
 
 def _beyond(
@@ -125,7 +127,7 @@ def _beyond(
     file: Wiring,
     executed: Wiring,
 ) -> str:
-    """A kernel that later took in the sum and the activation after it kept its first name."""
+    """A kernel that absorbed the sum and the activation after it kept its original name."""
     came_in = {same.get(t, t) for t in node.inputs}
     later = {executed.nodes[i].op_type for i in executed.consumers.get(output, ())}
     while True:
@@ -145,21 +147,23 @@ def _by_structure(
     same: Mapping[str, str],
     executed: Wiring,
 ) -> dict[int, str]:
-    """The file's node of the same operator on the same tensors; of several, that of the same name."""
+    """The file's node with the same operator and tensors; of several, the one with the same
+    name.
+    """
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     if not data or "" in data:
         return {}
-    found = alike.get(key(node.op_type, data), ())
-    if len(found) > 1:
-        found = [other for other in found if node.name and other.name == node.name]
-    if len(found) != 1:
+    nodes = alike.get(key(node.op_type, data), ())
+    if len(nodes) > 1:
+        nodes = [other for other in nodes if node.name and other.name == node.name]
+    if len(nodes) != 1:
         return {}
-    pairs = zip(node.outputs, found[0].outputs, strict=False)
+    pairs = zip(node.outputs, nodes[0].outputs, strict=False)
     return {i: theirs for i, (ours, theirs) in enumerate(pairs) if ours and theirs}
 
 
 class _Cuts:
-    """known: tensors of the file that the executed graph has, too: there each cut ends."""
+    """known: tensors of the file that are also in the executed graph; each cut ends there."""
 
     def __init__(self, file: Wiring, known: frozenset[str], folded: frozenset[str]) -> None:
         self._file = file
@@ -167,15 +171,15 @@ class _Cuts:
         self._folded = folded
 
     def behind(self, tensor: str) -> Iterator[int]:
-        """The nodes that make `tensor` of known ones."""
+        """The nodes that compute `tensor` from known ones."""
         file = self._file
         waiting, seen = [tensor], {tensor}
         while waiting:
-            made = waiting.pop()
-            if made not in file.producers:
+            tensor_of_cut = waiting.pop()
+            if tensor_of_cut not in file.producers:
                 continue
-            yield file.producers[made]
-            for needed in file.nodes[file.producers[made]].inputs:
+            yield file.producers[tensor_of_cut]
+            for needed in file.nodes[file.producers[tensor_of_cut]].inputs:
                 if not needed or needed in seen or needed in file.constants:
                     continue
                 seen.add(needed)
@@ -185,30 +189,34 @@ class _Cuts:
 
 
 def _own_cut(node: WiredNode, same: Mapping[str, str], cuts: _Cuts) -> tuple[int, ...]:
-    """Empty where nothing is known of the outputs, or they are what came in."""
+    """Empty where no output is known, or all outputs are inputs."""
     came_in = {same[t] for t in node.inputs if t in same}
-    made = {same[t] for t in node.outputs if t in same} - came_in
-    return tuple(sorted({i for tensor in made for i in cuts.behind(tensor)}))
+    outputs = {same[t] for t in node.outputs if t in same} - came_in
+    return tuple(sorted({i for tensor in outputs for i in cuts.behind(tensor)}))
 
 
 def _common(
     executed: Wiring, cuts: Sequence[tuple[int, ...]], same: Mapping[str, str]
 ) -> list[tuple[int, ...]]:
-    """The same cuts; and what several kernels need that take what a nameless one makes, is its cut."""
-    found = list(cuts)
-    for i in reversed(range(len(found))):
+    """Adds what several kernels need of a nameless kernel's output: that is the nameless kernel's
+    cut.
+    """
+    joined = list(cuts)
+    for i in reversed(range(len(joined))):
         node = executed.nodes[i]
-        if found[i] or any(t in same for t in node.outputs):
+        if joined[i] or any(t in same for t in node.outputs):
             continue
         takers = {j for t in node.outputs for j in executed.consumers.get(t, ())}
-        needed = [{*found[j]} for j in takers if found[j]]
+        needed = [{*joined[j]} for j in takers if joined[j]]
         if len(needed) > 1:
-            found[i] = tuple(sorted(set.intersection(*needed)))
-    return found
+            joined[i] = tuple(sorted(set.intersection(*needed)))
+    return joined
 
 
 def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Each cut without what a kernel that this one depends on computes; whole, if that is all of it."""
+    """Removes from each cut what the kernels it depends on compute; keeps it whole if nothing
+    would remain.
+    """
     done: list[int] = []  # by executed node, a bit for each of the file's: there may be thousands
     left = []
     for node, cut in zip(executed.nodes, cuts, strict=True):
@@ -223,12 +231,12 @@ def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple
 
 
 def _named(node: WiredNode, file: Wiring) -> tuple[int, ...]:
-    """By the names of its outputs alone: of a kernel that hands an input of the model on."""
+    """By the names of its outputs alone: a kernel that passes on an input of the model."""
     return tuple(sorted({file.producers[t] for t in node.outputs if t in file.producers}))
 
 
 class _Neighbours:
-    """own: the cut of each executed node, empty where it has none of its own."""
+    """own: the cut of each executed node; empty where it has none."""
 
     def __init__(self, executed: Wiring, own: Sequence[tuple[int, ...]]) -> None:
         self._own = own
@@ -241,9 +249,8 @@ class _Neighbours:
                 self._takers[maker].add(taker)
 
     def cut(self, index: int) -> tuple[int, ...]:
-        """That of the nearest kernels that take what this one makes; else of those it takes from.
-
-        Changing the layout of a result belongs to what made it.
+        """The cut of the nearest kernels that read this one's output; else of those it reads from.
+        A layout change of a result belongs to the kernel that computed it.
         """
         ways = [self._takers, self._makers]
         if self._executed.nodes[index].op_type == "ReorderOutput":
@@ -251,25 +258,25 @@ class _Neighbours:
         return self._nearest(index, ways[0]) or self._nearest(index, ways[1])
 
     def _nearest(self, index: int, way: Mapping[int, set[int]]) -> tuple[int, ...]:
-        found: set[int] = set()
+        nearest: set[int] = set()
         waiting, seen = [index], {index}
         while waiting:
             for other in way[waiting.pop()] - seen:
                 seen.add(other)
                 if self._own[other]:
-                    found.update(self._own[other])
+                    nearest.update(self._own[other])
                 else:
                     waiting.append(other)
-        return tuple(sorted(found))
+        return tuple(sorted(nearest))
 
 
 def _without_no_ops(file: Wiring, nodes: tuple[int, ...]) -> tuple[int, ...]:
-    """Unless there is nothing else."""
+    """The nodes without no-ops, unless nothing else is left."""
     return tuple(i for i in nodes if file.nodes[i].op_type not in NO_OPS) or nodes
 
 
 def _used(file: Wiring) -> set[int]:
-    """Nodes that an output of the model depends on."""
+    """Nodes on which an output of the model depends."""
     used: set[int] = set()
     waiting = [file.producers[t] for t in file.outputs if t in file.producers]
     while waiting:

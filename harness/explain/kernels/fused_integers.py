@@ -17,15 +17,14 @@ def key(op_type: str, data: Iterable[str]) -> tuple[str, ...]:
 
 
 def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
-    """The tensors that a node takes, without constants."""
+    """The tensors that a node reads, without constants."""
     return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
 
 
 class IntegerKernels:
-    """Kernels of integers, each of which stands for an operator and the quantisation around it (QDQ).
-
-    ONNX Runtime puts them into another layout, and then calls what they make after a node, no longer
-    after a tensor of the file.
+    """Integer kernels, each of which stands for an operator and the quantisation around it (QDQ).
+    ONNX Runtime changes their layout and then names their output after a node, no longer after a
+    tensor of the file.
     """
 
     def __init__(self, file: Wiring) -> None:
@@ -36,29 +35,31 @@ class IntegerKernels:
             self._nodes.setdefault(key(node.op_type, data), []).append(node)
 
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
-        """Position among the outputs -> the quantised tensor of the file."""
+        """Output position -> quantised tensor of the file."""
         op = _INTEGER.fullmatch(node.op_type)
         data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
         if op is None or not data or "" in data:
             return {}
-        found: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
-        if len(found) > 1:
-            found = self._told_apart(node, found)
-        return {0: self._after(found[0].outputs[0])} if len(found) == 1 else {}
+        nodes: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
+        if len(nodes) > 1:
+            nodes = self._distinguished(node, nodes)
+        return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
 
-    def _told_apart(self, node: WiredNode, found: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """By weights, where these have kept their names; else by the node's own name."""
-        weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in found]
+    def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
+        """Distinguishes nodes by weights where these kept their names, else by the node's own
+        name.
+        """
+        weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
-        by_weights = [o for o, w in zip(found, weights, strict=True) if len(w) == most]
+        by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
         if len(by_weights) == 1:
             return by_weights
         token = _TOKEN.fullmatch(node.name)
         name = token[1] if token else node.name
-        return [other for other in found if name and other.name == name]
+        return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
-        """The quantised tensor that a dequantised one is made of; itself otherwise."""
+        """The quantised tensor from which a dequantised one is computed; else the tensor itself."""
         file = self._file
         index = file.producers.get(tensor)
         if index is None or file.nodes[index].op_type != "DequantizeLinear":
@@ -67,7 +68,9 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """The quantised tensor made of this one and its activation; the last one where there is none."""
+        """The quantised tensor computed from this one and its activation; the last one where there
+        is none.
+        """
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]

@@ -1,4 +1,4 @@
-"""The kernels that a framework executed: their times, tensors and nodes in the model's file; as stored."""
+"""Holds the kernels that a framework executed, with times, tensors and nodes of the file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,13 +11,14 @@ from harness.profiler import Tensor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """One node of the executed graph, in execution order.
-
-    provider: of ONNX Runtime's. implementation: which of its codes another framework chose for it.
-    nodes: indices of the file's nodes that it stands for. inserted: it only changes a layout.
-    start_ns, duration_ns: one entry a run; start_ns from the start of that run, empty where the
-    framework does not tell it; one duration alone is the mean of all runs.
-    allocated_bytes: what it took from the allocator beyond what was given back, in the session's
-    first run: later ones get one block that was planned from it. None where that is not told.
+    provider: ONNX Runtime's execution provider.
+    implementation: the framework's code variant.
+    nodes: indices of the file's nodes that it computes.
+    inserted: it only changes a layout.
+    start_ns, duration_ns: one entry a run. start_ns counts from the start of the run, empty where
+    the framework does not report it; a single duration is the mean of all runs.
+    allocated_bytes: taken from the allocator less what was returned, in the session's first run
+    (later runs get one planned block); None where it is not reported.
     """
 
     name: str
@@ -38,9 +39,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Of the runtime's own spans. load_ns, initialise_ns: once. The others: one entry a run; a run is
-    the call inside the runtime, execute the part of it that runs the kernels. run_start_ns: of the
-    profiler's clock. None, and empty, where the runtime has no such span.
+    """The runtime's own spans; None or empty where it has no such span.
+    load_ns, initialise_ns: once. The others have one entry a run.
+    A run is the call inside the runtime; execute is the part of it that runs kernels.
+    run_start_ns: on the profiler's clock.
     """
 
     load_ns: int | None
@@ -52,8 +54,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Of calls from Python, one entry a call. start_ns: of the monotonic clock. cpu_ns: of all threads
-    of this process.
+    """Calls from Python, one entry a call.
+    start_ns: monotonic clock. cpu_ns: all threads of this process.
     """
 
     start_ns: tuple[int, ...]
@@ -63,10 +65,12 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerProfile:
-    """kernels: of the main graph, in execution order. eliminated: node of the file -> why no kernel
-    stands for it. plain, profiled: the same calls without and with the profiler, in turn.
-    setup: of ONNX Runtime's session, None for others. peak_bytes: the most the allocator had in use,
-    None where that is not told. absent: `spread`, `start` or `allocated` -> why there is none.
+    """Kernels of the main graph, in execution order.
+    eliminated: node of the file -> why it has no kernel.
+    plain, profiled: the same calls without and with the profiler, in turns.
+    setup: ONNX Runtime's session; None for other frameworks.
+    peak_bytes: most bytes in use by the allocator; None where it is not reported.
+    absent: `spread`, `start` or `allocated` -> why it is not reported.
     """
 
     runtime: str
@@ -81,7 +85,7 @@ class LayerProfile:
 
     @property
     def is_by_call(self) -> bool:
-        """Whether kernels were timed call by call, and not by their means alone."""
+        """Whether kernels were timed call by call, not by their mean alone."""
         return all(len(k.duration_ns) == len(self.profiled.wall_ns) for k in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,7 +93,7 @@ class LayerProfile:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "LayerProfile":
-        """What `to_json` gave; a KeyError, TypeError or ValueError where it is not that."""
+        """The inverse of `to_json`; raises KeyError, TypeError or ValueError for other content."""
         times = {k: Times(**_tuples(content[k])) for k in ("plain", "profiled")}
         return cls(
             runtime=content["runtime"],

@@ -1,4 +1,4 @@
-"""What the kernels of a profile say together: shares, thirds, the roofline, the time between them.
+"""Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
 Pure. Every mean is over the same runs: those left when the fastest and the slowest fifth, by the
 time of the whole call, are dropped; so parts add up to the whole exactly. Of a framework that tells
@@ -18,14 +18,14 @@ from harness.models.graph import flops
 from harness.types import Array
 
 TRIMMED = 0.2
-"""Of XSP and Benanza: dropped from each end."""
+"""Share dropped at each end, as in XSP and Benanza."""
 
 
 THIRDS = ("beginning", "middle", "end")
 
 
 class NodeCost(NamedTuple):
-    """A node of the file. flops: None where its operation has no rule (flops.py)."""
+    """A node of the file. flops: None where its operator has no rule (flops.py)."""
 
     name: str
     op_type: str
@@ -37,14 +37,14 @@ class NodeCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kernel and what it stands for. ops: of the file's nodes, joined by +.
-
-    latency_ns: the trimmed mean; spread_ns: the standard deviation over all runs, None where only
-    their mean is known.
-    macs, flops: of the file's nodes, without normalisation that was folded into the weights; None
-    where a node has no rule. The work of a node that several kernels compute together is divided
-    among them by their time; shared_macs is that part. read, write: bytes of its operands, each once.
-    is_integer: it computes products of eight bits, for which the peak of float32 is no roof.
+    """A kernel and the nodes it computes. ops: operators of the file's nodes, joined by +.
+    latency_ns: trimmed mean.
+    spread_ns: standard deviation over all runs; None where only the mean is known.
+    macs, flops: of the file's nodes, without normalisation folded into weights; None where a node
+    has no rule. Work of a node shared by several kernels is divided among them by time;
+    shared_macs is that part.
+    read_bytes, write_bytes: its operands, each once.
+    is_integer: it multiplies eight-bit integers, to which the float32 peak does not apply.
     """
 
     index: int
@@ -67,7 +67,7 @@ class Layer:
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte."""
+        """FLOP/byte."""
         moved = self.read_bytes + self.write_bytes
         return self.flops / moved if self.flops is not None and moved else None
 
@@ -79,14 +79,14 @@ class Layer:
 
 
 class Peaks(NamedTuple):
-    """What this machine can do with so many threads: measured, not from a data sheet."""
+    """Measured peak rates of this machine with this many threads."""
 
     flops_per_s: float
     bytes_per_s: float
 
     @property
     def ridge(self) -> float:
-        """FLOP per byte from which on a kernel is bound by computing."""
+        """Intensity in FLOP/byte above which a kernel is compute-bound."""
         return self.flops_per_s / self.bytes_per_s
 
     def bound(self, intensity: float | None) -> str | None:
@@ -96,14 +96,15 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """What binds a kernel; None of integers, for which these are no peaks."""
+    """The resource that bounds a kernel; None for integer kernels, to which these peaks do not
+    apply.
+    """
     return None if layer.is_integer else peaks.bound(layer.intensity)
 
 
 class Overhead(NamedTuple):
     """One profiled call, in parts that add up to it; ns. plain: the same call unprofiled.
-
-    named_ns: what is not kernels, by name, from the inside out; kernels + all of these = call.
+    named_ns: parts outside kernels, by name, from the inside out; kernels + all of these = call.
     """
 
     kernels_ns: float
@@ -117,17 +118,17 @@ class Overhead(NamedTuple):
 
     @property
     def profiler_share(self) -> float:
-        """What the profiler adds to a call; negative where noise is larger than that."""
+        """Time that the profiler adds to a call; negative where noise is larger."""
         return self.call_ns / self.plain_ns - 1
 
     @property
     def profiler_cpu_share(self) -> float:
-        """The same of CPU time, which other processes on the machine disturb less."""
+        """The same share of CPU time, which other processes disturb less."""
         return self.call_cpu_ns / self.plain_cpu_ns - 1
 
     @property
     def profiler_least_share(self) -> float:
-        """The same of the fastest call of each kind, which was disturbed least."""
+        """The same share for the fastest call of each kind, the least disturbed one."""
         return self.least_call_ns / self.least_plain_ns - 1
 
 
@@ -140,7 +141,7 @@ def kept(call_ns: Sequence[int], trimmed: float = TRIMMED) -> Array:
 
 
 def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
-    """Of all but the lowest and the highest floor(n * trimmed); [1..10] -> 5.5."""
+    """The mean without the lowest and highest floor(n * trimmed); [1..10] -> 5.5."""
     return float(np.asarray(values, float)[kept(values, trimmed)].mean())  # type: ignore[arg-type]
 
 
@@ -158,9 +159,9 @@ def _trimmed(profile: LayerProfile) -> float:
 
 
 def _mean(values: Sequence[int], chosen: Array) -> float:
-    """Of the runs chosen; the one value that there is where that is the mean of all."""
-    found = np.asarray(values, float)
-    return float(found[0] if len(found) == 1 else found[chosen].mean())
+    """The mean over the chosen runs; a single value is already the mean of all."""
+    array = np.asarray(values, float)
+    return float(array[0] if len(array) == 1 else array[chosen].mean())
 
 
 def _layer(
@@ -199,8 +200,8 @@ def _layer(
 
 
 def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
-    """ONNX Runtime forgets the weights that it has put into another layout: the nodes know them. Of an
-    embedding's table it tells the whole size, however few rows a call picks.
+    """ONNX Runtime does not report weights that it converted to another layout: the nodes know
+    them. For an embedding it reports the whole table, however few rows a call reads.
     """
     sizes = [flops.Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
@@ -214,7 +215,7 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
 
 
 def _part(cost: NodeCost, share: Share | None) -> NodeCost:
-    """Whole numbers, which add up to the node's over all its kernels."""
+    """Whole numbers that add up to the node's work over all its kernels."""
     if share is None:
         return cost
 
@@ -226,13 +227,13 @@ def _part(cost: NodeCost, share: Share | None) -> NodeCost:
 
 
 def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
-    """A normalisation behind a convolution or a product became part of its weights."""
+    """Without normalisation that was folded into the weights before it."""
     heavy = any(cost.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul") for cost in costs)
     return [c for c in costs if not (heavy and c.op_type == "BatchNormalization")]
 
 
 def summed(values: Iterable[int | None]) -> int | None:
-    """None where one is not known."""
+    """None where one is unknown."""
     total = 0
     for value in values:
         if value is None:
@@ -259,7 +260,7 @@ def overhead(profile: LayerProfile) -> Overhead:
 
 
 def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -> dict[str, float]:
-    """What is not kernels. Only ONNX Runtime tells its executor from what is around it."""
+    """Time outside kernels, by name. Only ONNX Runtime separates its executor from the rest."""
     run = _mean(session.run_ns, chosen)
     if not session.execute_ns:
         return {"runtime, between kernels": run - kernels_ns, "call from Python": call_ns - run}
@@ -273,7 +274,7 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that have something in common."""
+    """Layers with a common property."""
 
     name: str
     count: int
@@ -285,22 +286,22 @@ class Group:
 
 
 def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
-    """The longest first."""
+    """Groups, the longest first."""
     names = dict.fromkeys(map(by, layers))
-    found = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
-    return sorted(found, key=lambda g: -g.latency_ns)
+    groups = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
+    return sorted(groups, key=lambda g: -g.latency_ns)
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """What was taken, not what was given back, where that is told; no flops where those of one layer
-    are not known.
+    """Sums allocations, not returns, where reported; no flops where those of one layer are
+    unknown.
     """
-    told = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
+    allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,
         len(layers),
         sum(layer.latency_ns for layer in layers),
-        sum(max(taken, 0) for taken in told) if told else None,
+        sum(max(taken, 0) for taken in allocated) if allocated else None,
         summed(layer.flops for layer in layers),
         sum(layer.read_bytes for layer in layers),
         sum(layer.write_bytes for layer in layers),
@@ -308,7 +309,7 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
 
 
 def thirds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Shares of the beginning, the middle and the end of the layers, by index; 0 where all are 0."""
+    """Shares of the beginning, middle and end of the layers, by index; 0 where all are 0."""
     total = float(sum(values)) or 1.0
     cuts = [round(len(values) * i / 3) for i in range(4)]
     first, middle, last = (sum(values[a:b]) / total for a, b in pairwise(cuts))
@@ -316,13 +317,13 @@ def thirds(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def dominant(values: Sequence[float]) -> str:
-    """Which third has the most of it: beginning, middle or end."""
+    """The third with the largest share: beginning, middle or end."""
     shares = thirds(values)
     return THIRDS[shares.index(max(shares))]
 
 
 def uncertainty(values: Sequence[float]) -> float:
-    """The standard error of a series' middle as a share of it, stalls left out; 0 of one value."""
+    """Standard error of a series' middle as a share of it, without stalls; 0 for one value."""
     middle = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(np.asarray(values) - middle)))
     return spread / middle / len(values) ** 0.5 if middle else 0.0

@@ -1,4 +1,4 @@
-"""A model under ONNX Runtime's own profiler: each executed kernel, its times, and its nodes in the file.
+"""Profiles a model with ONNX Runtime's own profiler: kernels, times, nodes in the file.
 
 The same calls are measured without the profiler, in turn with the profiled ones, so that what the
 profiler adds is known and no latency is ever quoted from a profiled run.
@@ -23,7 +23,7 @@ _WEIGHTS_APART = {
     "session.optimized_model_external_initializers_file_name": "weights",
     "session.optimized_model_external_initializers_min_size_in_bytes": "64",
 }
-"""Weights would be written into the executed graph's file otherwise; only its wiring is read."""
+"""Keeps weights out of the executed graph's file, of which only the wiring is read."""
 
 
 def profile(
@@ -79,21 +79,26 @@ def interleaved(
     calls: Sequence[Callable[[], object]],
     runs: int,
     around: Sequence[Callable[[], AbstractContextManager[object]]] = (),
+    repeats: Sequence[int] = (),
 ) -> tuple[Times, ...]:
-    """Each call `runs` times, the order turned round every time, so that drift hits all alike.
+    """Measures each call `runs` times; the order is reversed each time, so that drift hits all alike.
 
-    around: for each call what is entered before and left after it, outside of its time.
+    around: a context for each call, entered before and left after its measurement, outside its time.
+    repeats: for each call, how many times it runs in one measurement, which is their mean.
     """
     around = around or [nullcontext] * len(calls)
+    repeats = repeats or [1] * len(calls)
     rows: list[list[tuple[int, int, int]]] = [[] for _ in calls]
     order = list(range(len(calls)))
     for _ in range(runs):
         for i in order:
             with around[i]():
                 cpu_ns, begin_ns = time.process_time_ns(), time.perf_counter_ns()
-                calls[i]()
+                for _ in range(repeats[i]):
+                    calls[i]()
                 wall_ns = time.perf_counter_ns() - begin_ns
-                rows[i].append((begin_ns, wall_ns, time.process_time_ns() - cpu_ns))
+                cpu_ns = time.process_time_ns() - cpu_ns
+                rows[i].append((begin_ns, wall_ns // repeats[i], cpu_ns // repeats[i]))
         order.reverse()
     return tuple(
         Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)
@@ -102,7 +107,7 @@ def interleaved(
 
 
 def _sessions(model: Path, setup: SessionSetup, folder: Path) -> tuple[Any, Any]:
-    """Without and with the profiler; the latter leaves the executed graph in `folder`."""
+    """Without and with the profiler; the latter saves the executed graph in `folder`."""
     try:
         plain = open_session(model, setup)
         profiled = open_session(

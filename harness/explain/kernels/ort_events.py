@@ -1,4 +1,4 @@
-"""Kernels from the events of ONNX Runtime's profile and the graph that it executed.
+"""Reads kernels from the events of ONNX Runtime's profile and from the graph it executed.
 
 Pure: a profile's events and two graphs in, a table of kernels out.
 """
@@ -29,13 +29,13 @@ _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
 
 def read_events(path: Path) -> list[Event]:
-    """ONNX Runtime's profile as it wrote it. A ConfigError where it is none."""
+    """Reads ONNX Runtime's profile as written. Raises ConfigError for any other file."""
     try:
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is no profile of ONNX Runtime: {e}") from None
+        raise ConfigError(f"{path} is not a profile of ONNX Runtime: {e}") from None
     if not isinstance(events, list) or not all(_is_event(e) for e in events):
-        raise ConfigError(f"{path} is no profile of ONNX Runtime: it must be a list of events")
+        raise ConfigError(f"{path} is not a profile of ONNX Runtime: it must be a list of events")
     return events
 
 
@@ -58,33 +58,32 @@ def from_events(
     setup: SessionSetup,
     times: tuple[Times, ...],
 ) -> LayerProfile:
-    """Of a profile with `runs` runs at its end; those before warmed up. Pure.
-
-    times: of the plain and of the profiled calls. A ConfigError where the profile is cut, or is not
-    of this executed graph.
+    """Takes the last `runs` runs of a profile; those before were warm-up. Pure.
+    times: of the plain and profiled calls. Raises ConfigError where the profile is truncated or
+    belongs to another graph.
     """
     every = [e for e in events if e["name"] == _RUN]
-    found = every[-runs:]
-    if len(found) < runs:
+    last = every[-runs:]
+    if len(last) < runs:
         raise ConfigError(
-            f"the profile has {len(found)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
+            f"the profile has {len(last)} of {runs} runs: ONNX Runtime keeps {MOST_EVENTS:,} "
             "events at most: profile fewer runs"
         )
     origins = map_kernels(file, executed)
-    table = [_matched(_inside(events, run), executed) for run in found]
+    table = [_matched(_inside(events, run), executed) for run in last]
     first = _matched(_inside(events, every[0]), executed)
     peaks = [_number(e, "mem_in_use_peak") for row in (first, *table) for e in row]
     return LayerProfile(
         runtime=runtime,
         setup=setup,
-        kernels=tuple(_kernels(table, first, found, origins)),
+        kernels=tuple(_kernels(table, first, last, origins)),
         eliminated=origins.eliminated,
         session=Session(
             load_ns=_total_ns(e for e in events if e["name"].startswith("model_loading")),
             initialise_ns=_total_ns(e for e in events if e["name"] == "session_initialization"),
-            run_start_ns=tuple(run["ts"] * NS_PER_US for run in found),
-            run_ns=tuple(run["dur"] * NS_PER_US for run in found),
-            execute_ns=tuple(_execute_ns(events, run) for run in found),
+            run_start_ns=tuple(run["ts"] * NS_PER_US for run in last),
+            run_ns=tuple(run["dur"] * NS_PER_US for run in last),
+            execute_ns=tuple(_execute_ns(events, run) for run in last),
         ),
         plain=times[0],
         profiled=times[1],
@@ -102,15 +101,17 @@ def _within(event: Event, outer: Event) -> bool:
 
 
 def _execute_ns(events: Sequence[Event], run: Event) -> int:
-    """0 where the executor is another one, which writes no such span. A subgraph has one of its own."""
-    found = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
-    return max(found, default=0) * NS_PER_US
+    """0 for executors that write no such span. A subgraph has a span of its own."""
+    durations_ns = (int(e["dur"]) for e in events if e["name"] == _EXECUTE and _within(e, run))
+    return max(durations_ns, default=0) * NS_PER_US
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
-    """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or Scan."""
-    found = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
-    kernels = [e for e in found if e["name"].endswith(_SUFFIX)]
+    """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or
+    Scan.
+    """
+    nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
+    kernels = [e for e in nodes if e["name"].endswith(_SUFFIX)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))
     outer = [e for e in kernels if e["args"].get("op_name") in CONTROL_FLOW]
     return [e for e in kernels if not any(e is not o and _within(e, o) for o in outer)]
@@ -118,9 +119,8 @@ def _inside(events: Sequence[Event], run: Event) -> list[Event]:
 
 def _matched(kernels: Sequence[Event], executed: Wiring) -> list[Event]:
     """One event for each node of the executed graph, in its order.
-
-    The runtime executes the nodes in the order in which it saved them. Where it does not (in
-    parallel), names tell; nodes without one are called after their operator and a number.
+    The runtime executes nodes in the order in which it saved them. Where it does not (in parallel
+    execution), names identify them; nodes without a name are called by operator and number.
     """
     ops = [node.op_type for node in executed.nodes]
     if [e["args"].get("op_name") for e in kernels] == ops:
@@ -147,7 +147,7 @@ def _kernels(
     runs: Sequence[Event],
     origins: KernelMap,
 ) -> Iterator[Kernel]:
-    """table: [run][node]. first: of the session's first run."""
+    """table: [run][node]. first: the session's first run."""
     for i, origin in enumerate(origins.origins):
         last = table[-1][i]
         args = last["args"]
@@ -171,7 +171,7 @@ def _kernels(
 
 
 def _number(event: Event, key: str) -> int | None:
-    """The profiler writes numbers as text, and leaves out what it does not know."""
+    """The profiler writes numbers as text, and omits unknown ones."""
     text = event["args"].get(key)
     return int(text) if text not in (None, "") else None
 

@@ -26,11 +26,11 @@ class Share(NamedTuple):
 
     @property
     def is_divided(self) -> bool:
-        """Whether others have a part, too."""
+        """Whether other kernels have a part of the node, too."""
         return 0.0 < self.end - self.begin < 1.0
 
     def part(self, work: int | None) -> int | None:
-        """A whole number; those of all the node's kernels add up to its work."""
+        """A whole number; the parts of all the node's kernels add up to its work."""
         return None if work is None else round(self.end * work) - round(self.begin * work)
 
 
@@ -41,9 +41,8 @@ Shares = Mapping[int, Mapping[int, Share]]
 def shares_of(
     kernels: Sequence[Kernel], times_ns: Sequence[float], multiplying: Container[int]
 ) -> Shares:
-    """By the kernels' times. A kernel that only moves numbers has none of the work, unless all do; of a
-    product only those have any that can multiply matrices, unless none can.
-
+    """Divides by the kernels' times. A kernel that only moves numbers gets no work, unless all do;
+    of a product, only kernels that can multiply matrices get work, unless none can.
     multiplying: nodes that are such products.
     """
     by_node: dict[int, list[int]] = {}
@@ -79,6 +78,6 @@ def _only_moves(op_type: str) -> bool:
 
 
 def _may_multiply(op_type: str) -> bool:
-    """What neither OpenVINO nor ONNX calls so is a framework's own: it may."""
+    """A kernel unknown to OpenVINO's and ONNX's lists belongs to a framework: it may."""
     known = op_type in _NO_PRODUCTS or flops.has_rule(op_type)
     return not known or flops.may_multiply(op_type)

@@ -1,4 +1,4 @@
-"""What can go wrong between an image file and a model: one thing changed against the baseline.
+"""Lists the mistakes possible between an image file and a model: one change each against the baseline.
 
 Changes of declared steps are enumerated from the schema, so that a new decoder or resize method is
 measured, too. What the schema does not allow is an `Impossible` with its reason, never left out.
@@ -22,7 +22,7 @@ RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
 
 
 class StepChange(NamedTuple):
-    """steps: instead of the declared ones."""
+    """steps: in place of the declared ones."""
 
     kind: str
     name: str
@@ -30,7 +30,7 @@ class StepChange(NamedTuple):
 
 
 class ArrayChange(NamedTuple):
-    """apply: (n, ...) rows of the input -> the same shape and type, done wrong."""
+    """apply: (n, ...) rows of the input -> the same shape and type, changed."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ Change = StepChange | ArrayChange | BackendChange
 
 
 def step_changes(steps: Steps) -> Iterator[StepChange | Impossible]:
-    """steps: declared for one input, all of them steps of images."""
+    """steps: declared for one input; all are image steps."""
     if steps[0].name != "decode":
         steps = (preprocess_step("decode"), *steps)
     yield from _other_options(steps, "decoder", "decode", ("decoder", "dct"))
@@ -76,7 +76,7 @@ def array_changes(
     white: float,
 ) -> Iterator[ArrayChange | Impossible]:
     """shape: (n, ...) of the input. span: its least and largest value in the baseline.
-    declared: the steps it is made by, () where it comes as it is. white: the largest raw pixel value.
+    declared: the steps that prepare it, () for none. white: the largest raw pixel value.
     """
     if dtype in ("float32", "float64"):
         yield ArrayChange("precision", "input rounded to float16", _through_float16)
@@ -94,7 +94,9 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Each installed backend with each of the model's files it reads, and with less precision."""
+    """Each installed backend with each of the model's files that it reads, and with lower
+    precision.
+    """
     for backend, entry in registry.rows("backend"):
         if backend == "null":
             continue
@@ -122,7 +124,7 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:
-    """A backend's first format is its default: of the baseline's backend, that is the baseline."""
+    """A backend's first format is its default; for the baseline's backend, that is the baseline."""
     for i, name in enumerate(formats):
         if i or backend != baseline:
             options = (("format", name),)
@@ -161,18 +163,20 @@ def _other_options(
         yield Impossible(kind, "any other", f"the model declares no step {name}")
         return
     for values in _combinations(name, options):
-        told = ", ".join(
+        text = ", ".join(
             v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
         )
-        if told:
-            yield _made(kind, told, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
+        if text:
+            yield _made(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
 
 
 def _combinations(name: str, options: Sequence[str]) -> list[dict[str, str]]:
-    made: list[dict[str, str]] = [{}]
+    combinations: list[dict[str, str]] = [{}]
     for option in options:
-        made = [{**one, option: value} for one in made for value in choices(name, option)]
-    return made
+        combinations = [
+            {**one, option: value} for one in combinations for value in choices(name, option)
+        ]
+    return combinations
 
 
 def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
@@ -233,7 +237,7 @@ def _through_float16(x: Array) -> Array:
 
 
 def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
-    """Mistakes that every shape check lets pass."""
+    """Mistakes that pass every shape check."""
     names = ("bytes of the other order", "height and width swapped")
     if len(shape) != 4:
         reason = f"the input has {len(shape) - 1} dimensions, an image has 3"

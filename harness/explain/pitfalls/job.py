@@ -1,4 +1,4 @@
-"""`pitfalls`: what each mistake in preparing the input costs, measured on real samples.
+"""Measures the effect of each mistake in preparing the input, on real samples.
 
 Each change is made alone against the baseline, which is the model as its manifest declares it.
 """
@@ -28,13 +28,14 @@ from harness.types import Array
 
 
 class Row(NamedTuple):
-    """What one change does.
-
-    differing: share of the input's values that differ, in [0, 1]. largest, mean: absolute
-    difference, in the input's own unit. agreement: share of the samples whose answer is the
-    baseline's, in [0, 1]; score: in the metric's unit. None: not measured. verdict: `dangerous`
-    where answers change; `harmless` where the input is the same; `small` where it is not and the
-    answers are; `differs` where no trained model says whether that matters.
+    """Effect of one change; None: not measured.
+    differing: share of the input's values that differ, in [0, 1].
+    largest, mean: absolute difference, in the input's own unit.
+    agreement: share of the samples with the baseline's answer, in [0, 1].
+    score: in the metric's unit.
+    verdict: `dangerous`: answers change. `small`: the input changes, the answers do not.
+    `harmless`: the input is the same. `differs`: no trained model can tell whether the change
+    matters.
     """
 
     kind: str
@@ -49,7 +50,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """rows: the most dangerous first. impossible: what could not be measured, and why."""
+    """rows: the most dangerous first. impossible: changes that could not be measured, with
+    reasons.
+    """
 
     subject: Subject
     samples: int
@@ -63,7 +66,7 @@ class Report:
 
 @dataclass
 class _Difference:
-    """Between two inputs, summed over chunks."""
+    """Difference of two inputs, summed over chunks."""
 
     values: int = 0
     differing: int = 0
@@ -72,8 +75,8 @@ class _Difference:
 
     def add(self, ours: Array, theirs: Array) -> None:
         if ours.shape != theirs.shape:
-            made, wanted = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
-            raise ConfigError(f"the input becomes {made}, not {wanted}")
+            shape, expected = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
+            raise ConfigError(f"the changed input is {shape}, expected {expected}")
         apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
         self.values += apart.size
         self.differing += int(np.count_nonzero(apart))
@@ -82,15 +85,15 @@ class _Difference:
 
 
 def measure(subject: Subject, samples: int) -> Report:
-    """samples: at most so many are looked at. A HarnessError where the baseline itself fails."""
+    """samples: most samples used. Raises HarnessError where the baseline itself fails."""
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
         base = Baseline(subject, samples, runner)
         changes = list(_changes(base))
-        made = []
+        rows = []
         for done, change in enumerate(changes):
             show_measured(done, len(changes))
-            made.append(change if isinstance(change, Impossible) else _measured(base, change))
+            rows.append(change if isinstance(change, Impossible) else _measured(base, change))
         end_loading()
     return Report(
         subject=subject,
@@ -99,8 +102,8 @@ def measure(subject: Subject, samples: int) -> Report:
         metric=base.metric,
         score=base.score,
         no_score=base.no_score,
-        rows=tuple(sorted((one for one in made if isinstance(one, Row)), key=_danger)),
-        impossible=tuple(one for one in made if isinstance(one, Impossible)),
+        rows=tuple(sorted((one for one in rows if isinstance(one, Row)), key=_danger)),
+        impossible=tuple(one for one in rows if isinstance(one, Impossible)),
     )
 
 
@@ -138,34 +141,34 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
     except HarnessError as e:
         if isinstance(e.__cause__, KeyboardInterrupt):  # inside a plug-in: the user stops it all
             raise KeyboardInterrupt from e
-        told = one_line(str(e).splitlines()[0])
+        message = one_line(str(e).splitlines()[0])
         folder = base.subject.config.data_dir
-        reason = told.replace(f"{folder}/", "") if folder else told
+        reason = message.replace(f"{folder}/", "") if folder else message
         return Impossible(change.kind, change.name, reason)
     return _row(base, change, difference, rows, runner)
 
 
 def _row(
-    base: Baseline, change: Change, found: _Difference, rows: Rows, runner: Runner | None
+    base: Baseline, change: Change, difference: _Difference, rows: Rows, runner: Runner | None
 ) -> Row:
     agreement = base.agreement(rows) if runner else None
     trained = not base.subject.model.has_random_weights
     return Row(
         kind=change.kind,
         name=change.name,
-        differing=found.differing / found.values,
-        largest=found.largest,
-        mean=found.total / found.values,
+        differing=difference.differing / difference.values,
+        largest=difference.largest,
+        mean=difference.total / difference.values,
         agreement=agreement,
         score=base.scored(rows),
-        verdict=_verdict(found, agreement if trained or agreement != 1 else None),
+        verdict=_verdict(difference, agreement if trained or agreement != 1 else None),
     )
 
 
-def _verdict(found: _Difference, agreement: float | None) -> str:
+def _verdict(difference: _Difference, agreement: float | None) -> str:
     if agreement is not None and agreement < 1:
         return "dangerous"
-    if not found.differing:
+    if not difference.differing:
         return "harmless"
     return "differs" if agreement is None else "small"
 
@@ -180,7 +183,7 @@ def _on(subject: Subject, change: BackendChange) -> Subject:
 def _pairs(
     base: Baseline, change: Change
 ) -> Iterator[tuple[list[int], Mapping[str, Array], Mapping[str, Array]]]:
-    """(indices, the declared inputs, the changed ones) of a few samples at a time."""
+    """Yields (indices, declared inputs, changed inputs) of a few samples at a time."""
     name = base.target
     if isinstance(change, StepChange):
         dataset = base.open_dataset({**base.subject.steps, name: change.steps})

@@ -1,4 +1,4 @@
-"""pitfalls.html: the cost of each change of the input as bars, from the content of pitfalls.json."""
+"""Writes pitfalls.html: each change's effect as bars, from the content of pitfalls.json."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -7,27 +7,30 @@ from typing import Any
 
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.tables import Cell, Column, Table
 
 PAGE = "pitfalls.html"
 
 LEAST_SHOWN_PERCENT = 1e-4
-"""Of the input's range: the left end of the logarithmic axis."""
+"""Left end of the logarithmic axis, as a percentage of the input's range."""
 
 _COLOURS = {"dangerous": "#c0392b", "small": "#d9a520", "differs": "#4a78b0", "harmless": "#4c9a5b"}
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM = Figure._field_defaults["height_rem"] + 1
-"""A higher figure has the page's whole width: names of changes are long."""
+"""A higher figure gets the page's whole width: names of changes are long."""
 
 
 def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """The page's path. reports: of pitfalls.json. A PluginUnavailable names the extra that is missing."""
+    """Returns the page's path. reports: of pitfalls.json. Raises PluginUnavailable without
+    plotly.
+    """
     articles = [Article(list(_head(one)), list(figures(one)), list(_tail(one))) for one in reports]
     return page.write(articles, "pitfalls", folder / PAGE, script_in=folder)
 
 
 def figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """Answers that agree, where there are answers; then by how much the input changes."""
+    """Agreement of answers where there are any, then the change of the input."""
     changes = report["changes"]
     if any(one["agreement"] is not None for one in changes):
         yield _bars(
@@ -58,7 +61,7 @@ def _bars(
     values: Sequence[float | None],
     axis: Mapping[str, Any],
 ) -> Figure:
-    """A bar a change, coloured by its verdict. values: in %; None has no bar."""
+    """A bar for each change, coloured by verdict. values: in %; None has no bar."""
     data = []
     for verdict, colour in _COLOURS.items():
         shown = [
@@ -113,27 +116,34 @@ def _head(report: Mapping[str, Any]) -> Iterator[str]:
         yield f'<p class="quiet">{escape(note)}</p>'
 
 
+def changes_table(report: Mapping[str, Any]) -> Table:
+    """report: one of pitfalls.json."""
+    columns = [Column("kind"), Column("change"), Column("differ", "share"), Column("max", "1")]
+    columns += [Column("mean", "1"), Column("agree", "share")]
+    columns += [Column("score" if report["score"] is None else report["metric"], "1")]
+    rows: list[list[Cell]] = [
+        [
+            one["kind"],
+            one["change"],
+            one["input_share_differing"],
+            _number(one["input_max_difference"], ".4g"),
+            _number(one["input_mean_difference"], ".3g"),
+            one["agreement"],
+            None if one["score"] is None else f"{one['score']:.2f}",
+            one["verdict"],
+        ]
+        for one in report["changes"]
+    ]
+    return Table("changes", "Changes", "", [*columns, Column("verdict")], rows)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "not finite" if value is None else format(value, form)
+
+
 def _tail(report: Mapping[str, Any]) -> Iterator[str]:
-    yield "<h2>Changes</h2>"
-    heads = (
-        *("kind", "change", "verdict", "values that differ"),
-        *("largest", "mean", "agreement", report["metric"] or "score"),
-    )
-    yield table(heads, [_row(change) for change in report["changes"]], numbers=5)
+    yield from page.section(changes_table(report))
     if report["not_possible"]:
         yield "<h2>Not possible</h2>"
         rows = [[one["kind"], one["name"], one["reason"]] for one in report["not_possible"]]
-        yield table(("kind", "change", "why"), rows)
-
-
-def _row(change: Mapping[str, Any]) -> list[str]:
-    largest, mean = change["input_max_difference"], change["input_mean_difference"]
-    agreement, score = change["agreement"], change["score"]
-    return [
-        *(change["kind"], change["change"], change["verdict"]),
-        f"{change['input_share_differing'] * 100:.1f} %",
-        "not finite" if largest is None else f"{largest:.4g}",
-        "not finite" if mean is None else f"{mean:.3g}",
-        "-" if agreement is None else f"{agreement * 100:.1f} %",
-        "-" if score is None else f"{score:.2f}",
-    ]
+        yield table(("kind", "change", "reason"), rows)

@@ -1,4 +1,4 @@
-"""The pitfall report for people (a table, a page) and for programs (JSON)."""
+"""Prints the pitfall report and writes its JSON file and page."""
 
 import math
 import os
@@ -15,15 +15,16 @@ from harness.errors import ConfigError, PluginUnavailable
 from harness.explain.pitfalls import page
 from harness.explain.pitfalls.job import Report, Row, measure
 from harness.explain.subjects import subjects
+from harness.results.pages.tables import aligned
 
 JSON, LOG = "pitfalls.json", "pitfalls.log"
 
 FEW = 100
-"""Samples; with fewer, agreement and accuracy move in steps of more than a percent."""
+"""With fewer samples, agreement and accuracy move in steps of more than a percent."""
 
 
 def report(values: Mapping[str, Any], *, samples: int, out: Path | None) -> None:
-    """values: of the options given. The table on stdout, the rest under `out`."""
+    """Prints the table on stdout and writes the files to `out`. values: parsed options."""
     check_out(out)
     reports: list[Report] = []
     with frameworks_output() as log, ExitStack() as stack:
@@ -38,29 +39,20 @@ def table(report: Report) -> Iterator[str]:
     yield title(report)
     yield from (f"baseline   {line}" for line in _steps(report))
     yield from (f"note       {note}" for note in _notes(report))
-    width = max([len("change"), *(len(row.name) for row in report.rows)]) + 1
-    metric = report.metric if report.score is not None else "score"
-    yield (
-        f"{'kind':<11}{'change':<{width}}{'differ':>9}{'max':>11}{'mean':>11}{'agree':>9}"
-        f"{metric:>9}  verdict"
-    )
-    for row in report.rows:
-        yield (
-            f"{row.kind:<11}{row.name:<{width}}{_percent(row.differing):>9}{row.largest:>11.4g}"
-            f"{row.mean:>11.3g}{_percent(row.agreement):>9}{_number(row.score):>9}  {row.verdict}"
-        )
+    shown = page.changes_table(_plain(report))
+    yield from aligned(shown.columns, shown.rows)
     yield from _impossible(report)
 
 
 def _impossible(report: Report) -> Iterator[str]:
-    """What has the same reason on one line."""
+    """Changes with the same reason share a line."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in report.impossible:
         names.setdefault((one.kind, one.reason), []).append(one.name)
     if names:
         yield "not possible"
-    for (kind, reason), those in names.items():
-        yield f"{kind:<11}{' | '.join(those)}: {reason}"
+    for (kind, reason), changes in names.items():
+        yield f"{kind:<11}{' | '.join(changes)}: {reason}"
 
 
 def _steps(report: Report) -> Iterator[str]:
@@ -76,7 +68,7 @@ def _steps(report: Report) -> Iterator[str]:
 def _notes(report: Report) -> Iterator[str]:
     yield from report.subject.notes
     if report.samples < FEW and report.subject.has_answers:
-        yield f"{report.samples} samples are few: that no answer changes says little"
+        yield f"{report.samples} samples are few: unchanged answers prove little"
 
 
 def title(report: Report) -> str:
@@ -92,12 +84,14 @@ def title(report: Report) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Before anything is measured. A ConfigError where nothing can be, or may be, written."""
+    """Raises ConfigError, before anything is measured, where `out` cannot be written or has a
+    report.
+    """
     if out is None:
         return
     home = next(path for path in (out, *out.parents) if path.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
-        raise ConfigError(f"--out {out}: {home} is no folder that can be written: name another")
+        raise ConfigError(f"--out {out}: {home} is not a writable folder: name another")
     for name in (JSON, LOG, page.PAGE):
         if (out / name).exists():
             raise ConfigError(
@@ -141,7 +135,7 @@ def _plain(report: Report) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    """A difference that is not finite is null: JSON has no infinity."""
+    """Differences that are not finite become null: JSON has no infinity."""
     return {
         "kind": row.kind,
         "change": row.name,
@@ -160,11 +154,3 @@ def _dataset(report: Report) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share * 100:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

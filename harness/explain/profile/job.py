@@ -1,4 +1,4 @@
-"""`profile`: one model at several levels of the stack, each number from the run that it belongs to."""
+"""Runs the verb `profile`: one model at several levels of the stack, each number from its own run."""
 
 import json
 import os
@@ -35,7 +35,7 @@ _BATCHES = (1, 2, 4, 8)
 
 
 def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
-    """All that stands against a profile with these options."""
+    """All objections to a profile with these options."""
     unknown = [level for level in options.levels if level not in LEVELS]
     if unknown:
         yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
@@ -44,7 +44,7 @@ def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
     if config.mlperf:
         yield "profile makes quick runs: drop --mlperf"
     if "valgrind" in options.counters and "library" not in options.levels:
-        yield "--counters valgrind is of the library level: add it to --levels"
+        yield "--counters valgrind needs the library level: add it to --levels"
     if options.source is not None and not options.source.is_dir():
         yield f"--from {options.source}: there is no such folder"
     if isinstance(options.otlp, Path):
@@ -62,7 +62,9 @@ def profile(
     as_json: bool = False,
     quiet: bool = False,
 ) -> int:
-    """Measures, or reads what was measured (--from); prints the tables; returns the exit status."""
+    """Measures, or reads stored measurements (--from); prints the tables; returns the exit
+    status.
+    """
     if options.source is not None:
         return _again(options, config.out, as_json=as_json)
     job = _ProfileJob(config, options, measure, quiet=quiet)
@@ -73,11 +75,11 @@ def profile(
             folder = job.finish()
     except Stopped as e:
         if job.folder.exists():
-            say(f"stopped: profile --from {job.folder} shows what was measured until then")
+            say(f"stopped: profile --from {job.folder} shows the results so far")
         return e.exit_status
-    found = files.read(folder)
+    profiled = files.read(folder)
     try:
-        _show(found, folder, options, as_json=as_json)
+        _show(profiled, folder, options, as_json=as_json)
     except (
         ConfigError
     ) as e:  # of --table: what was measured is there, and the status says how it went
@@ -86,62 +88,64 @@ def profile(
         show(f"\n{'results':<12}{folder}")
         if (folder / files.PAGE).is_file():
             show(f"{'page':<12}{folder / files.PAGE}")
-    _export(found, folder, options.otlp)
+    _export(profiled, folder, options.otlp)
     return status
 
 
 def _again(options: ProfileOptions, out: Path | None, *, as_json: bool) -> int:
-    """From stored files alone. out: for the files that are made of them."""
+    """Uses stored files alone. out: for the files derived from them."""
     assert options.source is not None
-    found = files.read(options.source)
+    profiled = files.read(options.source)
     if out is not None:
-        made = run_folder.new_folder(out, "", "", "")
-        with keep_or_remove(lambda: made.path, lambda: False), fitting(options.source):
-            files.write(found, files.made_tables(found, options.source), made.path)
-            _page(found, made.path)
-            made.finish(newest=False)
-    _show(found, options.source, options, as_json=as_json)
-    _export(found, options.source, options.otlp)
+        new = run_folder.new_folder(out, "", "", "")
+        with keep_or_remove(lambda: new.path, lambda: False), fitting(options.source):
+            files.write(profiled, files.profile_tables(profiled, options.source), new.path)
+            _page(profiled, new.path)
+            new.finish(newest=False)
+    _show(profiled, options.source, options, as_json=as_json)
+    _export(profiled, options.source, options.otlp)
     return 0
 
 
-def _export(found: Profiled, folder: Path, target: Path | str | None) -> None:
-    """Last: where it fails, everything else is there, and --from tries again."""
+def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None:
+    """Comes last: a failure loses nothing, and --from can repeat it."""
     if target is None:
         return
     from harness.explain.profile.spans import otlp
 
-    spans = files.spans(found, folder)
+    spans = files.spans(profiled, folder)
     with fitting(folder):
-        made = otlp.messages(spans, found.content["started"], found.content["model_name"])
+        messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
     if isinstance(target, Path):
-        otlp.write(made, target)
+        otlp.write(messages, target)
     else:
-        otlp.post(made, target)
+        otlp.post(messages, target)
     say(f"{len(spans):,} spans to {target}")
 
 
-def _show(found: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
-    made = files.made_tables(found, folder)
+def _show(profiled: Profiled, folder: Path, options: ProfileOptions, *, as_json: bool) -> None:
+    shown = files.profile_tables(profiled, folder)
     if options.table is not None:
-        keys = [table.key for table in made]
+        keys = [table.key for table in shown]
         if options.table not in keys:
             raise ConfigError(f"--table {options.table}: {folder} has {', '.join(keys)}")
-        made = [table for table in made if table.key == options.table]
+        shown = [table for table in shown if table.key == options.table]
     with fitting(folder):
         if as_json:
-            text = json.dumps({t.key: t.to_json() for t in made}, indent=2, allow_nan=False)
+            text = json.dumps({t.key: t.to_json() for t in shown}, indent=2, allow_nan=False)
         else:
-            head = [] if options.table else ["\n".join(files.headline(found.content))]
-            text = "\n".join([*head, files.text(made, None if options.table else files.SHOWN_ROWS)])
+            head = [] if options.table else ["\n".join(files.headline(profiled.content))]
+            text = "\n".join(
+                [*head, files.text(shown, None if options.table else files.SHOWN_ROWS)]
+            )
     show(text)
 
 
-def _page(found: Profiled, folder: Path) -> None:
+def _page(profiled: Profiled, folder: Path) -> None:
     from harness.explain.profile.pages.page import write
 
     try:
-        write(found, folder)
+        write(profiled, folder)
     except PluginUnavailable as e:
         say(f"no page was made: {e}")
 
@@ -174,7 +178,9 @@ class _ProfileJob:
         return (self.folder / files.PROFILE).exists()
 
     def run(self, stopping: Stopping) -> int:
-        """What was measured stays, whatever fails later. -> 0, or the status of the harness run."""
+        """Returns 0 or the exit status of the harness run. What was measured stays, whatever fails
+        later.
+        """
         load = os.getloadavg()
         status = self._harness_run(stopping) if self._levels & RUN_LEVELS else 0
         if self._levels - RUN_LEVELS:
@@ -189,12 +195,12 @@ class _ProfileJob:
         return status
 
     def finish(self) -> Path:
-        """Tables, trace and page from what is on disk; the folder gets its name."""
+        """Writes tables, trace and page from the files; gives the folder its final name."""
         self._save()
-        found = files.read(self.folder)
-        files.write(found, files.made_tables(found, self.folder), self.folder)
+        profiled = files.read(self.folder)
+        files.write(profiled, files.profile_tables(profiled, self.folder), self.folder)
         if not self._config.no_report:
-            _page(found, self.folder)
+            _page(profiled, self.folder)
         return self._made.finish(newest=False)
 
     def _save(self) -> None:
@@ -256,17 +262,17 @@ class _ProfileJob:
             self._content["hardware"] = pm.hardware(subject, batch, self._options.runs)
             self._save()
         if "valgrind" in self._options.counters:
-            self._say("library: valgrind simulates a call: minutes")
+            self._say("library: valgrind simulates a call, which takes minutes")
             config, spec = subject.config, subject.spec._replace(max_batch=batch)
             try:
-                found = valgrind.simulate(config, subject.dataset_name, spec, self.folder)
-                self._content["simulated"] = found
+                counts = valgrind.simulate(config, subject.dataset_name, spec, self.folder)
+                self._content["simulated"] = counts
             except PluginUnavailable as e:
                 self._content["missing"]["valgrind"] = str(e)
             self._save()
 
     def _layer_level(self, subject: Any, batch: int, batches: Sequence[int]) -> None:
-        """batches: those that it is measured at, too."""
+        """batches: further batch sizes."""
         from harness.explain.profile.measure import layer_level as pl
         from harness.explain.profile.measure import measure as pm
 
@@ -284,8 +290,8 @@ class _ProfileJob:
         others = [size for size in batches if size != batch]
         if others:
             self._say(f"layer: again at batch {', '.join(map(str, others))}")
-            found = pl.layer_batches(subject, others, self._options.runs)
-            self._content["layer_batches"] = found
+            levels = pl.layer_batches(subject, others, self._options.runs)
+            self._content["layer_batches"] = levels
             self._save()
         self._say("layer: memory from shapes, peaks of this machine")
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)

@@ -19,6 +19,7 @@ import numpy as np
 from harness.core.extras import how_to_install
 from harness.core.files import atomic_file, write_text
 from harness.errors import ConfigError, PluginUnavailable
+from harness.results.pages.tables import Table, shown_rows
 from harness.types import Array
 
 POINTS = 600
@@ -134,8 +135,12 @@ def _article(article: Article, first_plot: int) -> Iterator[str]:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
     """An HTML table of texts, which are escaped here. numbers: how many last columns align to the right."""
-    first = len(heads) - numbers
-    kinds = ["" if i < first else ' class="number"' for i in range(len(heads))]
+    words = len(heads) - numbers
+    return _table(heads, rows, [i >= words for i in range(len(heads))])
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Sequence[bool]) -> str:
+    kinds = [' class="number"' if number else "" for number in is_number]
     top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
     lines = []
     for row in rows:
@@ -143,6 +148,20 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int =
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def section(shown: Table, most_rows: int | None = None, more: str = "") -> Iterator[str]:
+    """A table with its title and notes. most_rows: rows shown; more: where the others are."""
+    yield f'<h2 id="{escape(shown.key)}">{escape(shown.title)}</h2>'
+    if shown.about:
+        yield f'<p class="quiet">{escape(shown.about)}</p>'
+    rows = shown.rows if most_rows is None else shown.rows[:most_rows]
+    heads = [column.name for column in shown.columns]
+    is_number = [bool(column.unit) for column in shown.columns]
+    yield _table(heads, shown_rows(shown.columns, rows), is_number)
+    if hidden := len(shown.rows) - len(rows):
+        yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
+    yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)
 
 
 def _cell(text: str) -> str:

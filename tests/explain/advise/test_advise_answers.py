@@ -1,4 +1,4 @@
-"""What `advise` says, from records made by hand: every number can be worked out in the head."""
+"""Answers of `advise` from hand-made records whose numbers can be checked by hand."""
 
 import json
 import math
@@ -88,9 +88,9 @@ def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:
 
 def test_int8_is_nothing_to_be_taken_without_knowing_what_it_costs() -> None:
     one = _by_change(record())["precision=int8"]
-    assert one["needs"] == "what it costs in accuracy: it could not be measured"
+    assert one["needs"] == "whether its accuracy is acceptable: it could not be measured"
     unknown = _by_change(record(accuracy=accuracy(None, "random weights")))["precision=int8"]
-    assert unknown["needs"] == "what it costs in accuracy: random weights"
+    assert unknown["needs"] == "whether its accuracy is acceptable: random weights"
     costly = _by_change(record(accuracy=accuracy(0.8)))["precision=int8"]
     assert costly["needs"] == "whether 0.80 % of top1 may be lost"
 

@@ -1,4 +1,4 @@
-"""`advise` stopped by Ctrl-C: what was measured is kept, and is not measured again."""
+"""`advise` stopped by Ctrl-C keeps its measurements and does not repeat them."""
 
 import json
 from pathlib import Path

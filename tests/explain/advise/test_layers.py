@@ -1,5 +1,7 @@
-"""Layers cut out of models, run alone, and kept in a database; and what sums of them mean."""
+"""Layers cut from models, run alone and stored in a database; lower bounds from their sums."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,10 @@ def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path)
     (tmp_path / "no.sqlite").write_bytes(b"text" * 1000)
     with pytest.raises(ConfigError, match="pass another --database"):
         LayerDatabase(tmp_path / "no.sqlite", "m", "r")
+    with closing(sqlite3.connect(tmp_path / "newer.sqlite")) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(ConfigError, match="it has schema 99, this harness knows 1"):
+        LayerDatabase(tmp_path / "newer.sqlite", "m", "r")
 
 
 def test_runs_of_two_passes_are_joined_and_a_failure_does_not_hide_them() -> None:
@@ -200,7 +206,7 @@ def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
     assert candidates(now._replace(execution=PARALLEL, threads=2), ["execution"], 2) == [
         now._replace(threads=2)
     ]
-    with pytest.raises(ValueError, match="no setting"):
+    with pytest.raises(ValueError, match="is not a setting"):
         parse_setting("graph=all")
 
 

@@ -1,4 +1,4 @@
-"""What `advise` leaves for the user to take its top advice."""
+"""Files by which a user applies the top advice of `advise`."""
 
 from pathlib import Path
 from typing import Any

@@ -415,7 +415,7 @@ def test_what_was_not_run_is_not_said_to_be_there(
 ) -> None:
     assert main(["bricks", str(residual(tmp_path / "net.onnx")), "--structure"]) == 0
     told = capsys.readouterr().out.splitlines()[-1]
-    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not at all", told)
+    assert re.fullmatch(r"run         0 of (\d+) bricks now, \1 not run", told)
 
 
 def test_a_made_up_model_has_the_operators_of_its_model(
@@ -453,7 +453,7 @@ def test_a_made_up_model_has_the_operators_of_its_model(
         (("digits", "--size", "wide"), "--size: 'wide': write NAME=N"),
         (("--from", "nowhere"), "nowhere: there is no such folder"),
         (("--from", "nowhere", "digits"), "name no models beside it"),
-        (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name one"),
+        (("digits", "light/squeezenet", "--structure", "--synthetic", "x"), "name exactly one"),
     ],
 )
 def test_a_mistake_is_a_line_and_nothing_is_run(
@@ -536,7 +536,7 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
     words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
     assert main(words) == 130
-    assert f"stopped: what was measured until then is in {out}.partial" in capsys.readouterr().err
+    assert f"stopped: the results so far are in {out}.partial" in capsys.readouterr().err
     content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
     samples = [
         brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick

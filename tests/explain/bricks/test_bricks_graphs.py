@@ -1,4 +1,4 @@
-"""Bricks of graphs that are more than layers of floats: QDQ, If, Loop, Scan, weights in other files."""
+"""Bricks of graphs with QDQ, If, Loop, Scan, or weights in separate files."""
 
 import json
 from collections import Counter

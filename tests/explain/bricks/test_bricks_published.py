@@ -1,4 +1,4 @@
-"""Bricks that somebody published, run by somebody else: order, database, what is refused."""
+"""Published bricks on another machine: order, database, refused folders."""
 
 import hashlib
 import json
@@ -135,7 +135,10 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     ),
     "digest": (_another_brick, "holds other layers than the index says"),
     "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
-    "path": (lambda _, index: index["bricks"][0].update(brick="../../x"), "is no digest"),
+    "path": (
+        lambda _, index: index["bricks"][0].update(brick="../../x"),
+        "is not a brick's digest",
+    ),
     "words": (lambda _, index: index["bricks"].append(3), "is not what `bricks` writes"),
     "schema": (lambda _, index: index.update(schema=9), "is not of this harness's"),
     "empty": (lambda _, index: index.update(bricks=[]), "names no bricks"),
@@ -203,6 +206,6 @@ def test_options_that_would_change_nothing_are_refused(
     public = _published(tmp_path, residual(tmp_path / "net.onnx"))
     words = ["bricks", str(public), "--structure"]
     assert main([*words, "--batch", "4", "-G", "2"]) == 2
-    assert "as they are: drop --most-layers, --batch" in capsys.readouterr().err
+    assert "published bricks are fixed: drop --most-layers, --batch" in capsys.readouterr().err
     assert main([*words, "--publish-order"]) == 2
     assert "--publish-order needs --publish" in capsys.readouterr().err

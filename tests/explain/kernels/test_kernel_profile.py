@@ -1,4 +1,4 @@
-"""The layer level by a backend's own profiler: kernels, nodes, named overhead, and what is not told."""
+"""The layer level by a backend's own profiler: kernels, nodes, named overhead, unreported quantities."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Kernels of ONNX Runtime's profile, and which nodes of the model's file each stands for."""
+"""Kernels of ONNX Runtime's profile, mapped to the nodes of the model's file."""
 
 import json
 from collections.abc import Sequence
@@ -177,7 +177,7 @@ def test_what_is_no_profile_or_no_model_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "f"
     for text in ("", "{}", '[{"name": "model_run"}]', "[1]"):
         file.write_text(text)
-        with pytest.raises(ConfigError, match=r"^.*f is no profile of ONNX Runtime: .*$"):
+        with pytest.raises(ConfigError, match=r"^.*f is not a profile of ONNX Runtime: .*$"):
             read_events(file)
         with pytest.raises(ConfigError, match=r"^.*f is no ONNX model.*$"):
             read_wiring(file)

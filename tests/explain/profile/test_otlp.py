@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry: read again by the protocol's own package, in a file and at a collector."""
+"""Spans as OTLP, in a file and at a collector, read by the protocol's own package."""
 
 import socket
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""`profile`: spans of all levels, the fifteen analyses, and a folder that says the same again."""
+"""`profile`: spans of all levels, the fifteen analyses, and the same tables from the folder alone."""
 
 import csv
 import io
@@ -369,7 +369,7 @@ def test_otlp_has_the_spans_of_the_trace_file(profiled: Path, tmp_path: Path) ->
 
 def test_counters_that_are_not_there_say_so(profiled: Path) -> None:
     for row in stored(profiled)["hardware"]["rows"]:
-        assert (row["per_call_count"] is None) == bool(row["why_not"])
+        assert (row["per_call_count"] is None) == bool(row["reason"])
 
 
 def test_only_the_levels_asked_for_leave_spans(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Instructions that valgrind simulates: its output read, and told as what they are."""
+"""Instructions simulated by valgrind: its output is parsed and labelled as simulated."""
 
 import json
 import shutil
@@ -60,8 +60,8 @@ def test_a_dump_is_its_totals_and_each_librarys_own_instructions(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "counts.2 is no output of callgrind"),
-        (DUMP.replace("summary: 1000", "summary: x"), "counts.2 is no output of callgrind"),
+        ("", "counts.2 is not an output of callgrind"),
+        (DUMP.replace("summary: 1000", "summary: x"), "counts.2 is not an output of callgrind"),
         (DUMP.replace("0 600", "0 700"), "add up to 1,100 instructions of 1,000"),
     ],
 )
@@ -119,7 +119,7 @@ def test_without_valgrind_it_is_not_supported(
     out = tmp_path / "p"
     assert main(["profile", *arguments, "--no-report", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "missing valgrind: not supported: there is no valgrind on the PATH" in shown
+    assert "missing valgrind: not supported: valgrind is not on the PATH" in shown
     assert "hardware" not in json.loads((out / "tables.json").read_text())
 
 

@@ -327,7 +327,7 @@ def test_a_kernel_of_integers_has_no_place_under_the_roof_of_float32() -> None:
     (row,) = table.to_json()["rows"]
     assert (row["bound"], row["of_roofline_share"]) == (None, None)
     assert row["rate_FLOP_per_s"] == pytest.approx(18e3)
-    assert "1 kernels compute integers: the roof is that of float32, not theirs" in table.notes
+    assert "1 kernels compute integers: the float32 roof does not apply to them" in table.notes
 
 
 def test_doubts_stand_in_the_table_and_below_the_headline() -> None:

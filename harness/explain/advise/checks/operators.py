@@ -1,4 +1,4 @@
-"""Each operator of a model on ONNX Runtime against the reference that comes with ONNX.
+"""Compares each operator of a model on ONNX Runtime with ONNX's reference implementation.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019), level 0: L1, L2 and largest error of an operator.
 """
@@ -25,7 +25,9 @@ _SEED = 2
 
 
 def compare(graph: Graph, costs: Sequence[Cost], folder: Any) -> list[dict[str, Any]]:
-    """One for each operator of the model, on its smallest layer with it. folder: for its pieces."""
+    """One row for each operator of the model, from the smallest layer that uses it. folder: for
+    the cut layers.
+    """
     chosen: dict[str, Node] = {}
     size = {node.index: cost for node, cost in zip(graph.nodes, costs, strict=True)}
     for node in graph.layers:
@@ -69,8 +71,9 @@ def _feeds(graph: Graph, node: Node) -> dict[str, Array]:
 
 
 def errors(ours: Sequence[Array], theirs: Sequence[Array]) -> dict[str, Any]:
-    """Over all outputs. l1: mean absolute error; l2: Euclidean; largest: absolute; relative: the
-    largest over the largest of the reference's values, or over 1. passed: relative below LIMIT.
+    """Errors over all outputs.
+    l1: mean absolute error. l2: Euclidean. largest: absolute.
+    relative: largest / max(largest reference value, 1). passed: relative below LIMIT.
     """
     if [a.shape for a in ours] != [np.shape(b) for b in theirs]:
         shapes = f"{[a.shape for a in ours]} and {[np.shape(b) for b in theirs]}"

@@ -1,4 +1,4 @@
-"""Whether a model's numbers can be relied on: reruns, the harness's own cost, batches in parts.
+"""Checks whether a model's numbers can be relied on: reruns, harness overhead, micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
 micro-batches.
@@ -22,15 +22,15 @@ _PAIRS = 15
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
-    """Of each output over RERUNS calls with the same input: the largest variance of any value, and
-    how many values vary at all.
+    """For each output over RERUNS calls with the same input: the largest variance of a value, and
+    how many values vary.
     """
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     seen = [session.run(None, feeds) for _ in range(RERUNS)]
     for i, name in enumerate(names):
         first = np.asarray(seen[0][i])
         if first.dtype.kind not in "fiub" or any(run[i].shape != first.shape for run in seen):
-            found.append({"output": name, "failed": "no numbers, or of another shape each time"})
+            rows.append({"output": name, "failed": "no numbers, or of another shape each time"})
             continue
         varies = np.zeros(first.shape, bool)
         mean = np.zeros(first.shape)
@@ -39,7 +39,7 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
             mean += run[i].astype(np.float64) / RERUNS
         variance = sum(np.square(run[i].astype(np.float64) - mean) for run in seen) / RERUNS
         worst = float(np.max(np.where(varies, variance, 0.0), initial=0.0))
-        found.append(
+        rows.append(
             {
                 "output": name,
                 "values": int(first.size),
@@ -47,12 +47,12 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
                 "variance": worst,
             }
         )
-    return {"reruns": RERUNS, "outputs": found}
+    return {"reruns": RERUNS, "outputs": rows}
 
 
 def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
-    """The backend `ort`, as a run calls it, against the session's own `run`; in pairs, with both
-    sides of each. The setting's graph level and threads.
+    """Times the backend `ort` as a run calls it against the session's own `run`, in pairs, at the
+    setting's graph level and threads.
     """
     rows = len(next(iter(feeds.values())))
     cls = registry.load("backend", "ort")
@@ -76,10 +76,9 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
 def micro_batches(
     path: Path, feeds: Mapping[str, Array], setting: Setting, peak_of: Any
 ) -> dict[str, Any]:
-    """A batch at once against the same in _PARTS parts, one after the other.
-
-    feeds: of one batch of 8. peak_of: (path, feeds, setting) -> bytes that the runtime's allocator had
-    in use at most.
+    """Compares one batch with the same samples in _PARTS smaller batches, one after the other.
+    feeds: one batch of 8.
+    peak_of: (path, feeds, setting) -> most bytes in use by the runtime's allocator.
     """
     size = len(next(iter(feeds.values())))
     step = size // _PARTS

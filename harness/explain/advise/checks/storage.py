@@ -1,4 +1,4 @@
-"""How a model's file is stored, and what that costs when it is loaded: fresh processes, in turn.
+"""Measures loading cost by storage format of the model file: fresh processes, in turn.
 
 inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
 already optimised for this machine's settings. The page cache is warm: every file was just written.
@@ -17,7 +17,7 @@ from harness.models.opened.ort_session import open_session
 from harness.types import Array
 
 MOST_BYTES = 1 << 30
-"""Of a model that is written twice more for this."""
+"""Largest model that is written twice more for this comparison."""
 
 _PROBE = "harness.explain.advise.checks.storage_probe:probe"
 _ROUNDS = 3
@@ -27,9 +27,8 @@ _TIMEOUT_S = 300
 def compare(
     path: Path, feeds: Mapping[str, Array], setting: Setting, folder: Path, size_bytes: int
 ) -> list[dict[str, Any]]:
-    """One row a format, with every round's numbers, or why there are none. folder: to write in.
-
-    size_bytes: of the model with all files it reads.
+    """One row for each format, with every round's numbers or the reason why there are none.
+    folder: for the written files. size_bytes: the model with all files it reads.
     """
     if size_bytes > MOST_BYTES:
         why = f"the model is larger than {MOST_BYTES >> 20} MiB"
@@ -38,11 +37,11 @@ def compare(
     np.savez(inputs, allow_pickle=False, **dict(feeds))
     rows: list[dict[str, Any]] = []
     for name, make in _MAKERS.items():
-        made = folder / name
-        made.mkdir()
+        format_folder = folder / name
+        format_folder.mkdir()
         try:
-            file = make(path, made, setting)
-            size = sum(f.stat().st_size for f in made.iterdir())
+            file = make(path, format_folder, setting)
+            size = sum(f.stat().st_size for f in format_folder.iterdir())
             rows.append({"format": name, "file": file, "size_bytes": size, "rounds": []})
         except Exception as e:  # noqa: BLE001 - onnx's and onnxruntime's own classes
             rows.append({"format": name, "failed": one_line(e) or type(e).__name__})
@@ -86,9 +85,9 @@ def _external(path: Path, folder: Path, _setting: Setting) -> Path:
 
 
 def _ort(path: Path, folder: Path, setting: Setting) -> Path:
-    made = folder / "model.ort"
-    open_session(path, setting.session, optimised=made, config={"session.save_model_format": "ORT"})
-    return made
+    file = folder / "model.ort"
+    open_session(path, setting.session, optimised=file, config={"session.save_model_format": "ORT"})
+    return file
 
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {

@@ -1,4 +1,4 @@
-"""Loads and runs a model once in a child process, for its times and its peak of memory."""
+"""Loads and runs a model once in a child process; reports times and peak memory."""
 
 import re
 import time
@@ -14,8 +14,7 @@ from harness.explain.advise.layers.timing import open_session
 
 
 def probe(request: Mapping[str, Any]) -> dict[str, int]:
-    """Times in ns, without those of imports, and the peak memory in bytes.
-
+    """Returns times in ns, imports excluded, and the peak memory in bytes.
     request: `model`, a file; `feeds`, an npz of its inputs; `setting`.
     """
     import onnxruntime as ort

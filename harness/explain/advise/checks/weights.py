@@ -1,4 +1,4 @@
-"""What lies in a model's weights: how many are zero, how they are spread, how channels differ.
+"""Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
 A weight matrix that is mostly zeros can be stored smaller; one whose channels differ by orders of
 magnitude loses most of its digits when all get one scale in eight bits.
@@ -15,17 +15,17 @@ from harness.types import Array
 
 BINS = 32
 NEAR_ZERO = 1e-3
-"""Of a tensor's largest value."""
+"""Bound of "near zero", as a share of a tensor's largest value."""
 
 _LEAST_ELEMENTS = 256
 """Smaller tensors are offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Which axis counts the outputs; the first one elsewhere."""
+"""Axis of the output channels, by operator; 0 for all others."""
 
 
 def patterns(graph: Graph, path: Path) -> list[dict[str, Any]]:
-    """One for each weight of several axes, in the order of the layers that use it first."""
+    """One row for each weight of several axes, in the order of the layers that use it first."""
     return list(_patterns(graph, path))
 
 
@@ -33,20 +33,20 @@ def _patterns(graph: Graph, path: Path) -> Iterator[dict[str, Any]]:
     import onnx
     from onnx import numpy_helper
 
-    wanted = _used_by(graph)
+    users = _used_by(graph)
     model = onnx.load(path)  # with what lies in other files beside it
     for tensor in model.graph.initializer:
-        if tensor.name not in wanted or np.prod(tensor.dims) < _LEAST_ELEMENTS:
+        if tensor.name not in users or np.prod(tensor.dims) < _LEAST_ELEMENTS:
             continue
-        op_type, axis, layer = wanted[tensor.name]
+        op_type, axis, layer = users[tensor.name]
         values = numpy_helper.to_array(tensor)
         if values.dtype.kind in "fiu":
             yield {"name": tensor.name, "layer": layer, "op": op_type, **pattern(values, axis)}
 
 
 def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
-    """Weight -> operator, axis of its outputs, and name of the first layer that takes it."""
-    found: dict[str, tuple[str, int, str]] = {}
+    """Weight -> operator, axis of its outputs, and name of the first layer that reads it."""
+    users: dict[str, tuple[str, int, str]] = {}
     for node in graph.nodes:
         for name in node.inputs:
             constant = graph.constants.get(name)
@@ -54,17 +54,17 @@ def _used_by(graph: Graph) -> Mapping[str, tuple[str, int, str]]:
                 axis = _OUTPUT_AXIS.get(node.op_type, 0)
                 if node.op_type == "Gemm" and not node.attributes.get("transB", 0):
                     axis = -1
-                found.setdefault(name, (node.op_type, axis, node.name or node.outputs[0]))
-    return found
+                users.setdefault(name, (node.op_type, axis, node.name or node.outputs[0]))
+    return users
 
 
 def pattern(values: Array, axis: int) -> dict[str, Any]:
-    """Of one weight. axis: of its output channels.
-
-    zero_share, near_zero_share: in [0, 1]; near: below NEAR_ZERO of the largest. histogram: counts
-    in BINS equal bins between least and largest. channel_ranges: least, median, largest of the
-    channels' largest absolute values. snr_db: signal to noise of eight bits with one scale for the
-    whole tensor, and with one a channel; None where there is no noise.
+    """Describes one weight. axis: its output channels.
+    zero_share, near_zero_share: in [0, 1]; near: below NEAR_ZERO of the largest value.
+    histogram: counts in BINS equal bins between least and largest.
+    channel_ranges: least, median and largest of the channels' largest absolute values.
+    snr_db: signal to noise of eight bits with one scale for the tensor, and with one for each
+    channel; None where there is no noise.
     """
     numbers = np.asarray(values, np.float32)
     if not np.isfinite(numbers).all():
@@ -93,7 +93,7 @@ def pattern(values: Array, axis: int) -> dict[str, Any]:
 
 
 def _snr_db(rows: Array, ranges: Array) -> float | None:
-    """rows: (channels, n). ranges: (channels,) what 127 stands for."""
+    """rows: (channels, n). ranges: (channels,) the value that 127 represents."""
     steps = np.where(ranges > 0, ranges, 1.0)[:, np.newaxis] / 127
     noise = float(np.square(rows - np.round(rows / steps) * steps).sum(dtype=np.float64))
     signal = float(np.square(rows).sum(dtype=np.float64))

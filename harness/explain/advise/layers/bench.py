@@ -1,4 +1,4 @@
-"""Layers run alone, each under each setting: micro-benchmarks from the kernels' own times.
+"""Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
 The time of a whole call is no lower bound: a layer alone has kernels at its ends that change the
 layout, or quantise, and that a model does not have between its layers. They are kept apart.
@@ -33,8 +33,10 @@ _BORDERS = frozenset(
 
 
 class Counted(NamedTuple):
-    """What a call of `measure` did: measurements made, taken from the database, and there of another
-    machine or version, which are not used. was_stopped: by Ctrl-C, before all were made.
+    """Counts of one call of `measure`.
+    ran: measurements made. found: taken from the database.
+    elsewhere: in the database for another machine or version, not used.
+    was_stopped: Ctrl-C ended it before all were made.
     """
 
     ran: int
@@ -44,7 +46,7 @@ class Counted(NamedTuple):
 
 
 class _Pieces:
-    """Units as models of their own, each made when it is first needed and kept in `folder`."""
+    """Units as models of their own, each made when first needed and stored in `folder`."""
 
     def __init__(self, graph: Graph, units: Sequence[Unit], folder: Path) -> None:
         self._graph = graph
@@ -84,12 +86,12 @@ def measure(
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[dict[str, dict[Setting, Timed]], Counted]:
-    """-> key -> setting -> times. Only what the database lacks is run, and then added to it.
-    Ctrl-C ends it: there are the times until then.
-
-    settings: of single kernels. passes: times that each is run, far apart, so that another load of
-    the machine does not hit one alone. between: called before, between and after the passes.
-    progress: called with (measurements done, of how many).
+    """Returns key -> setting -> times. Runs only what the database lacks, and adds it. After
+    Ctrl-C it returns the times so far.
+    settings: of single kernels.
+    passes: how often each is run, far apart, so that a disturbance does not hit one alone.
+    between: called before, between and after the passes.
+    progress: called with (measurements done, total).
     """
     keys = list(dict.fromkeys(unit.key for unit in units))
     known = {(key, s): database.get(key, s) for key in keys for s in settings}
@@ -112,11 +114,11 @@ def measure(
                 progress(done, total)
         except KeyboardInterrupt:
             was_stopped = True
-    found: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
+    times: dict[str, dict[Setting, Timed]] = {key: {} for key in keys}
     for (key, setting), timed_one in known.items():
         if timed_one is not None:
-            found[key][setting] = timed_one
-    return found, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
+            times[key][setting] = timed_one
+    return times, Counted(len(ran), len(known) - len(missing), elsewhere, was_stopped)
 
 
 def _in_turn(
@@ -124,8 +126,8 @@ def _in_turn(
     missing: Sequence[tuple[str, Setting]],
     passes: int,
 ) -> Iterator[tuple[tuple[str, Setting] | None, int, int]]:
-    """What is to be measured next, None after each pass; its number, and of how many. Those that were
-    stopped in an earlier start get the passes that they lack.
+    """Yields (the next measurement, its number, total); None as measurement after each pass.
+    Measurements that an earlier start left incomplete get only their missing passes.
     """
     have = {one: timed.passes if (timed := known[one]) else 0 for one in missing}
     total, done = sum(passes - count for count in have.values()), 0
@@ -149,7 +151,7 @@ def _timed(pieces: _Pieces, key: str, setting: Setting) -> Timed:
 def _profiled(
     path: Path, feeds: Mapping[str, Array], setting: Setting
 ) -> tuple[list[list[Event]], list[tuple[int, int]]]:
-    """-> of each run its kernels, and how long the call took: ns, and of them on a core."""
+    """Returns (kernels of each run, (wall ns, CPU ns) of each call)."""
     calls: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory(prefix="harness-layer-") as folder:
         session = open_session(path, setting.session, profile_prefix=Path(folder) / "events")
@@ -166,13 +168,15 @@ def _profiled(
 
 
 def split_runs(events: Iterable[Event], runs: int) -> Iterator[list[Event]]:
-    """The kernels of each of `runs` runs, which are alike and follow each other. Those inside of
-    another one (of If, Loop, Scan) are part of it.
+    """Yields the kernels of each of `runs` equal, consecutive runs. Kernels inside an If, Loop or
+    Scan are part of that kernel.
     """
-    found = [e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)]
+    events_of_kernels = [
+        e for e in events if e.get("cat") == "Node" and e["name"].endswith(_SUFFIX)
+    ]
     kernels: list[Event] = []
     inside_until = -1
-    for event in sorted(found, key=lambda e: (e["ts"], -e["dur"])):
+    for event in sorted(events_of_kernels, key=lambda e: (e["ts"], -e["dur"])):
         if event["ts"] >= inside_until:
             kernels.append(event)
             if event["args"].get("op_name") in CONTROL_FLOW:
@@ -187,8 +191,8 @@ def split_runs(events: Iterable[Event], runs: int) -> Iterator[list[Event]]:
 def timed_from(
     runs: Sequence[Sequence[Event]], calls: Sequence[tuple[int, int]], op_types: Sequence[str]
 ) -> Timed:
-    """runs: the kernels of each. calls: of each its time in ns, and of that on a core. op_types: the
-    unit's own; what of _BORDERS is not among them only stands at its ends.
+    """runs: the kernels of each run. calls: (wall ns, CPU ns) of each run.
+    op_types: the unit's own operators; other _BORDERS operators stand only at its ends.
     """
     borders = _BORDERS - set(op_types)
 

@@ -1,4 +1,4 @@
-"""What layers were measured to take: a database that later models, and later runs, take from.
+"""Stores the times of single layers for later models and later runs.
 
 A row holds for one machine, one version of the runtime, one kind of layer and one setting; asked for
 on another machine or version, it is a miss.
@@ -8,17 +8,16 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from harness.errors import ConfigError
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.measurements import opened
 
 SCHEMA = 1
-_LOCKED_S = 10
 _CREATE = """
 CREATE TABLE IF NOT EXISTS layers (
     machine TEXT NOT NULL, runtime TEXT NOT NULL, layer TEXT NOT NULL, setting TEXT NOT NULL,
@@ -30,13 +29,14 @@ _MACHINE = ("cpu", "architecture", "cores_usable", "cores_physical", "smt_active
 
 
 class Timed(NamedTuple):
-    """A layer under a setting: its kernels, run alone. One number a run.
-
-    kernel_ns: of the kernels that compute it. call_ns: of the whole call, and cpu_ns the time of it
-    that the process was on a core. border_ns: of the kernels at its ends that only change a layout
-    or a number's type, and that a whole model does not have between layers. kernels: operators
-    executed. failed: why there are no numbers, empty where there are. passes: how many times, far
-    apart, it was measured.
+    """Times of one layer run alone under one setting, one number for each run.
+    kernel_ns: kernels that compute the layer.
+    call_ns, cpu_ns: the whole call; its CPU time.
+    border_ns: kernels at its ends that only convert a layout or a type, absent inside a whole
+    model.
+    kernels: executed operators.
+    failed: why there are no numbers; "" where there are.
+    passes: how many times, far apart, it was measured.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -48,8 +48,8 @@ class Timed(NamedTuple):
     passes: int = 1
 
     def least_ns(self, *, cpu: bool) -> float | None:
-        """Of all runs. cpu: as much of the least time on a core as kernels are of a call (the median
-        of the runs); it says something with one thread only.
+        """The least of all runs. cpu: the least CPU time, times the median share of kernels in a
+        call; meaningful with one thread only.
         """
         if not self.kernel_ns:
             return None
@@ -59,7 +59,7 @@ class Timed(NamedTuple):
         return min(self.cpu_ns) * median(kernel / call for kernel, call in calls)
 
     def joined(self, later: "Timed") -> "Timed":
-        """With the runs of another time."""
+        """Appends the runs of a later pass."""
         passes = self.passes + later.passes
         if later.failed or self.failed:
             return (later if self.failed else self)._replace(passes=passes)
@@ -81,41 +81,30 @@ class Timed(NamedTuple):
 
 
 def machine_key(fingerprint: Mapping[str, Any]) -> str:
-    """Of what a kernel's time depends on. fingerprint: harness.machine.host.fingerprint()'s `machine`."""
-    told = json.dumps({name: fingerprint.get(name) for name in _MACHINE}, sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """A digest of what a kernel's time depends on. fingerprint: `machine` of
+    harness.machine.host.fingerprint().
+    """
+    text = json.dumps({name: fingerprint.get(name) for name in _MACHINE}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class LayerDatabase:
-    """One file, which several processes may use at once; each call opens it anew."""
+    """One file that several processes may use at once: each call opens it anew."""
 
     def __init__(self, path: Path, machine: str, runtime: str) -> None:
-        """machine: of `machine_key`. runtime: name and version. A ConfigError where the file cannot
-        be made, or is none of ours.
+        """machine: from `machine_key`. runtime: name and version.
+        Raises ConfigError where the file cannot be created or has another schema.
         """
         self.path = path
         self._where = (machine, runtime)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with self._open() as db, db:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > SCHEMA:
-                    raise ConfigError(
-                        f"{path} has schema {version}, this harness knows {SCHEMA}: update the "
-                        "harness, or pass another --database"
-                    )
-                db.execute(_CREATE)
-                db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except (OSError, sqlite3.Error) as e:
-            raise ConfigError(
-                f"{path} cannot be used as the database of layers: {e}: pass another --database"
-            ) from None
+        with self._open():
+            pass
 
-    def _open(self) -> closing[sqlite3.Connection]:
-        return closing(sqlite3.connect(self.path, timeout=_LOCKED_S))
+    def _open(self) -> AbstractContextManager[sqlite3.Connection]:
+        return opened(self.path, SCHEMA, _CREATE)
 
     def get(self, layer: str, setting: Setting) -> Timed | None:
-        """Of this machine and runtime."""
+        """Only times of this machine and runtime."""
         query = (
             "SELECT content FROM layers "
             "WHERE machine = ? AND runtime = ? AND layer = ? AND setting = ?"
@@ -125,16 +114,16 @@ class LayerDatabase:
         return Timed.from_json(json.loads(row[0])) if row else None
 
     def elsewhere(self, layers: Sequence[str]) -> int:
-        """How many rows there are of these layers, but of another machine or runtime: not used."""
+        """How many rows these layers have under another machine or runtime; they are not used."""
         query = "SELECT layer FROM layers WHERE NOT (machine = ? AND runtime = ?)"
         with self._open() as db:
-            found = [row[0] for row in db.execute(query, self._where)]
-        wanted = set(layers)
-        return sum(layer in wanted for layer in found)
+            rows = [row[0] for row in db.execute(query, self._where)]
+        keys = set(layers)
+        return sum(layer in keys for layer in rows)
 
     def put(self, layer: str, setting: Setting, about: str, timed: Timed) -> None:
-        """about: the layer for a person."""
+        """about: the layer's operators, for people."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         values = (*self._where, layer, str(setting), about, now, json.dumps(timed.to_json()))
-        with self._open() as db, db:
+        with self._open() as db:
             db.execute("INSERT OR REPLACE INTO layers VALUES (?, ?, ?, ?, ?, ?, ?)", values)

@@ -1,4 +1,4 @@
-"""How fast a model could be if nothing but its layers took time: sums and critical paths. Pure.
+"""Computes the least time that a model's layers allow: sums, critical paths, makespans. Pure.
 
 Source: Benanza (Li et al., IPDPS 2020), section III-D1.
 """
@@ -9,22 +9,20 @@ from typing import NamedTuple
 
 
 class Path(NamedTuple):
-    """A chain of layers, each of which needs the one before. units: positions, in order."""
+    """A chain of layers, each of which reads the one before. units: positions, in order."""
 
     ns: float
     units: tuple[int, ...]
 
 
 def sequential_ns(unit_ns: Sequence[float]) -> float:
-    """One layer after the other."""
     return float(sum(unit_ns))
 
 
 def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> Path:
-    """The slowest chain: no number of workers is faster. Of a chain, it is the whole of it.
-
-    unit_ns: (n,) in topological order. needs: (n,) positions of those that each one waits for, all
-    before it.
+    """The slowest chain: no number of workers is faster.
+    unit_ns: (n,) in topological order. needs: (n,) positions that each unit waits for, all before
+    it.
     """
     until: list[float] = []
     before: list[int | None] = []
@@ -44,8 +42,8 @@ def critical_path(unit_ns: Sequence[float], needs: Sequence[Sequence[int]]) -> P
 
 
 def makespan_ns(unit_ns: Sequence[float], needs: Sequence[Sequence[int]], workers: int) -> float:
-    """With that many layers at once, each taken as soon as a worker is free and what it needs is
-    made, first come first served, as a runtime's pool does it. Between the sum and the critical path.
+    """Time with `workers` layers at once, first come first served, as a runtime's pool schedules
+    them. It lies between the critical path and the sum.
     """
     takers: list[list[int]] = [[] for _ in unit_ns]
     open_needs = [len(set(waits_for)) for waits_for in needs]

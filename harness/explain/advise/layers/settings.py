@@ -1,4 +1,4 @@
-"""The settings of ONNX Runtime that a model's layers are measured under, and that advice is about."""
+"""Defines the ONNX Runtime settings that advice compares."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,9 +17,10 @@ SEQUENTIAL, PARALLEL = "sequential", "parallel"
 
 
 class Setting(NamedTuple):
-    """graph: of GRAPH_LEVELS. threads: with execution parallel, kernels at once, one thread each.
-
-    precision: `file`, as the model's file has it, or `int8`.
+    """One way to run the model.
+    graph: one of GRAPH_LEVELS.
+    threads: threads in one kernel; with execution `parallel`, kernels at once, one thread each.
+    precision: `file` (as stored) or `int8`.
     """
 
     graph: str = "all"
@@ -32,35 +33,33 @@ class Setting(NamedTuple):
 
     @property
     def kernel(self) -> "Setting":
-        """What a single kernel sees of it: in parallel, each has one thread."""
+        """The setting of a single kernel: in parallel execution, one thread."""
         if self.execution == PARALLEL:
             return self._replace(threads=1, execution=SEQUENTIAL)
         return self
 
     @property
     def session(self) -> SessionSetup:
-        """The session that runs under it."""
         is_parallel = self.execution == PARALLEL
         return SessionSetup(threads=self.threads, graph=self.graph, parallel=is_parallel)
 
     def changes(self, now: "Setting") -> str:
-        """What is another than `now`, e.g. `threads=2`."""
+        """The fields that differ from `now`, e.g. `threads=2`."""
         pairs = zip(self._fields, self, now, strict=True)
         return " ".join(f"{name}={mine}" for name, mine, theirs in pairs if mine != theirs)
 
 
 def parse_setting(text: str) -> Setting:
-    """What str gave; a ValueError where it is not that."""
+    """The inverse of str(); raises ValueError for any other text."""
     values = dict(part.split("=", 1) for part in text.split())
     if values.keys() != set(Setting._fields):
-        raise ValueError(f"{text!r} is no setting")
+        raise ValueError(f"{text!r} is not a setting")
     return Setting(**{**values, "threads": int(values["threads"])})  # type: ignore[arg-type]
 
 
 def candidates(now: Setting, axes: Sequence[str], cores: int) -> list[Setting]:
-    """Every setting that differs from `now` in one of `axes`. cores: usable ones, of this machine.
-
-    With threads=N, parallel execution is N kernels at once; beside one thread it is all cores.
+    """Every setting that differs from `now` in one of `axes`. cores: usable ones of this machine.
+    With threads=N, parallel execution is N kernels at once; beside one thread it uses all cores.
     """
     return list(dict.fromkeys(s for s in _others(now, axes, cores) if s != now))
 

@@ -1,4 +1,4 @@
-"""Layers as a runtime computes them: the nodes that one kernel stands for, cut out to be run alone.
+"""Cuts a graph into units, the nodes that one kernel computes, each runnable alone.
 
 A convolution with its normalisation, activation and sum is one such unit: measured node by node, a
 model looks slower than it is, since what can be fused is not. Units with the same key take the same
@@ -20,9 +20,9 @@ _SEED = 0
 
 
 class Unit(NamedTuple):
-    """nodes: indices in Graph.nodes, ascending. key: what it is, whatever its names and weights.
-
-    needs: positions of the units that make what this one takes.
+    """nodes: indices in Graph.nodes, ascending.
+    key: digest of what it computes, without names and weights.
+    needs: positions of the units whose output it reads.
     """
 
     nodes: tuple[int, ...]
@@ -31,9 +31,9 @@ class Unit(NamedTuple):
 
 
 def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
-    """In topological order. fused: which nodes one kernel computes; kernels that share a node are
-    one unit, and nodes without a kernel are units of their own, except those that are computed once
-    when the model is loaded.
+    """Returns units in topological order. fused: groups of nodes that one kernel computes. Groups
+    that share a node are joined; a node without a kernel is a unit of its own unless it is
+    computed once at load time.
     """
     groups = _joined(graph, fused)
     try:
@@ -65,20 +65,20 @@ def _joined(graph: Graph, fused: Iterable[Sequence[int]]) -> list[list[int]]:
 def _ordered(
     graph: Graph, groups: Sequence[Sequence[int]]
 ) -> tuple[list[Sequence[int]], list[tuple[int, ...]]]:
-    """-> the groups in topological order, and for each the positions of those it needs."""
+    """Returns the groups in topological order, and for each the positions of those it needs."""
     group_of = {i: g for g, group in enumerate(groups) for i in group}
     needs: dict[int, set[int]] = {g: set() for g in range(len(groups))}
     for i, g in group_of.items():
         makers = (graph.producer.get(name) for name in graph.nodes[i].inputs)
-        found = {group_of.get(maker.index, g) for maker in makers if maker is not None}
-        needs[g] |= found - {g}
+        makers_groups = {group_of.get(maker.index, g) for maker in makers if maker is not None}
+        needs[g] |= makers_groups - {g}
     order = list(TopologicalSorter(needs).static_order())
     position = {g: p for p, g in enumerate(order)}
     return [groups[g] for g in order], [tuple(sorted(position[n] for n in needs[g])) for g in order]
 
 
 def unit_key(graph: Graph, nodes: Sequence[Node]) -> str:
-    """A digest of what each node is and how they are wired; the same in every model."""
+    """A digest of the nodes and their wiring; equal across models."""
     names: dict[str, str] = {}
     described = []
     for node in nodes:
@@ -87,8 +87,8 @@ def unit_key(graph: Graph, nodes: Sequence[Node]) -> str:
                 names[name] = "constant" if _is_constant(graph, name) else f"input {len(names)}"
         names |= {name: f"made {len(names)}.{i}" for i, name in enumerate(node.outputs) if name}
         described.append([graph.key(node), [names.get(name, "") for name in node.inputs]])
-    given = [names[name] for name in _outputs(graph, nodes)]
-    text = json.dumps([described, given], separators=(",", ":"))
+    outputs = [names[name] for name in _outputs(graph, nodes)]
+    text = json.dumps([described, outputs], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -98,37 +98,38 @@ def _is_constant(graph: Graph, name: str) -> bool:
 
 
 def _outputs(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """What others, or the model's user, take of what these make; all where nobody does."""
+    """The outputs read by other nodes or by the model's user; the last output where there is
+    none.
+    """
     inside = {node.index for node in nodes}
-    made = [name for node in nodes for name in node.outputs if name]
+    outputs = [name for node in nodes for name in node.outputs if name]
     taken = [
         name
-        for name in made
+        for name in outputs
         if name in graph.outputs
         or any(user.index not in inside for user in graph.consumers.get(name, ()))
     ]
-    return taken or made[-1:]
+    return taken or outputs[-1:]
 
 
 def inputs_of(graph: Graph, nodes: Sequence[Node]) -> list[str]:
-    """Activations that these nodes take from outside, in order."""
-    made = {name for node in nodes for name in node.outputs}
-    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in made)
+    """Activations that these nodes read from outside, in order."""
+    outputs = {name for node in nodes for name in node.outputs}
+    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in outputs)
     return [name for name in taken if not _is_constant(graph, name)]
 
 
 def cut(graph: Graph, nodes: Sequence[Node]) -> Any:
-    """An onnx.ModelProto of these nodes alone. Weights are seeded random numbers, except those of no
-    more elements than the graph keeps.
-
-    A ValueError where a tensor between them and the rest has no known shape.
+    """An onnx.ModelProto of these nodes alone. Weights are seeded random numbers, except constants
+    small enough for the graph to keep.
+    Raises ValueError where a tensor at its ends has no known shape.
     """
     import onnx
     from onnx import helper
 
     protos = _protos(graph)
-    made = {name for node in nodes for name in node.outputs}
-    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in made)
+    outputs = {name for node in nodes for name in node.outputs}
+    taken = dict.fromkeys(n for node in nodes for n in node.inputs if n and n not in outputs)
     constants = [name for name in taken if _is_constant(graph, name)]
     random = np.random.default_rng(_SEED)
     body = helper.make_graph(
@@ -160,7 +161,7 @@ def _value(graph: Graph, name: str) -> Any:
 
 
 def _filled(graph: Graph, name: str, random: np.random.Generator) -> Any:
-    """A constant: its own value where that shapes the work, else random numbers of its type."""
+    """A constant: its own value where the graph keeps it, else random numbers of its type."""
     from onnx import numpy_helper
 
     constant = graph.constants.get(name)
@@ -174,8 +175,8 @@ def _filled(graph: Graph, name: str, random: np.random.Generator) -> Any:
 
 
 def noise(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> Array:
-    """Numbers that neither vanish nor overflow: of one axis near 1 (variances, scales), of several
-    scaled by what is summed up (He); of integers small ones. A ValueError for a type without any.
+    """Numbers that neither vanish nor overflow: one axis near 1 (variances, scales), several axes
+    scaled by the summed elements (He), integers small. Raises ValueError for any other type.
     """
     try:
         kind = np.dtype(dtype)

@@ -1,4 +1,4 @@
-"""advise.html: the same for a person, with plots."""
+"""Writes advise.html: the advice with plots."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -12,72 +12,72 @@ from harness.results.pages.page import Article, Figure, table
 
 PAGE = "advise.html"
 _MOST = 40
-"""Bars of a plot."""
+"""Most bars in a plot."""
 
 
-def write(found: Mapping[str, Any], folder: Path) -> Path:
-    """The page's path. found: of advise.json. A PluginUnavailable names the extra that is missing."""
-    article = Article(list(_head(found)), list(figures(found)), list(_tail(found)))
+def write(advice: Mapping[str, Any], folder: Path) -> Path:
+    """Returns the page's path. Raises PluginUnavailable, naming the missing extra, without plotly.
+    advice: the content of advise.json.
+    """
+    article = Article(list(_head(advice)), list(figures(advice)), list(_tail(advice)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
-def figures(found: Mapping[str, Any]) -> Iterator[Figure]:
-    """Only those that there are numbers for."""
-    if found["advice"]:
-        yield _predicted(found["advice"])
-    yield _layers(found["layers"])
-    yield _levels(found["levels"])
-    weights = found["parts"].get("weights")
+def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
+    """The plots that there are numbers for."""
+    if advice["advice"]:
+        yield _predicted(advice["advice"])
+    yield _layers(advice["layers"])
+    yield _levels(advice["levels"])
+    weights = advice["parts"].get("weights")
     if isinstance(weights, list) and any("histogram" in row for row in weights):
         yield _weights([row for row in weights if "histogram" in row])
 
 
 def _predicted(advice: Sequence[Mapping[str, Any]]) -> Figure:
+    gains = {
+        "predicted": [one["gain"] * 100 for one in advice],
+        "realised": [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice],
+    }
+    about = "Share of the time saved; negative: slower."
     names = [one["change"] for one in advice]
-    realised = [one["realised"]["gain"] * 100 if one["realised"] else None for one in advice]
-    return Figure(
-        "Advice: predicted and realised",
-        "Share of the time saved; left of zero it got slower.",
-        [
-            {"type": "bar", "orientation": "h", "y": names, "x": x, "name": name}
-            for name, x in (
-                ("predicted", [_digits(one["gain"] * 100) for one in advice]),
-                ("realised", [None if r is None else _digits(r) for r in realised]),
-            )
-        ],
-        {
-            "xaxis": {"title": "time saved, %"},
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "barmode": "group",
-        },
-    )
+    return _bars("Advice: predicted and realised", about, names, gains, "time saved, %")
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Figure:
     shown = rows[:_MOST]
     names = [f"{i + 1}. {row['ops']} {row['makes']} x{row['count']}" for i, row in enumerate(shown)]
-    now = [row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown]
-    best = [row["best_ns"] * row["count"] / NS_PER_MS for row in shown]
-    return Figure(
-        "Layers, alone",
-        "All that are alike together: as it is now, and under each one's best graph level.",
-        [
-            {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
-            for name, x in (("now", now), ("best", best))
+    times = {
+        "now": [
+            row["now_ns"] * row["count"] / NS_PER_MS if row["now_ns"] else None for row in shown
         ],
-        {
-            "xaxis": {"title": "ms"},
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "barmode": "group",
-        },
-        height_rem=max(22, 1.4 * len(shown)),
-    )
+        "best": [row["best_ns"] * row["count"] / NS_PER_MS for row in shown],
+    }
+    about = "Sums over equal layers: under the present setting, and under each layer's best graph level."
+    figure = _bars("Layers, alone", about, names, times, "ms")
+    return figure._replace(height_rem=max(22, 1.4 * len(shown)))
+
+
+def _bars(
+    title: str,
+    about: str,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    unit: str,
+) -> Figure:
+    """Horizontal bars, one a name for each of the series; the first name on top."""
+    data = [
+        {"type": "bar", "orientation": "h", "y": names, "x": _all(x), "name": name}
+        for name, x in series.items()
+    ]
+    axes = {"xaxis": {"title": unit}, "yaxis": {"autorange": "reversed", "automargin": True}}
+    return Figure(title, about, data, {**axes, "barmode": "group"})
 
 
 def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
     names = [row["graph"] for row in rows]
     return Figure(
-        "What fusion and layout are worth",
+        "Gain from fusion and layout",
         "The whole model at each graph level of ONNX Runtime, and how many kernels it runs.",
         [
             {
@@ -112,7 +112,7 @@ def _levels(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Each tensor's histogram on its own scale, from -1 to 1 of its largest value."""
+    """Each tensor's histogram on its own scale: -1 to 1 times its largest value."""
     shown = sorted(rows, key=lambda row: -row["elements"])[:_MOST]
     x, y, z = [], [], []
     for row in shown:
@@ -124,8 +124,8 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Figure:
             y.append(row["name"])
             z.append(_digits(count / row["elements"] * 100))
     return Figure(
-        "How weights are spread",
-        "Of each tensor, the share of its values in each of 32 bins, in per cent.",
+        "Distribution of weights",
+        "Share of each tensor's values in each of 32 bins, in per cent.",
         [
             {
                 "mode": "markers",
@@ -155,23 +155,23 @@ def _ms(ns: float | None) -> float | None:
     return None if ns is None else ns / NS_PER_MS
 
 
-def _head(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<h1>Advice · {escape(found['model']['name'])}</h1>"
-    yield f'<p class="quiet">{escape(found["runtime"])} · {escape(found["now"])}</p>'
-    rows = [(one["question"], one["asked"], one["answer"]) for one in found["questions"]]
+def _head(advice: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h1>Advice · {escape(advice['model']['name'])}</h1>"
+    yield f'<p class="quiet">{escape(advice["runtime"])} · {escape(advice["now"])}</p>'
+    rows = [(one["question"], one["asked"], one["answer"]) for one in advice["questions"]]
     yield table(("", "question", "answer"), rows)
 
 
-def _tail(found: Mapping[str, Any]) -> Iterator[str]:
-    path = found["lower_bound"]["path"]
+def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
+    path = advice["lower_bound"]["path"]
     yield "<h2>Critical path</h2>"
-    yield f"<p>{show_ns(found['lower_bound']['parallel_ns'])} over {len(path)} layers.</p>"
-    unexpected = found["kernels"]["unexpected"]
+    yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {len(path)} layers.</p>"
+    unexpected = advice["kernels"]["unexpected"]
     if unexpected:
         yield "<h2>Kernels that compute nothing</h2>"
         heads = ("kernel", "operator", "why", "time")
         cells = [(k["name"], k["op"], k["why"], show_ns(k["ns"])) for k in unexpected]
         yield table(heads, cells, numbers=1)
     yield "<h2>All tables</h2>"
-    text = escape("\n".join(advise_report.lines(found)))
+    text = escape("\n".join(advise_report.lines(advice)))
     yield f'<div class="scroll"><pre style="white-space:pre">{text}</pre></div>'

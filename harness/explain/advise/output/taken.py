@@ -1,4 +1,4 @@
-"""How to run with the top advice of `advise`: the int8 file and a configuration for --config."""
+"""Writes how to apply the top advice: the int8 file and a configuration for --config."""
 
 import shutil
 from collections.abc import Mapping
@@ -16,17 +16,18 @@ INT8_FILE = "int8.onnx"
 
 
 def keep_int8(temporary: Path, folder: Path) -> None:
-    """Copies the int8 file, where one was made, into the result folder."""
-    made = temporary / INT8_FILE
-    if made.is_file():
-        shutil.copyfile(made, folder / INT8_FILE)
+    """Copies the int8 file, if there is one, into the result folder."""
+    file = temporary / INT8_FILE
+    if file.is_file():
+        shutil.copyfile(file, folder / INT8_FILE)
 
 
-def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
-    """Writes CONFIG where the top advice was measured to be faster and the backend `ort` has an option
-    for it. found: of advise.json. run: the options of a run that `advise` was given.
+def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
+    """Writes CONFIG where the top advice was measured to be faster and the backend `ort` has
+    options for it.
+    advice: the content of advise.json. run: the run options passed to `advise`.
     """
-    top = found["top"]
+    top = advice["top"]
     if not top or top["verdict"] != "faster":
         return
     setting = dict(pair.split("=", 1) for pair in top["setting"].split())
@@ -42,9 +43,9 @@ def write(found: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> Non
     files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
-def line(found: Mapping[str, Any], folder: Path) -> str:
-    """How to take the top advice; empty where there is none to take."""
-    top = found["top"]
+def line(advice: Mapping[str, Any], folder: Path) -> str:
+    """The command that applies the top advice; "" where there is none."""
+    top = advice["top"]
     if not top or top["verdict"] != "faster":
         return ""
     file = folder / CONFIG

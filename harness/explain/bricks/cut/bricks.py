@@ -1,4 +1,4 @@
-"""Bricks: pieces of graphs as models of their own, without any weight of the original.
+"""Turns pieces of a graph into bricks: models of their own, without any weight of the original.
 
 What is kept of the original: types, attributes, shapes, and those constants that shape the work
 (integers, limits of Clip). Names are numbers, weights are random and come from the brick's digest.
@@ -39,15 +39,15 @@ point of 0, and pools integers where both ends have the same scale.
 DEQUANTISE, QUANTISE = "DequantizeLinear", "QuantizeLinear"
 
 WEIGHT_SCALE = 2.0**-10
-"""The scale of made-up integer weights; a power of 2, so that its product with another one is exact."""
+"""Scale of made-up integer weights; a power of 2, so that its product with another scale is
+exact.
+"""
 
-_MADE = frozenset(
-    (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "bfloat16"),
-    )
-)
-"""Types of which numbers can be made up."""
+_NUMERIC_TYPES = frozenset([
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "float32", "float64", "bfloat16",
+])  # fmt: skip
+"""Types for which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 """onnx.AttributeProto's types that are no graphs and no sparse tensors."""
@@ -55,11 +55,13 @@ _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
 
 @dataclass(frozen=True)
 class Brick:
-    """A piece without its names. digest: of everything that makes it what it is.
-
-    layers: their operators. inputs, outputs: what crosses its ends; `ports` of a piece has the
-    names in the same order. weight_bytes: of the constants. why_not: it cannot be made or run.
-    why_private: it may hold trained numbers, so it is run here and not published.
+    """A piece without its names.
+    digest: of everything that defines it.
+    layers: its operators.
+    inputs, outputs: tensors at its ends; `ports` of a piece lists the names in the same order.
+    weight_bytes: bytes of its constants.
+    why_not: why it cannot be built or run.
+    why_private: why it may hold trained numbers, so that it runs here but is not published.
     """
 
     digest: str
@@ -73,15 +75,16 @@ class Brick:
 
 @dataclass(frozen=True)
 class Cut:
-    """A piece of one graph, to be made into a brick."""
+    """A piece of one graph, to be built as a brick."""
 
     graph: Graph
     nodes: tuple[Node, ...]
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """With the DequantizeLinear nodes outside of the piece that its layers read: each reader has
-        its own, as in the graph that ONNX Runtime executes, so that integers cross the piece's ends.
+        """The piece's nodes with the DequantizeLinear nodes outside of it that its layers read.
+        Each reader has its own, as in the graph that ONNX Runtime executes, so that integers
+        cross the ends of the piece.
         """
         return (*dequantisers(self.graph, self.nodes), *self.nodes)
 
@@ -91,18 +94,18 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """Where nothing leaves, what the last layer makes."""
+        """The tensors that leave the piece; the last layer's output where none does."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property
     def constants(self) -> list[str]:
-        made = {name for node in self.all_nodes for name in node.outputs}
+        outputs = {name for node in self.all_nodes for name in node.outputs}
         names = dict.fromkeys(name for node in self.all_nodes for name in node.inputs if name)
-        return [name for name in names if name not in made and is_known(self.graph, name)]
+        return [name for name in names if name not in outputs and is_known(self.graph, name)]
 
     @property
     def decided_by(self) -> list[str]:
-        """Inputs that decide which layers run inside of the piece, and how often."""
+        """Inputs that decide which layers run inside the piece, and how often."""
         places = [
             node.inputs[i]
             for node in self.nodes
@@ -114,13 +117,15 @@ class Cut:
     @cached_property
     def numbers(self) -> Mapping[str, str]:
         """Name in the graph -> name in the brick."""
-        made = [name for node in self.all_nodes for name in node.outputs if name]
-        all_names = dict.fromkeys([*self.inputs, *self.constants, *made])
+        outputs = [name for node in self.all_nodes for name in node.outputs if name]
+        all_names = dict.fromkeys([*self.inputs, *self.constants, *outputs])
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
 
     @cached_property
     def macs(self) -> float:
-        """Multiplications of what has a kernel, about: each output element takes one row of it."""
+        """Approximate multiplications of layers with a kernel: each output element reads one row
+        of it.
+        """
         return float(sum(_macs(self.graph, node) for node in self.nodes))
 
     @cached_property
@@ -130,10 +135,10 @@ class Cut:
             [graph.key(n), [numbers[x] for x in n.inputs], [numbers[x] for x in n.outputs]]
             for n in self.all_nodes
         ]
-        told = [wiring, [numbers[name] for name in self.outputs]]
+        described = [wiring, [numbers[name] for name in self.outputs]]
         sizes = (graph.tensors[name].size_bytes for name in self.constants)
         return Brick(
-            hashlib.sha256(json.dumps(told).encode()).hexdigest(),
+            hashlib.sha256(json.dumps(described).encode()).hexdigest(),
             tuple(node.op_type for node in self.nodes),
             tuple(graph.tensors.get(name, UNKNOWN) for name in self.inputs),
             tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
@@ -149,12 +154,14 @@ class Cut:
                     yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
 
     def _obstacles(self) -> Iterator[str]:
-        """Only what enters is made up: what leaves may have any shape, and a type that only the runtime
-        knows (of a Loop's state, ONNX infers nothing).
+        """Why inputs cannot be made up. Outputs may have any shape, and a type that only the
+        runtime knows (ONNX infers none for a Loop's state).
         """
         for name in (*self.inputs, *self.outputs, *self.constants):
             tensor = self.graph.tensors.get(name, UNKNOWN)
-            if tensor.dtype not in _MADE and (name not in self.outputs or tensor != UNKNOWN):
+            if tensor.dtype not in _NUMERIC_TYPES and (
+                name not in self.outputs or tensor != UNKNOWN
+            ):
                 yield f"{self.nodes[0].op_type}: there is a tensor of type {tensor.dtype}"
             elif tensor.elements is None and name not in self.outputs:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
@@ -190,29 +197,29 @@ class Cut:
         )
 
     def _node(self, onnx: Any, node: Node) -> Any:
-        made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         declared = node.inputs[: len(node.proto.input)]
-        made.input.extend(self.numbers[name] for name in declared)
-        made.output.extend(self.numbers[name] for name in node.outputs)
-        made.attribute.extend(node.proto.attribute)
-        for attribute in made.attribute:
+        proto.input.extend(self.numbers[name] for name in declared)
+        proto.output.extend(self.numbers[name] for name in node.outputs)
+        proto.attribute.extend(node.proto.attribute)
+        for attribute in proto.attribute:
             attribute.ClearField("doc_string")
             for inner in subgraphs(attribute):
                 prefix = f"{self.numbers[node.outputs[0]]}_{attribute.name}_"
                 stand_alone(onnx, inner, self.numbers, prefix, int(self.brick.digest[:8], 16))
-        return made
+        return proto
 
     def _arrays(self, random: np.random.Generator) -> Iterator[tuple[str, Array]]:
         scales = self._weight_scales()
         for name in self.constants:
-            kept = scales.get(name, self._kept(name))
-            yield name, weights(random, self.graph.tensors[name]) if kept is None else kept
+            values = scales.get(name, self._kept(name))
+            yield name, weights(random, self.graph.tensors[name]) if values is None else values
 
     def _weight_scales(self) -> Mapping[str, Array]:
-        """Made-up scales of quantised weights. A bias has the product of the other two scales: ONNX
-        Runtime computes floats where it has another one.
+        """Made-up scales of quantised weights. A bias gets the product of the other two scales:
+        with any other, ONNX Runtime computes in floats.
         """
-        found = {}
+        scales = {}
         for node in self.all_nodes:
             if not self._is_of_weights(node):
                 continue
@@ -220,11 +227,11 @@ class Cut:
             shape = [n or 0 for n in self.graph.tensors[scale].shape]
             factor = self._activation_scale(node) if dtype == "int32" else 1.0
             dtype = self.graph.tensors[scale].dtype
-            found[scale] = np.full(shape, factor * WEIGHT_SCALE, np.float32).astype(dtype)
-        return found
+            scales[scale] = np.full(shape, factor * WEIGHT_SCALE, np.float32).astype(dtype)
+        return scales
 
     def _activation_scale(self, bias: Node) -> float:
-        """The scale of what a layer with this bias reads beside it."""
+        """The scale of the activation that a layer with this bias reads."""
         for reader in self.graph.consumers.get(bias.outputs[0], ()):
             maker = self.graph.producer.get(reader.inputs[0])
             if maker is not None and maker.op_type == DEQUANTISE:
@@ -235,12 +242,12 @@ class Cut:
 
     @property
     def kept_values(self) -> int:
-        """How many numbers of the original are in the brick: sizes, axes, indices, limits."""
-        kept = (self._kept(name) for name in self.constants)
-        return sum(value.size for value in kept if value is not None)
+        """How many of the original's numbers the brick holds: sizes, axes, indices, limits."""
+        values = (self._kept(name) for name in self.constants)
+        return sum(value.size for value in values if value is not None)
 
     def _kept(self, name: str) -> Array | None:
-        """The original's value where it shapes the work; None of a weight."""
+        """The original's value where it defines the work; None for a weight."""
         value = self.graph.values.get(name)
         if value is None or not (value.dtype.kind == "b" or self._is_parameter(name, value)):
             return None
@@ -261,16 +268,18 @@ class Cut:
         )
 
     def _is_of_weights(self, node: Node) -> bool:
-        """Whether its scales are those of weights, which tell how large these are."""
+        """Whether its scales are those of weights, which reveal their magnitude."""
         return node.op_type == DEQUANTISE and is_known(self.graph, node.inputs[0])
 
 
 UNKNOWN = Tensor("undefined", (None,))
-"""Stands for a tensor of which nothing was inferred."""
+"""A tensor whose type and shape could not be inferred."""
 
 
 def _may_be_trained(attribute: Any) -> bool:
-    """Whether it is more than a setting: a graph, numbers or text in plenty, e.g. a forest's thresholds."""
+    """Whether an attribute is more than a setting: a graph, or many numbers or text, e.g. a
+    forest's thresholds.
+    """
     sizes = {
         _INT: 1,
         _FLOAT: 1,
@@ -284,8 +293,9 @@ def _may_be_trained(attribute: Any) -> bool:
 
 
 def weights(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Numbers that any layer can compute with: kernels scaled (He), of few dimensions near 1 and
-    positive, as variances and divisors have to be; integers of 8 bits spread, others 0 or 1.
+    """Numbers that any layer can compute with: kernels scaled (He); tensors of few dimensions
+    positive and near 1, as variances and divisors must be; 8-bit integers spread, others 0 or
+    1.
     """
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
@@ -302,7 +312,7 @@ def weights(random: np.random.Generator, tensor: Tensor) -> Array:
 
 
 def activations(random: np.random.Generator, tensor: Tensor) -> Array:
-    """Something that a brick may be given: positive numbers, indices 0 and 1."""
+    """Made-up input of a brick: positive numbers; indices 0 and 1."""
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
     if dtype.kind in "iub":
@@ -328,35 +338,36 @@ def _macs(graph: Graph, node: Node) -> float:
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:
-    """The DequantizeLinear nodes whose output the piece reads and does not make, of weights too."""
+    """The DequantizeLinear nodes, also of weights, whose output the piece reads but does not
+    compute.
+    """
     inside = {node.index for node in piece}
     makers = (graph.producer.get(name) for node in piece for name in node.inputs)
-    found = {
+    nodes = {
         maker.index: maker
         for maker in makers
         if maker is not None and maker.op_type == DEQUANTISE and maker.index not in inside
     }
     # Those of weights first: read back from its own file, a brick has the others among its layers.
-    return sorted(found.values(), key=lambda maker: not maker.from_constants)
+    return sorted(nodes.values(), key=lambda maker: not maker.from_constants)
 
 
 def can_be_made_up(graph: Graph, name: str) -> bool:
     """Whether an activation's type and shape are known, so that a piece can begin with it."""
     tensor = graph.tensors.get(name, UNKNOWN)
-    return tensor.dtype in _MADE and tensor.elements is not None
+    return tensor.dtype in _NUMERIC_TYPES and tensor.elements is not None
 
 
 def entering(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of the activations that a piece takes from outside, in the order in which it reads them."""
-    made = {name for node in piece for name in node.outputs}
+    """Names of the activations that a piece reads from outside, in reading order."""
+    outputs = {name for node in piece for name in node.outputs}
     names = dict.fromkeys(name for node in piece for name in node.inputs if name)
-    return [name for name in names if name not in made and not is_known(graph, name)]
+    return [name for name in names if name not in outputs and not is_known(graph, name)]
 
 
 def leaving(graph: Graph, piece: Sequence[Node]) -> list[str]:
-    """Names of what a piece makes and others read, or the model gives out.
-
-    Whoever reads a DequantizeLinear outside of its piece reads that node's input instead.
+    """Names of the piece's outputs that other layers or the model's user read.
+    A reader of a DequantizeLinear outside of its piece reads that node's input instead.
     """
     inside = {node.index for node in piece}
     return [
@@ -379,7 +390,7 @@ def _readers(graph: Graph, maker: Node, name: str) -> Iterator[int]:
 
 
 def is_known(graph: Graph, name: str) -> bool:
-    """Whether it is a number of the model, or computed from such alone."""
+    """Whether a tensor is a constant of the model, or computed from constants alone."""
     maker = graph.producer.get(name)
     return name in graph.constants or (maker is not None and maker.from_constants)
 

@@ -1,4 +1,4 @@
-"""Where a graph is cut into pieces of at most G layers.
+"""Cuts a graph into pieces of at most G layers.
 
 `by_groups` is the rule of this harness, `by_chains` the published one, for comparison: it takes
 stretches of the file's order that are chains, and gives up (falls back to a single layer) wherever a
@@ -21,47 +21,24 @@ from harness.explain.bricks.cut.bricks import (
 from harness.models.graph.graph import Graph, Node
 
 Piece = tuple[Node, ...]
-"""Layers in topological order, of the graph's own nodes."""
+"""Layers in topological order."""
 
 PIECE_BYTES = 1 << 16
-"""What a piece more costs the partition, as if so many bytes crossed a cut: few pieces, few cuts."""
+"""Cost of one more piece in the partition, as bytes that cross a cut: few pieces, few cuts."""
 
 BYTES_PER_MAC = 0.2
-"""What a multiplication counts beside a byte that crosses a cut: the more, the more pieces are alike."""
+"""Weight of a multiplication against a byte that crosses a cut: the larger, the more pieces are
+alike.
+"""
 
-_ELEMENTWISE = frozenset(
-    (
-        *(
-            "Abs",
-            "Add",
-            "BatchNormalization",
-            "Cast",
-            "Ceil",
-            "Clip",
-            "Div",
-            "Dropout",
-            "Elu",
-            "Erf",
-        ),
-        *("Exp", "Flatten", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu"),
-        *(
-            "Log",
-            "Max",
-            "Min",
-            "Mul",
-            "Neg",
-            "PRelu",
-            "Pow",
-            "Reciprocal",
-            "Relu",
-            "Reshape",
-            "Round",
-        ),
-        *("Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze"),
-        *("Where", "QuantizeLinear"),
-    )
-)
-"""Runtimes fuse these into the layer before them, or only look at its output in another shape."""
+_ELEMENTWISE = frozenset([
+    "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Clip", "Div", "Dropout", "Elu", "Erf",
+    "Exp", "Flatten", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log",
+    "Max", "Min", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Reshape", "Round",
+    "Sigmoid", "Softplus", "Softsign", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Unsqueeze",
+    "Where", "QuantizeLinear",
+])  # fmt: skip
+"""Runtimes fuse these into the layer before them, or only reinterpret its output's shape."""
 
 _RESIZES = frozenset(("Resize", "Upsample"))
 """ONNX Runtime has a faster kernel for these where the layer before them leaves its own layout."""
@@ -70,16 +47,16 @@ _DYNAMIC = "DynamicQuantizeLinear"
 _INTEGER_PRODUCTS = frozenset(("ConvInteger", "MatMulInteger"))
 
 _POOLS = frozenset(("AveragePool", "MaxPool"))
-"""Of integers, ten times as slow where ONNX Runtime does not come from its own layout (NHWC)."""
+"""Pools; on integers they are ten times as slow unless ONNX Runtime is in its own layout (NHWC)."""
 
 _PLAIN_POOL_BYTES = 1 << 40
-"""What such a pool costs the partition: any other cut is better."""
+"""Cost of such a pool in the partition: any other cut is better."""
 
 
 def groups(graph: Graph) -> list[Piece]:
-    """Layers that belong together, since runtimes fuse them: a layer and what is done to its output
-    element by element, as long as nobody else reads it; and the DequantizeLinear nodes before a layer,
-    without which it would compute floats. In topological order, branch by branch.
+    """Groups of layers that runtimes fuse: a layer and the element-wise layers after it, as long
+    as no other layer reads its output; and the DequantizeLinear nodes before it, without which
+    it would compute floats. In topological order, branch by branch.
     """
     head: dict[int, int] = {}
     for node in graph.layers:
@@ -102,8 +79,8 @@ def groups(graph: Graph) -> list[Piece]:
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
-    """A product of integers, and what brings it back to floats, is one kernel with the quantisation
-    before it, if nobody else reads that.
+    """A product of integers and its conversion to floats are one kernel with the quantisation
+    before it, unless another layer reads that.
     """
     readers = [n for name in node.outputs for n in graph.consumers.get(name, ())]
     products = {head[n.index] for n in readers if n.op_type in _INTEGER_PRODUCTS}
@@ -118,7 +95,7 @@ def _absorbing(graph: Graph, node: Node) -> Node | None:
     """The layer that `node` is fused with; the last one where it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
-    found = [
+    makers = [
         graph.producer[name]
         for name in node.inputs
         if name in graph.producer
@@ -127,11 +104,11 @@ def _absorbing(graph: Graph, node: Node) -> Node | None:
         and len(graph.consumers[name]) == 1
         and name not in graph.outputs
     ]
-    return max(found, key=lambda n: n.index, default=None)
+    return max(makers, key=lambda n: n.index, default=None)
 
 
 def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> list[int]:
-    """Depth first: a branch is followed to its end before the next one begins."""
+    """Depth first: each branch is followed to its end before the next one begins."""
     needs: dict[int, set[int]] = {h: set() for h in heads}
     for node in graph.layers:
         for name in node.inputs:
@@ -155,7 +132,7 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
 
 
 def _maker(graph: Graph, name: str) -> Node | None:
-    """The layer that must be done before `name` is read: every reader has its own DequantizeLinear."""
+    """The layer that must run before `name` is read: every reader has its own DequantizeLinear."""
     maker = graph.producer.get(name)
     if maker is not None and maker.op_type == DEQUANTISE:
         return graph.producer.get(maker.inputs[0])
@@ -163,13 +140,13 @@ def _maker(graph: Graph, name: str) -> Node | None:
 
 
 def _length(piece: Sequence[Node]) -> int:
-    """Layers, among which integers' ends are none: a runtime has no kernels for them."""
+    """Number of layers without quantisation nodes, for which runtimes have no kernels."""
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 
 def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
-    """No piece begins with a tensor whose shape depends on data: nobody could make it up. So what
-    reads one stays with what makes it, and with everything between the two, however long that is.
+    """Joins the reader of a tensor whose shape depends on data with the layer that computes it and
+    everything between, however long: such an input cannot be made up.
     """
     joined: list[Piece] = []
     for part in parts:
@@ -181,7 +158,7 @@ def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
 
 
 def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
-    """The layers outside of the piece that make what it cannot begin with."""
+    """The layers outside the piece that compute tensors with which it cannot begin."""
     inside = {node.index for node in piece}
     names = (name for name in entering(graph, piece) if not can_be_made_up(graph, name))
     makers = (graph.producer.get(name) for name in names)
@@ -189,7 +166,7 @@ def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
 
 
 def _singly(group: Piece) -> list[Piece]:
-    """Each layer alone, with the ends that make its integers."""
+    """Each layer alone, with its quantisation nodes."""
     parts: list[list[Node]] = []
     before: list[Node] = []
     for node in group:
@@ -206,11 +183,10 @@ def _singly(group: Piece) -> list[Piece]:
 
 
 def by_groups(graph: Graph, most: int) -> list[Piece]:
-    """Pieces of at most `most` layers, made of whole groups where these are no longer.
-
-    Any piece can run alone: it has as many inputs and outputs as tensors cross its ends. Of all ways
-    to cut the one is taken that costs least: the bytes of activations over the cuts, and the work of
-    each piece, shared by all places in this model where the same piece would fit.
+    """Pieces of at most `most` layers, made of whole groups where these are not longer.
+    Each piece can run alone: it has as many inputs and outputs as tensors cross its ends. The
+    chosen partition costs least: bytes of activations over the cuts, and the work of each piece
+    divided by the number of places in this model where the same piece fits.
     """
     parts: list[Piece] = []
     for group in groups(graph):
@@ -238,7 +214,7 @@ def _joined(parts: Sequence[Piece]) -> Piece:
 
 
 def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int, int], float]:
-    """(first part, the one after the last) -> cost, in bytes, of each piece that is short enough."""
+    """(first part, the one after the last) -> cost in bytes of each piece that is short enough."""
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
@@ -256,7 +232,9 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
 
 
 def _pools_in_plain_layout(cut: Cut) -> bool:
-    """Whether a pool of integers reads what enters the piece, through layers of either layout alone."""
+    """Whether a pool of integers reads an input of the piece through layers of either layout
+    alone.
+    """
     graph, inside = cut.graph, {node.index for node in cut.nodes}
     pools = (node for node in cut.nodes if node.op_type in _POOLS)
     todo = [name for node in pools for name in node.inputs if _is_dequantised(graph, name)]
@@ -275,7 +253,7 @@ def _is_dequantised(graph: Graph, name: str) -> bool:
 
 
 def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
-    """Digest -> how often it occurs without overlap. pieces: by their ends, ascending."""
+    """Digest -> number of occurrences without overlap. pieces: by their ends, ascending."""
     count: Counter[str] = Counter()
     last: dict[str, int] = {}
     for (begin, end), cut in pieces.items():
@@ -286,15 +264,14 @@ def _places(pieces: Mapping[tuple[int, int], Cut]) -> Mapping[str, int]:
 
 
 def _crossing_bytes(cut: Cut) -> int:
-    """PIECE_BYTES more, so that what crosses nothing is no reason for a cut."""
+    """Includes PIECE_BYTES, so that a cut that nothing crosses still costs."""
     tensors = (*cut.brick.inputs, *cut.brick.outputs)
     return PIECE_BYTES + sum(tensor.size_bytes or 0 for tensor in tensors)
 
 
 def by_chains(graph: Graph, most: int) -> list[Piece]:
-    """The published rule: up to `most` layers of the file's order, if they are a chain; else the first
-    one alone, and the same again from the second.
-
+    """The published rule: up to `most` layers in the file's order if they are a chain; else the
+    first one alone, and again from the second.
     Source: DLBricks (Li et al., ICPE 2020), algorithms 1 and 2.
     """
     layers, pieces, begin = graph.layers, list[Piece](), 0
@@ -308,7 +285,9 @@ def by_chains(graph: Graph, most: int) -> list[Piece]:
 
 
 def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
-    """One activation enters at most, at the first layer, and only the last one's output leaves."""
+    """Whether at most one activation enters, at the first layer, and only the last layer's output
+    leaves.
+    """
     outside = entering(graph, piece)
     first = set(piece[0].inputs)
     last = set(piece[-1].outputs)
@@ -316,9 +295,9 @@ def _is_chain(graph: Graph, piece: Sequence[Node]) -> bool:
 
 
 EITHER_LAYOUT = (
-    *("Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"),
-    *("QLinearAdd", "QLinearConcat", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid"),
-)
+    "Add", "Concat", "Mul", "Relu", "Sigmoid", "Sum", "Tanh", "QLinearAdd", "QLinearConcat",
+    "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid",
+)  # fmt: skip
 """Operators that it computes in the layout in which their inputs are.
 
 Source of both: microsoft/onnxruntime, core/optimizer/nchwc_transformer.cc, and for integers

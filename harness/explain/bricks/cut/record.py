@@ -1,4 +1,4 @@
-"""What `bricks` looks at, and the content of bricks.json before anything of it ran."""
+"""Describes models and their bricks as bricks.json holds them, before anything runs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,10 +14,9 @@ SCHEMA = 1
 
 class Subject(NamedTuple):
     """Bricks that belong together. by_digest: one cut of each.
-
-    graph: of the model they were cut from; None where it is not here (they were published).
-    weight_bytes: of the model, as far as that is known. about: how the model is put together from
-    them, as bricks.json has it; None where that was not published.
+    graph: the model they were cut from; None for published bricks.
+    weight_bytes: of the model, as far as known.
+    about: how the bricks form the model, as bricks.json has it; None where that was not published.
     """
 
     name: str
@@ -28,14 +27,14 @@ class Subject(NamedTuple):
 
 
 def cut(name: str, graph: Graph, most: int) -> Subject:
-    """A model in pieces of at most `most` layers."""
+    """Cuts a model into pieces of at most `most` layers."""
     cuts = [Cut(graph, piece) for piece in cutting.by_groups(graph, most)]
     by_digest = {one.brick.digest: one for one in cuts}
     return Subject(name, graph, by_digest, graph.weight_bytes, _about(graph, cuts, most))
 
 
 def _about(graph: Graph, cuts: Sequence[Cut], most: int) -> dict[str, Any]:
-    """Layers are named by their keys' digests; `pieces` say which of them, by position."""
+    """Layers are named by the digests of their keys; `pieces` refer to them by position."""
     place = {node.index: i for i, node in enumerate(graph.layers)}
     return {
         "sizes": dict(graph.sizes),
@@ -63,7 +62,7 @@ def _readers(graph: Graph, node: Any, place: Mapping[int, int]) -> set[int]:
 def content(
     subjects: Sequence[Subject], *, most_layers: int, batch: int, threads: int, rounds: int
 ) -> dict[str, Any]:
-    """most_layers, batch: of the models that were cut here; published bricks have their own."""
+    """most_layers, batch: of the models cut here; published bricks have their own."""
     machine = host.fingerprint()["machine"]
     bricks = {d: _brick(one.brick) for sub in subjects for d, one in sub.by_digest.items()}
     is_cut = any(one.graph is not None for one in subjects)

@@ -1,4 +1,4 @@
-"""The graphs inside If, Loop and Scan, made ready to stand in a brick."""
+"""Makes the graphs inside If, Loop and Scan independent, so that a brick can hold them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ CONTROL_INPUTS: Mapping[str, tuple[int, ...]] = {"If": (0,), "Loop": (0, 1)}
 
 
 def subgraphs(attribute: Any) -> Iterator[Any]:
-    """The graphs that an attribute holds."""
+    """The graphs in an attribute."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
@@ -24,9 +24,8 @@ def subgraphs(attribute: Any) -> Iterator[Any]:
 
 def stand_alone(onnx: Any, graph: Any, outer: Mapping[str, str], prefix: str, seed: int) -> None:
     """Renames everything in `graph` (changed in place) and makes up the numbers of large weights.
-
-    outer: name outside of the graph -> its name in the brick. prefix: begins the names inside, so
-    that none is a name of the brick.
+    outer: name outside the graph -> its name in the brick.
+    prefix: begins each inner name, so that none collides with a name of the brick.
     """
     random = np.random.default_rng(seed)
     tensors = [*graph.initializer, *(t for node in graph.node for t in _constants(node))]
@@ -64,7 +63,7 @@ def _constants(node: Any) -> Iterator[Any]:
 
 
 def _make_up(onnx: Any, tensor: Any, random: np.random.Generator) -> None:
-    """Integers that may be shapes or indices are kept where they are in the file."""
+    """Replaces weights; integers that may be shapes or indices stay."""
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     is_elsewhere = tensor.data_location == _EXTERNAL
     if dtype.kind in "iubO" and not is_elsewhere:

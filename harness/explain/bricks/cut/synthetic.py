@@ -1,4 +1,4 @@
-"""A made-up model whose operators are as frequent as another model's.
+"""Builds a synthetic model with the operator frequencies of another model.
 
 It is put together from that model's unique layers, each wired to tensors of the right shape, so its
 layers are as large as the original's, and its structure, weights and length are not.
@@ -18,8 +18,10 @@ from harness.models.graph.graph import Graph, Tensor
 _SEED = 0
 
 
-class Made(NamedTuple):
-    """distance: of the two histograms of operators, 0 (alike) to 1. model: onnx.ModelProto."""
+class SyntheticModel(NamedTuple):
+    """distance: between the two operator histograms, from 0 (alike) to 1. model:
+    onnx.ModelProto.
+    """
 
     model: Any
     layers: int
@@ -27,7 +29,7 @@ class Made(NamedTuple):
 
 
 def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
-    """Half the sum of differences of the shares (total variation): 0 alike, 1 nothing in common."""
+    """Total variation of the shares: 0 alike, 1 nothing in common."""
     first, second = Counter(one), Counter(other)
     sizes = (first.total() or 1, second.total() or 1)
     kinds = first.keys() | second.keys()
@@ -45,10 +47,12 @@ class _Growing:
         self.operators: list[str] = []
 
     def wiring(self, inputs: Sequence[Tensor]) -> list[str] | None:
-        """A tensor for each input: one that nothing reads yet, else the newest; None: there is none."""
+        """A tensor for each input: one that nothing reads yet, else the newest; None where there
+        is none.
+        """
         chosen: list[str] = []
-        for wanted in inputs:
-            fitting = [n for n, tensor in self.tensors.items() if tensor == wanted]
+        for expected in inputs:
+            fitting = [n for n, tensor in self.tensors.items() if tensor == expected]
             fresh = [n for n in fitting if n in self.free and n not in chosen]
             other = [n for n in fitting if n not in chosen]
             best = fresh or other or fitting
@@ -58,7 +62,7 @@ class _Growing:
         return chosen
 
     def add(self, cut: Cut, inputs: Sequence[str]) -> None:
-        """cut: of one layer."""
+        """cut: a piece of one layer."""
         model, prefix = cut.model(), f"n{len(self.nodes)}_"
         names = {"": "", **{i.name: n for i, n in zip(model.graph.input, inputs, strict=True)}}
         for tensor in model.graph.initializer:
@@ -80,37 +84,37 @@ class _Growing:
                 self.free[name] = None
 
 
-def synthesize(graph: Graph, layers: int) -> Made:
-    """graph: of the model to be like. layers: of the new one. Seeded: the same model every time.
-
-    Grown layer by layer: of all layers that can be attached, the one that brings the histogram of
-    operators nearest, and among those one that reads what nothing reads yet.
+def synthesize(graph: Graph, layers: int) -> SyntheticModel:
+    """graph: the model to imitate. layers: of the new model. Seeded, so the result is always the
+    same.
+    The model grows layer by layer: of all layers that fit, the one that brings the operator
+    histogram nearest is added, and among those one that reads a free tensor.
     """
     candidates = _candidates(graph)
-    wanted = Counter(node.op_type for node in graph.layers)
+    counts = Counter(node.op_type for node in graph.layers)
     growing, random = _Growing(graph), np.random.default_rng(_SEED)
     for _ in range(layers):
         fitting = [(c, w) for c in candidates if (w := growing.wiring(c.brick.inputs)) is not None]
         if not fitting:
             raise ConfigError(f"{graph.path}: no layer of it can be attached to its input")
-        need = _need(wanted, growing.operators)
+        need = _need(counts, growing.operators)
         order = random.permutation(len(fitting))
         best = min(order, key=lambda i: _rank(growing, need, *fitting[i]))
         growing.add(*fitting[best])
     model = _model(graph, growing)
-    return Made(model, layers, histogram_distance(growing.operators, wanted.elements()))
+    return SyntheticModel(model, layers, histogram_distance(growing.operators, counts.elements()))
 
 
 def _candidates(graph: Graph) -> list[Cut]:
-    """One of each unique layer that can stand alone."""
-    found = {cut.brick.digest: cut for cut in (Cut(graph, (node,)) for node in graph.layers)}
-    return [cut for cut in found.values() if cut.brick.why_not is None]
+    """One of each unique layer that can run alone."""
+    cuts = {cut.brick.digest: cut for cut in (Cut(graph, (node,)) for node in graph.layers)}
+    return [cut for cut in cuts.values() if cut.brick.why_not is None]
 
 
-def _need(wanted: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
-    """Operator -> by how many layers the next model is short of it."""
+def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
+    """Operator -> number of layers that the next model lacks."""
     now, size = Counter(have), len(have) + 1
-    return {op: n * size / wanted.total() - now[op] for op, n in wanted.items()}
+    return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
 def _rank(
@@ -120,17 +124,19 @@ def _rank(
 
 
 def _model(graph: Graph, growing: _Growing) -> Any:
-    """What nothing reads is an output, so that no layer is left out as useless."""
+    """Tensors that nothing reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (
         [_value_info(onnx, name, growing.tensors[name]) for name in names]
         for names in (graph.inputs, [n for n in growing.free if n not in graph.inputs])
     )
-    made = onnx.helper.make_graph(growing.nodes, "synthetic", inputs, outputs, growing.initializers)
+    graph_proto = onnx.helper.make_graph(
+        growing.nodes, "synthetic", inputs, outputs, growing.initializers
+    )
     opsets = [onnx.helper.make_opsetid(*opset) for opset in graph.opsets.items()]
     version = max(8, min(graph.proto.ir_version, 10))
-    return onnx.helper.make_model(made, opset_imports=opsets, ir_version=version)
+    return onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=version)
 
 
 def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
@@ -138,10 +144,10 @@ def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
     return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
 
 
-def write(made: Made, path: Path) -> None:
+def write(synthetic: SyntheticModel, path: Path) -> None:
     try:
         with path.open("xb") as file:
-            file.write(made.model.SerializeToString())
+            file.write(synthetic.model.SerializeToString())
     except FileExistsError:
         raise ConfigError(f"--synthetic {path} exists: nothing is overwritten") from None
     except OSError as e:

@@ -1,4 +1,4 @@
-"""Bricks for others: ONNX files without names, order or any weight of the model they come from."""
+"""Publishes bricks as ONNX files without names, order or weights of their model."""
 
 import hashlib
 import re
@@ -16,11 +16,10 @@ SCHEMA = 1
 
 
 def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> tuple[int, int]:
-    """folder: must not exist yet. with_order: also how each model is put together from its bricks.
-    -> bricks, and bytes written.
-
-    The index is in the order of the digests, which says nothing about the model's. A ConfigError
-    names all layers that cannot be published; then nothing is written.
+    """Returns (bricks, bytes written). folder: must not exist yet. with_order: publish how the
+    bricks form each model, too.
+    The index is sorted by digest, which reveals nothing about the model. A ConfigError names all
+    layers that cannot be published; then nothing is written.
     """
     cuts = {digest: cut for one in subjects for digest, cut in one.by_digest.items()}
     reasons = {
@@ -50,7 +49,7 @@ def publish(subjects: Sequence[Subject], folder: Path, *, with_order: bool) -> t
 
 
 def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
-    """Whoever runs a published brick checks the shapes that it gives."""
+    """A user of published bricks checks output shapes, so all must be known."""
     return {
         f"{cut.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
         for cut in cuts
@@ -60,7 +59,7 @@ def _unknown_shapes(cuts: Iterable[Cut]) -> set[str]:
 
 
 def _order(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors between the pieces are numbers: the model's names stay here."""
+    """Tensors between the pieces get numbers instead of the model's names."""
     numbers: dict[str, int] = {}
 
     def numbered(names: Sequence[str]) -> list[int]:
@@ -78,14 +77,14 @@ def _order(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file_name(digest: str) -> str:
-    """ValueError where it is no brick's digest."""
+    """Raises ValueError for a text that is not a brick's digest."""
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{digest:.80} is no digest")
+        raise ValueError(f"{digest:.80} is not a brick's digest")
     return f"{digest[:16]}.onnx"
 
 
 def _write(cut: Cut, folder: Path) -> dict[str, Any]:
-    """kept_values: how many numbers stand in it that were the model's: shapes, axes, limits."""
+    """kept_values: how many of the model's own numbers the file holds: shapes, axes, limits."""
     brick, model = cut.brick, cut.model()
     content = model.SerializeToString(deterministic=True)
     path = folder / file_name(brick.digest)

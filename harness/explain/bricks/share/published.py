@@ -1,4 +1,4 @@
-"""Bricks that somebody published, read back: the other end of brick_publish.py.
+"""Reads published bricks; the counterpart of publish.py.
 
 Files of others are data. Of each brick only the structure is read; what runs is made here, from the
 digest of that structure, under which its result is kept. So a file that is not what the index says
@@ -26,9 +26,8 @@ def is_published(folder: Path) -> bool:
 
 
 def published(folder: Path) -> list[Subject]:
-    """One for each model whose order was published; one of all bricks where none was.
-
-    A ConfigError with everything that is wrong with the folder.
+    """One subject for each published model; one with all bricks where no order was published.
+    Raises one ConfigError with all problems of the folder.
     """
     index = read_json(folder / INDEX)
     if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):
@@ -56,14 +55,14 @@ def _bricks(
 ) -> Iterator[tuple[str, Cut]]:
     for row in rows:
         try:
-            digest, told = str(row["brick"]), str(row["sha256"])
+            digest, sha256 = str(row["brick"]), str(row["sha256"])
             path = folder / file_name(digest)
         except (KeyError, TypeError, ValueError) as e:
             problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
             continue
         try:
             content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != told:
+            if hashlib.sha256(content).hexdigest() != sha256:
                 problems.append(f"{path} is not the file that was published: its SHA-256 differs")
                 continue
             yield digest, _cut(path, digest, len(content))
@@ -75,18 +74,17 @@ def _bricks(
 
 def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     graph = read(path)
-    made = Cut(graph, graph.layers)
-    if not graph.layers or made.brick.digest != digest:
+    cut = Cut(graph, graph.layers)
+    if not graph.layers or cut.brick.digest != digest:
         raise ConfigError(f"{path} holds other layers than the index says: its digest differs")
-    if made.brick.weight_bytes > size_bytes:
+    if cut.brick.weight_bytes > size_bytes:
         raise ConfigError(f"{path} says it has more weights than it holds")
-    return made
+    return cut
 
 
 class _Wired:
-    """A model as its pieces and the tensors between them; ValueError where these do not fit.
-
-    model: of the index; tensors are numbers there.
+    """A model as pieces and the tensors between them; ValueError where they do not fit.
+    model: an entry of the index; its tensors are numbers.
     """
 
     def __init__(self, by_digest: Mapping[str, Cut], model: Mapping[str, Any]) -> None:
@@ -109,7 +107,7 @@ class _Wired:
             raise ValueError("the pieces by the published rule have not as many layers")
 
     def _add(self, cut: Cut, inputs: list[int], outputs: list[int]) -> None:
-        """Each piece after those whose output it reads."""
+        """Adds a piece, after those whose output it reads."""
         first = len(self._layers)
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
             maker, kind = self._makers.get(number, (None, str(tensor)))

@@ -1,4 +1,4 @@
-"""From what bricks took to what their models should take, and how far that is from the truth.
+"""Computes models' times from their bricks, and the errors against the measured times.
 
 Everything here is computed from the content of a bricks.json, and from nothing else.
 """
@@ -9,7 +9,7 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 TRIMMED = 0.2
-"""Share of the samples that is dropped at each end."""
+"""Share of the samples dropped at each end."""
 
 Content = Mapping[str, Any]
 
@@ -22,17 +22,17 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     if not values:
         raise ValueError("no values: nothing was measured")
     dropped = int(len(values) * share)
-    kept = sorted(values)[dropped : len(values) - dropped]
-    return sum(kept) / len(kept)
+    middle = sorted(values)[dropped : len(values) - dropped]
+    return sum(middle) / len(middle)
 
 
 class Constructed(NamedTuple):
-    """A model's time, ns, computed from its bricks.
-
-    sequential_ns: of all bricks one after the other. critical_ns: of the chain of bricks, each waiting
-    for another's output, that takes longest. reorders_ns, overhead_ns: what was taken off, because a
-    brick alone pays it and a layer inside a model does not. covered: share of the layers whose brick
-    was measured.
+    """A model's time in ns, computed from its bricks.
+    sequential_ns: all bricks one after the other.
+    critical_ns: the slowest chain of bricks that wait for each other.
+    reorders_ns, overhead_ns: subtracted, because a brick alone pays them and a layer inside a
+    model does not.
+    covered: share of the layers whose brick was measured.
     """
 
     sequential_ns: float
@@ -68,7 +68,7 @@ def construct(model: Content, bricks: Content, clock: str) -> Constructed:
 
 
 def alone_ns(brick: Content, clock: str) -> float | None:
-    """Of one brick by itself, without what a run costs beside the layers; None where it was not run."""
+    """Time of a brick without the overhead of a run; None where it was not run."""
     result = brick.get("result") or {}
     if not result.get(clock):
         return None
@@ -76,23 +76,22 @@ def alone_ns(brick: Content, clock: str) -> float | None:
 
 
 def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
-    """What each piece pays at its ends for another layout, and would not inside the model.
-
-    A tensor that its maker converts back and a reader converts again is passed on as it is; one
-    that is made in the plain layout is converted once for all its readers.
+    """Layout conversions at the ends of each piece that the model does not perform.
+    A tensor that its maker converts back and all readers convert again is passed on as it is; a
+    tensor computed in the plain layout is converted once for all its readers.
     """
     taken = [0.0] * len(pieces)
-    made: dict[str, tuple[int, float | None]] = {}
+    makers: dict[str, tuple[int, float | None]] = {}
     read: dict[str, list[tuple[int, float | None]]] = {}
     for i, piece in enumerate(pieces):
         reorders = (bricks[piece["brick"]].get("result") or {}).get("reorders")
         if not reorders:
             continue
         for name, ns in zip(piece["outputs"], reorders["outputs_ns"], strict=True):
-            made[name] = (i, ns)
+            makers[name] = (i, ns)
         for name, ns in zip(piece["inputs"], reorders["inputs_ns"], strict=True):
             read.setdefault(name, []).append((i, ns))
-    for name, (maker, out_ns) in made.items():
+    for name, (maker, out_ns) in makers.items():
         readers = read.get(name, [])
         converting = sorted(
             ((i, ns or 0.0) for i, ns in readers if ns != 0), key=lambda one: one[1], reverse=True
@@ -102,7 +101,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
             taken[maker] += out_ns or 0.0
         for i, ns in converting if is_blocked else converting[1:]:
             taken[i] += ns
-    blocked = {name for name, (_, out_ns) in made.items() if out_ns != 0}
+    blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
     for i, piece in enumerate(pieces):
         taken[i] += sum(
             ns
@@ -113,10 +112,10 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
 
 
 def _inside(brick: Content) -> Sequence[tuple[Sequence[int], float]]:
-    """See brick_layout.Reorders."""
+    """See layouts.Reorders."""
     reorders = (brick.get("result") or {}).get("reorders") or {}
-    found: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
-    return found
+    conversions: Sequence[tuple[Sequence[int], float]] = reorders.get("inside", ())
+    return conversions
 
 
 def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:
@@ -130,7 +129,9 @@ def _longest_ns(pieces: Sequence[Content], net_ns: Sequence[float]) -> float:
 
 
 class Errors(NamedTuple):
-    """Of ratios constructed / measured. mean: of their distances from 1. worst: whose is largest."""
+    """Statistics of the ratios constructed / measured.
+    mean: mean distance from 1. worst: the model with the largest distance.
+    """
 
     mean: float
     worst: str
@@ -148,37 +149,37 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
-    """Of the whole model; None where it was not run."""
+    """Time of the whole model; None where it was not run."""
     samples = (model.get("whole") or {}).get(clock)
     return trimmed_mean(samples) if samples else None
 
 
 def is_measured(model: Content) -> bool:
-    """Whether enough ran for its bricks to be added up; it itself may not be here."""
+    """Whether enough was run to sum up its bricks; the model itself may be absent."""
     return bool((model.get("overhead") or {}).get("cpu_ns"))
 
 
 def of_no_model(content: Content) -> list[str]:
-    """Digests of the bricks that no model here is put together from: their order is not known."""
+    """Digests of bricks that belong to no model with a known order."""
     used = {p["brick"] for model in content["models"].values() for p in model["pieces"]}
     return [digest for digest in content["bricks"] if digest not in used]
 
 
 def ratios(content: Content, clock: str) -> dict[str, float]:
-    """Model -> constructed / measured, of those of which every brick was measured."""
-    found = {}
+    """Model -> constructed / measured, for models with all bricks measured."""
+    by_model = {}
     for name, model in content["models"].items():
         whole_ns = measured_ns(model, clock)
         if whole_ns is None:
             continue
-        made = construct(model, content["bricks"], clock)
-        if made.covered == 1:
-            found[name] = made.sequential_ns / whole_ns
-    return found
+        parts = construct(model, content["bricks"], clock)
+        if parts.covered == 1:
+            by_model[name] = parts.sequential_ns / whole_ns
+    return by_model
 
 
 class Saving(NamedTuple):
-    """whole_ns: of all models, once each. bricks_ns: of all their bricks, once each."""
+    """whole_ns: all models, once each. bricks_ns: all their bricks, once each."""
 
     whole_ns: float
     bricks_ns: float
@@ -189,7 +190,7 @@ class Saving(NamedTuple):
 
 
 def saving(content: Content, clock: str) -> Saving | None:
-    """Source: DLBricks (Li et al., ICPE 2020), section 4.3. None where something was not run."""
+    """None where something was not run. Source: DLBricks (Li et al., ICPE 2020), section 4.3."""
     whole = [measured_ns(model, clock) for model in content["models"].values()]
     results = [brick.get("result") for brick in content["bricks"].values()]
     samples = [(result or {}).get(clock) for result in results]
@@ -203,29 +204,29 @@ def unique_share(model: Content) -> float:
 
 
 def all_unique(content: Content) -> tuple[int, int]:
-    """(layers, unique among them) of all models together."""
+    """(layers, unique layers) of all models together."""
     layers = [key for model in content["models"].values() for key in model["layers"]]
     return len(layers), len(set(layers))
 
 
 def jaccard(content: Content) -> dict[tuple[str, str], float]:
-    """Of the sets of layers of each two models, both ways round, and of each with itself."""
+    """Index of each pair of models' layer sets, in both orders, and of each with itself."""
     sets = {name: set(model["layers"]) for name, model in content["models"].items()}
-    found = {(name, name): 1.0 for name in sets}
+    shares = {(name, name): 1.0 for name in sets}
     for one, other in combinations(sets, 2):
         share = len(sets[one] & sets[other]) / len(sets[one] | sets[other])
-        found[one, other] = found[other, one] = share
-    return found
+        shares[one, other] = shares[other, one] = share
+    return shares
 
 
 def fallback_share(lengths: Sequence[int], most: int) -> float:
-    """Of the layers, those that stand alone although a piece may have `most` of them."""
+    """Share of the layers in pieces of one layer, although a piece may have `most`."""
     return sum(1 for n in lengths if n == 1) / sum(lengths) if most > 1 else 0.0
 
 
 def busy(content: Content) -> Iterator[str]:
-    """Doubts: models during whose runs others kept the cores."""
+    """Doubts about models during whose runs other processes used the cores."""
     for name, model in content["models"].items():
         cpu_ns, wall_ns = (measured_ns(model, clock) for clock in ("cpu_ns", "wall_ns"))
         if cpu_ns and wall_ns and wall_ns > 1.2 * cpu_ns * content["threads"]:
-            yield f"{name} took {wall_ns / cpu_ns:.1f} times its CPU time: others kept the cores"
+            yield f"{name} took {wall_ns / cpu_ns:.1f} times its CPU time: other processes used the cores"

@@ -1,4 +1,4 @@
-"""What models have in common beyond single layers: chains of operators, and blocks with branches."""
+"""Finds what models have in common: chains of operators, and blocks with branches."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,9 @@ Content = Mapping[str, Any]
 
 
 class Chain(NamedTuple):
-    """operators, one reading the other's output. times: in all models. models: how many have it."""
+    """operators: each reads the output of the one before. times: in all models. models: how many
+    contain it.
+    """
 
     operators: tuple[str, ...]
     times: int
@@ -38,8 +40,8 @@ def _paths(
 
 
 class Block(NamedTuple):
-    """Layers between two tensors through which everything passes: what comes before dominates what
-    comes after. operators: in order. times: in all models together; models: which have it.
+    """Layers between two tensors through which everything passes (dominators).
+    operators: in order. times: in all models together. models: those that contain it.
     """
 
     operators: tuple[str, ...]
@@ -48,7 +50,7 @@ class Block(NamedTuple):
 
 
 def blocks(content: Content) -> list[Block]:
-    """Blocks with branches that occur more than once, the one with the most layers in all first."""
+    """Blocks with branches that occur more than once, those with the most layers in total first."""
     count: Counter[Any] = Counter()
     models: dict[Any, dict[str, None]] = {}
     for name, model in content["models"].items():
@@ -60,12 +62,12 @@ def blocks(content: Content) -> list[Block]:
             key = (tuple(model["op_types"][i] for i in block), inner)
             count[key] += 1
             models.setdefault(key, {})[name] = None
-    found = [Block(key[0], n, tuple(models[key])) for key, n in count.items() if n > 1]
-    return sorted(found, key=lambda b: b.times * len(b.operators), reverse=True)
+    repeated = [Block(key[0], n, tuple(models[key])) for key, n in count.items() if n > 1]
+    return sorted(repeated, key=lambda b: b.times * len(b.operators), reverse=True)
 
 
 def _between_dominators(readers: Sequence[Sequence[int]]) -> Iterator[range]:
-    """Stretches of more than one layer. readers: of each layer's output, in topological order."""
+    """Ranges of more than one layer. readers: of each layer's output, in topological order."""
     last = [max(own, default=i) for i, own in enumerate(readers)]
     begin, open_until = 0, 0
     for i in range(len(readers)):

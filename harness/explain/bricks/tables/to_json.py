@@ -1,4 +1,4 @@
-"""`bricks --json`: the same tables as numbers, from the content of a bricks.json alone."""
+"""Returns the tables of `bricks --json` as numbers, from the content of a bricks.json alone."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,18 +57,18 @@ def _model(content: Content, name: str) -> dict[str, Any]:
 
 
 def _construction(content: Content, name: str, clock: str) -> dict[str, Any] | None:
-    """measured_ns: None where the model is not here. ratio: also where not every brick was measured."""
+    """measured_ns: None where the model is absent. ratio: only where every brick was measured."""
     model = content["models"][name]
     if not construct.is_measured(model):
         return None
     measured_ns = construct.measured_ns(model, clock)
-    made = construct.construct(model, content["bricks"], clock)
-    ratio = made.sequential_ns / measured_ns if measured_ns and made.covered == 1 else None
-    return {"measured_ns": measured_ns, "ratio": ratio, **made._asdict()}
+    parts = construct.construct(model, content["bricks"], clock)
+    ratio = parts.sequential_ns / measured_ns if measured_ns and parts.covered == 1 else None
+    return {"measured_ns": measured_ns, "ratio": ratio, **parts._asdict()}
 
 
 def _bricks(content: Content) -> Iterator[dict[str, Any]]:
-    """cpu_ns, wall_ns: as measured; beside: what the empty model took right after each."""
+    """cpu_ns, wall_ns: as measured. beside: time of the empty model right after each."""
     for digest, brick in content["bricks"].items():
         result = brick.get("result") or {}
         times = {c: result[c] for c in CLOCKS if result.get(c)}

@@ -1,4 +1,4 @@
-"""Where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
+"""Finds where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,32 +8,33 @@ from typing import Any, NamedTuple
 from harness.explain.bricks.cut.cutting import EITHER_LAYOUT
 
 _OWN_LAYOUT = (
-    *("AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
-    *("Resize", "Transpose", "Upsample"),
-)
+    "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
+    "Resize", "Transpose", "Upsample",
+)  # fmt: skip
 """Operators that ONNX Runtime has kernels for in a layout of its own (NCHWc)."""
 
 
 _CONVERSIONS = ("ReorderInput", "ReorderOutput")
 _INTEGER_CONVERSION = "Transpose"
-"""Convolutions of integers are computed in NHWC, between two of these."""
+"""Integer convolutions are computed in NHWC, between two of these."""
 
 
 class Reorders(NamedTuple):
-    """How long ONNX Runtime converts the layout at each input and output of a brick, ns, the least
-    of several runs; 0 where it does not; None where nothing but layers that take either layout
-    (sums, concatenations) lies between the end and the rest, so that it depends on the neighbour.
+    """Time of the layout conversion at each input and output of a brick in ns, the least of
+    several runs; 0 where there is none. None where only layers that take either layout (sums,
+    concatenations) lie between that end and the rest, so that the neighbour decides.
     """
 
     inputs_ns: tuple[int | None, ...]
     outputs_ns: tuple[int | None, ...]
     inside: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(positions of inputs, ns): conversions around layers that take either layout, which read these
-    inputs as they come. Where the inputs come in ONNX Runtime's own layout, there are none."""
+    """(positions of inputs, ns): conversions around layers that take either layout and read these
+    inputs as they come. They vanish where the inputs come in ONNX Runtime's own layout.
+    """
 
 
 def never_converts(operators: Sequence[str]) -> bool:
-    """Whether a brick of these is computed in the plain layout, whatever stands around it."""
+    """Whether a brick of these operators runs in the plain layout, whatever its neighbours are."""
     kinds = set(operators)
     return not kinds & set(_OWN_LAYOUT) and not kinds <= set(EITHER_LAYOUT)
 
@@ -45,9 +46,8 @@ def reorders(
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """optimized, profile: as ONNX Runtime wrote them for a brick. inputs, outputs: names in it.
-
-    layers: the brick's operators; a Transpose that is none of them is a conversion.
+    """optimized, profile: written by ONNX Runtime for a brick. inputs, outputs: names in it.
+    layers: the brick's operators; a Transpose that is not among them is a conversion.
     """
     events = json.loads(profile.read_text(encoding="utf-8"))
     is_inserted = _INTEGER_CONVERSION not in layers
@@ -61,7 +61,9 @@ def reorders(
 
 
 class _Layout:
-    """Layout conversions in an optimized model. least_ns: of each node's kernel. kinds: operators."""
+    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds:
+    operators.
+    """
 
     def __init__(self, optimized: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
         import onnx
@@ -93,19 +95,19 @@ class _Layout:
             left = [i for i in left if inputs[i] not in names]
 
     def _region(self, name: str) -> list[Any]:
-        """The layers that take either layout, from the readers of `name` on, as far as they hang together."""
-        found, todo = list[Any](), self._readers(name)
+        """The connected layers of either layout that begin with the readers of `name`."""
+        nodes, todo = list[Any](), self._readers(name)
         while todo:
             node = todo.pop()
-            if node in found or node.op_type not in EITHER_LAYOUT:
+            if node in nodes or node.op_type not in EITHER_LAYOUT:
                 continue
-            found.append(node)
+            nodes.append(node)
             todo += [self._maker[x] for x in node.input if x in self._maker]
             todo += [reader for x in node.output for reader in self._readers(x)]
-        return found
+        return nodes
 
     def _around(self, region: Sequence[Any]) -> Iterator[Any]:
-        """Conversions between these layers and others, but for those at the brick's own ends."""
+        """Conversions between these layers and others, except those at the brick's own ends."""
         for node in region:
             before = [self._maker[x] for x in node.input if x in self._maker]
             after = [reader for x in node.output for reader in self._readers(x)]
@@ -121,27 +123,27 @@ class _Layout:
         return [node for node in self._nodes if name in node.input]
 
     def at_output(self, name: str) -> int | None:
-        """Also of conversions that only such layers as take either layout separate from the end."""
-        todo, found, is_plain = [name], list[int](), False
+        """Includes conversions separated from the end only by layers of either layout."""
+        todo, conversions_ns, is_plain = [name], list[int](), False
         while todo:
             node = self._maker.get(todo.pop())
             if node is None:
                 continue
             if node.op_type in self._kinds:
-                found.append(self._least_ns.get(node.name, 0))
+                conversions_ns.append(self._least_ns.get(node.name, 0))
             elif node.op_type in EITHER_LAYOUT:
                 todo += node.input
             else:
                 is_plain = True
-        return sum(found) if found or is_plain else None
+        return sum(conversions_ns) if conversions_ns or is_plain else None
 
 
 def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Node -> its kernel's shortest run."""
-    found: dict[str, int] = {}
+    """Node -> shortest run of its kernel."""
+    least_ns: dict[str, int] = {}
     for event in events:
         name = str(event.get("name", ""))
         if event.get("cat") == "Node" and name.endswith("_kernel_time"):
             node, took_ns = name.removesuffix("_kernel_time"), int(event["dur"]) * 1000
-            found[node] = min(took_ns, found.get(node, took_ns))
-    return found
+            least_ns[node] = min(took_ns, least_ns.get(node, took_ns))
+    return least_ns

@@ -1,4 +1,4 @@
-"""How long bricks take on ONNX Runtime, and the models that they come from.
+"""Times bricks on ONNX Runtime, and the models they were cut from.
 
 A brick is measured in the state in which it finds the machine inside its model: its input has just
 been written, its weights have not been touched since everything else in the model was. So all bricks
@@ -25,11 +25,11 @@ from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 CACHE_BYTES = 64 << 20
-"""Reading so much empties the caches of this class of machines; more changes nothing."""
+"""Reading this much empties the caches of this class of machines."""
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
-"""Timed runs of each turn; one before them is not timed."""
+"""Timed runs in each turn, after one that is not timed."""
 
 _ERROR_LEVEL = 3
 
@@ -68,8 +68,8 @@ def onnxruntime() -> Any:
 
 @functools.cache
 def _share_arena() -> None:
-    """Sessions that ask for it take the memory of their activations from one arena, so that a brick
-    finds it as warm as a layer of a model does.
+    """Lets sessions take activation memory from one arena, so that a brick finds it as warm as a
+    layer inside a model does.
     """
     ort = onnxruntime()
     kind, use = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
@@ -93,7 +93,7 @@ def _brick_session(
 
 
 class Pool:
-    """Memory for the inputs of all bricks: the same for each, as layers of a model reuse theirs."""
+    """Input memory shared by all bricks, as layers of a model reuse theirs."""
 
     ALIGNED_BYTES = 4096
 
@@ -101,7 +101,7 @@ class Pool:
         self._memory = np.zeros(0, np.uint8)
 
     def place(self, arrays: Sequence[Array]) -> list[Array]:
-        """Where each of the arrays is to lie; the places are those of all other calls, too."""
+        """A place for each array; the places are shared with all other calls."""
         step = self.ALIGNED_BYTES
         starts = np.cumsum([0, *(-(-array.nbytes // step) * step for array in arrays)])
         if len(self._memory) < starts[-1] + step:
@@ -114,7 +114,7 @@ class Pool:
 
 
 class Timed:
-    """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates, and frees."""
+    """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates and frees."""
 
     def __init__(self, session: Any, inputs: Sequence[Array], pool: Pool) -> None:
         self.session = session
@@ -126,7 +126,7 @@ class Timed:
         self.run()
 
     def run(self) -> Sample:
-        """Once, with inputs that have just been written, as the layer before would have."""
+        """Runs once, with inputs just written, as the layer before would have done."""
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):
@@ -147,11 +147,14 @@ def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
     return [activations(random, tensor) for tensor in tensors]
 
 
-class Found(NamedTuple):
-    """Of one model. whole, bricks: samples; bricks by digest. failed: digest -> why it did not run.
-
-    beside: of the empty model, right after the brick; overhead: of it alone, again and again.
-    why_not: of the whole model. setup_s: to make and load all of it.
+class Measured(NamedTuple):
+    """Samples of one model and its bricks.
+    whole: of the model. bricks: by digest.
+    beside: of the empty model, right after each brick.
+    overhead: of the empty model alone.
+    failed: digest -> why it did not run.
+    why_not: why the whole model did not run.
+    setup_s: time to build and load everything.
     """
 
     whole: list[Sample]
@@ -167,13 +170,13 @@ class Found(NamedTuple):
 
 def measure(
     graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
-) -> Found:
-    """The model and those of its bricks that are given (by digest), in turns.
-
-    graph: None where the model is not here. weight_bytes: of the model. Ctrl-C ends the turns: there are the samples until then, and `was_stopped`.
+) -> Measured:
+    """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
+    samples so far, with `was_stopped`.
+    graph: None where the model is absent. weight_bytes: of the model.
     """
     start = time.monotonic()
-    found = Found([], {}, {}, {}, {}, [], 0.0)
+    measured = Measured([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
     decided: dict[str, Array] = {}
@@ -181,28 +184,28 @@ def measure(
         decided = _decisions(graph, cuts.values(), settings)
     for digest, cut in cuts.items():
         try:
-            bricks[digest], found.reorders[digest] = _brick(cut, settings, pool, decided)
-            found.bricks[digest], found.beside[digest] = [], []
+            bricks[digest], measured.reorders[digest] = _brick(cut, settings, pool, decided)
+            measured.bricks[digest], measured.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
-            found.failed[digest] = one_line(e)
+            measured.failed[digest] = one_line(e)
     empty = {"": _empty(settings)}
     whole: dict[str, Timed] = {}
     try:
         if graph is not None:
             whole[""] = _whole(graph, settings)
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
-        found = found._replace(why_not=one_line(e))
+        measured = measured._replace(why_not=one_line(e))
     setup_s = time.monotonic() - start
     own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
     filler = _filler(max(0, weight_bytes - own))
     try:
         for _ in range(settings.rounds):
-            _turn(whole, {}, np.zeros(0), {"": found.whole}, {})
-            _turn(empty, {}, np.zeros(0), {"": found.overhead}, {})
-            _turn(bricks, empty, filler, found.bricks, found.beside)
+            _turn(whole, {}, np.zeros(0), {"": measured.whole}, {})
+            _turn(empty, {}, np.zeros(0), {"": measured.overhead}, {})
+            _turn(bricks, empty, filler, measured.bricks, measured.beside)
     except KeyboardInterrupt:
-        found = found._replace(was_stopped=True)
-    return found._replace(setup_s=setup_s)
+        measured = measured._replace(was_stopped=True)
+    return measured._replace(setup_s=setup_s)
 
 
 def _turn(
@@ -212,7 +215,7 @@ def _turn(
     into: Mapping[str, list[Sample]],
     beside: Mapping[str, list[Sample]],
 ) -> None:
-    """beside: gets what the empty model takes right after each one, as cold as that finds it."""
+    """beside: receives the time of the empty model right after each brick, equally cold."""
     for timed in range(1 + _IN_A_ROW):
         for name, session in sessions.items():
             samples = (session.run(), *(one.run() for one in empty.values()))
@@ -228,14 +231,14 @@ def _filler(size_bytes: int) -> Array:
 
 
 def _whole(graph: Graph, settings: Settings) -> Timed:
-    """The model from its own file, its symbolic dimensions set as the bricks' are."""
+    """The model from its own file, with the symbolic dimensions of the bricks."""
     session = open_session(graph.path, settings.session, sizes=graph.sizes)
     inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
     return Timed(session, inputs, Pool())
 
 
 def _empty(settings: Settings) -> Timed:
-    """A model that does nothing: what a run costs beside the layers."""
+    """A model that does nothing: the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -247,8 +250,8 @@ def _empty(settings: Settings) -> Timed:
 
 
 def _decisions(graph: Graph | None, cuts: Iterable[Cut], settings: Settings) -> dict[str, Array]:
-    """Name -> value of what decides in the model which branch an If takes and how often a Loop turns,
-    for the inputs with which the whole model is measured. Empty where nothing of it enters a brick.
+    """Name -> value of the tensors that decide an If's branch and a Loop's count, for the inputs
+    with which the whole model is measured. Empty where none enters a brick.
     """
     names = sorted({name for cut in cuts for name in cut.decided_by})
     if graph is None or not names:
@@ -266,8 +269,7 @@ def _decisions(graph: Graph | None, cuts: Iterable[Cut], settings: Settings) -> 
 def _brick(
     cut: Cut, settings: Settings, pool: Pool, decided: Mapping[str, Array]
 ) -> tuple[Timed, Reorders]:
-    """Checked, loaded and run once; ValueError where its answer is not what the graph says.
-
+    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph.
     decided: inputs that are not made up, by name.
     """
     import onnx
@@ -288,14 +290,14 @@ def _brick(
             continue
         pairs = zip(shape, tensor.shape, strict=False)
         if len(shape) != len(tensor.shape) or any(b not in (None, a) for a, b in pairs):
-            raise ValueError(f"it gives {shape} where the model has {tensor}")
+            raise ValueError(f"its output has the shape {shape}, the model's is {tensor}")
     return timed, reorders
 
 
 def _reorders(
     content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
-    """From a profiled session of its own, whose other times are not used."""
+    """Measures conversions in a profiled session of its own, whose other times are not used."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:

@@ -1,4 +1,4 @@
-"""Counters of the processor and the kernel around calls, through perf_event_open(2).
+"""Counts processor and kernel events around calls, through perf_event_open(2).
 
 Virtual machines often have no hardware counters, and kernel.perf_event_paranoid may forbid them: then
 the reason stands in place of the number.
@@ -35,16 +35,15 @@ _READ = struct.Struct("=QQQ")
 
 
 class Reading(NamedTuple):
-    """value: counted, scaled up where the kernel shared the counter out; None for the reason."""
+    """value: scaled up where the kernel time-shared the counter; None with the reason."""
 
     value: float | None
     reason: str = ""
 
 
 class Counters:
-    """Of this thread and of every thread that is started while they are open.
-
-    Counted is only between `start` and `stop`.
+    """Counters of this thread and of every thread started while they are open. They count only
+    between `start` and `stop`.
     """
 
     def __init__(self) -> None:
@@ -81,7 +80,7 @@ class Counters:
             fcntl.ioctl(file, request, 0)
 
     def read(self) -> Mapping[str, Reading]:
-        """Counted between every start and stop so far."""
+        """Counts between every start and stop so far."""
         readings = {name: Reading(None, why) for name, why in self._reasons.items()}
         for name, file in self._files.items():
             value, enabled, running = _READ.unpack(os.read(file, _READ.size))
@@ -103,16 +102,16 @@ def _open(kind: int, config: int) -> int:
         _ATTRIBUTE_BYTES, b"\0"
     )
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = libc.syscall(number, attribute, 0, -1, -1, 0)
-    if found < 0:
+    descriptor: int = libc.syscall(number, attribute, 0, -1, -1, 0)
+    if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return found
+    return descriptor
 
 
 def _why(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "not allowed: sysctl kernel.perf_event_paranoid or the container forbids it"
     if error.errno in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
-        return "not supported: this machine, or what it runs in, has no such counter"
+        return "not supported: this machine, virtual machine or container has no such counter"
     return f"not supported: {error.strerror}"

@@ -1,4 +1,4 @@
-"""The layer level of a profile: kernels from the framework's profiler, and what the file's nodes cost."""
+"""Measures a profile's layer level: kernels from the framework's profiler, costs of the file's nodes."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from harness import profiler as executed
 from harness.core import registry
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.explain.kernels import framework, ort
-from harness.explain.kernels.framework import Found
+from harness.explain.kernels.framework import FrameworkProfile
 from harness.explain.kernels.layers import NodeCost, summed
 from harness.explain.profile.measure.measure import Subject, affordable
 from harness.models.graph import onnx_file
@@ -29,17 +29,17 @@ LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
 
 
 class Unprofiled(Exception):
-    """Why there is no layer level, where the rest of the profile goes on."""
+    """The reason for a missing layer level; the rest of the profile goes on."""
 
 
 def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> dict[str, Any]:
-    """The layer level at other batches, or why one of them is refused."""
+    """The layer level at other batches, or the reason why a batch is refused."""
     measured, skipped = {}, {}
     for size in batches:
         try:
-            given = subject.batch(size)
+            inputs = subject.batch(size)
             begin = time.perf_counter()
-            subject.backend.infer(given)
+            subject.backend.infer(inputs)
         except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
             skipped[str(size)] = one_line(e)
             continue
@@ -51,28 +51,27 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
 def layer_level(
     subject: Subject, batch: int, runs: int, events: Path | None = None
 ) -> tuple[dict[str, Any], Graph | None]:
-    """As it is stored; and the graph of the model's file, where it can be read.
-
-    events: a file for ONNX Runtime's own JSON. An Unprofiled where the backend has no kernels to
-    tell of.
+    """Returns the level as stored, and the graph of the model's file where it can be read.
+    events: a file for ONNX Runtime's own JSON. Raises Unprofiled where the backend reports no
+    kernels.
     """
     is_ort = subject.config.backend == "ort"
-    found = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
-    graph, no_costs = _graph(subject, batch, found.is_onnx)
-    costs = node_costs(found.file, graph, found.tensors)
+    level = _of_ort(subject, batch, runs, events) if is_ort else _of_backend(subject, batch, runs)
+    graph, no_costs = _graph(subject, batch, level.is_onnx)
+    costs = node_costs(level.file, graph, level.tensors)
     nodes = [cost._asdict() for cost in costs]
-    return {"profile": found.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
+    return {"profile": level.profile.to_json(), "no_costs": no_costs, "nodes": nodes}, graph
 
 
-def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> Found:
+def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> FrameworkProfile:
     assert subject.path is not None
     feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
-    found = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
-    return Found(found, read_wiring(subject.path), {}, is_onnx=True)
+    profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
+    return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 
 
-def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
-    """By an instance of its own, made for this batch: frameworks specialise for it."""
+def _of_backend(subject: Subject, batch: int, runs: int) -> FrameworkProfile:
+    """Uses an instance of its own for this batch: frameworks specialise for it."""
     config, path = subject.config, subject.path
     spec = subject.spec._replace(max_batch=batch)
     with ExitStack() as stack:
@@ -86,7 +85,7 @@ def _of_backend(subject: Subject, batch: int, runs: int) -> Found:
 def _profiler(name: str, backend: Backend) -> Profiler:
     if isinstance(backend, SeparateInstance):
         raise Unprofiled(
-            "its instance is in a process of its own: drop --backend-option processes=on"
+            "its instance runs in a separate process: drop --backend-option processes=on"
         )
     if not isinstance(backend, HasProfiler):
         have = ", ".join(LAYER_BACKENDS)
@@ -98,10 +97,13 @@ def _profiler(name: str, backend: Backend) -> Profiler:
 
 
 def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
-    """Or why there is none."""
+    """The graph, or the reason why there is none."""
     assert subject.path is not None
     if not is_onnx:
-        return None, f"{subject.path.name} is no ONNX file: of these alone costs are computed"
+        return (
+            None,
+            f"{subject.path.name} is not an ONNX file: costs are computed for ONNX files only",
+        )
     shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
     try:
         return onnx_file.read(subject.path, batch, shapes=shapes), None
@@ -110,7 +112,7 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
 
 
 def session_setup(subject: Subject) -> SessionSetup:
-    """As the backend `ort` makes its session from the same options."""
+    """The session that the backend `ort` opens with the same options."""
     return setup_of(
         dict(subject.config.backend_option),
         subject.spec.threads,
@@ -122,23 +124,22 @@ def session_setup(subject: Subject) -> SessionSetup:
 def node_costs(
     wiring: Wiring, graph: Graph | None, tensors: Mapping[str, executed.Tensor]
 ) -> list[NodeCost]:
-    """One for each node of the file; nothing is known of the cost where the graph has it not.
-
-    tensors: types by name, for what the graph does not tell.
+    """One for each node of the file; the cost is unknown where the graph lacks the node.
+    tensors: types by name, for tensors unknown to the graph.
     """
     costs = graph_costs(graph) if graph else []
     position = {node.index: i for i, node in enumerate(graph.nodes)} if graph else {}
     inside = nodes_of(wiring, graph) if graph else [()] * len(wiring.nodes)
-    found = []
+    rows = []
     for node, indices in zip(wiring.nodes, inside, strict=True):
-        made = next((t for t in node.outputs if t), "")
-        tensor = graph.tensors.get(made) if graph else None
-        if tensor is None and made in tensors:
-            tensor = Tensor(*tensors[made])
+        output = next((t for t in node.outputs if t), "")
+        tensor = graph.tensors.get(output) if graph else None
+        if tensor is None and output in tensors:
+            tensor = Tensor(*tensors[output])
         own = [costs[position[i]] for i in indices]
-        found.append(
+        rows.append(
             NodeCost(
-                node.name or made,
+                node.name or output,
                 node.op_type,
                 str(tensor) if tensor else "",
                 summed(cost.macs for cost in own) if own else None,
@@ -146,4 +147,4 @@ def node_costs(
                 sum(cost.weight_bytes for cost in own),
             )
         )
-    return found
+    return rows

@@ -1,4 +1,4 @@
-"""Measures what this machine can do: the rate of matrix products and of a large copy.
+"""Measures this machine's peaks: the rates of matrix products and of a large copy.
 
 The products run on ONNX Runtime, whose library also computes the model's kernels, with the same
 number of threads; the copy is NumPy's, in as many threads. The second operand is a constant, as a
@@ -15,7 +15,7 @@ from harness.explain.kernels.layers import Peaks
 from harness.models.opened.ort_session import INTRA_OP_SPINNING, SessionSetup, open_session
 
 _SIDES = (256, 512, 1024)
-"""Of the square matrices: the smallest lie in one core's cache, the largest occupy many threads. On a
+"""Sides of the square matrices: the smallest lie in one core's cache, the largest occupy many threads. On a
 machine whose memory others use, 1024 reached 87 GFLOP/s, 256 reached 114.
 """
 
@@ -26,21 +26,20 @@ _REPEATS = 7
 
 
 def measure(threads: int) -> Peaks:
-    """The best of several: peaks bound from above, and noise only slows. About a second."""
+    """The best of several: noise only slows. Takes about a second."""
     rates = [2 * side**3 / _product_s(side, threads) for side in _SIDES]
     return Peaks(max(rates), 2 * _COPY_BYTES / _copy_s(threads))
 
 
 def _product_s(side: int, threads: int) -> float:
-    """A small product may leave some of several threads idle: then CPU time says nothing of it."""
+    """A small product may leave some of several threads idle: then its CPU time means nothing."""
     is_busy = threads == 1 or side == _SIDES[-1]
     repeats = _REPEATS * _SIDES[-1] // side
     return _best_s(_product(side, threads), threads if is_busy else 0, repeats)
 
 
 def _best_s(call: Callable[[], object], threads: int, repeats: int = _REPEATS) -> float:
-    """Where all threads work all the time, and others held them up, their CPU time tells.
-
+    """Uses CPU time where all threads work all the time and were only held up by others.
     threads: 0 where some may be idle.
     """
     call()
@@ -71,7 +70,7 @@ def _product(side: int, threads: int) -> Callable[[], object]:
 
 
 def _copy_s(threads: int) -> float:
-    """A byte copied is a byte read and a byte written."""
+    """A copied byte is one byte read and one byte written."""
     source = np.ones(_COPY_BYTES, np.uint8)
     target = np.zeros_like(source)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))

@@ -1,4 +1,4 @@
-"""Measures what `profile` tells of a model below the harness: bare calls, peaks, counters."""
+"""Measures a model below the harness for `profile`: bare calls, peaks, counters."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +24,15 @@ from harness.types import Array, Backend, Batch, Dataset
 
 LEAST_RUNS = 5
 BUDGET_S = 3.0
-"""For each kind of call: fewer runs of a slow model, but never fewer than LEAST_RUNS."""
+"""For each kind of call: slow models get fewer runs, but at least LEAST_RUNS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is profiled, loaded. path: of the model's file, None where the backend reads none.
-
-    fixed: the batch that the file fixes, None where it takes any. dataset_name: as it was opened.
+    """The loaded model under profile.
+    path: the model's file; None where the backend reads none.
+    fixed: the batch fixed by the file; None where it takes any.
+    dataset_name: as it was opened.
     """
 
     config: RunConfig
@@ -44,7 +45,7 @@ class Subject:
     fixed: int | None
 
     def batch(self, size: int) -> Batch:
-        """The dataset's first samples, again and again where it has fewer."""
+        """The dataset's first samples, repeated where it has fewer."""
         indices = [i % len(self.dataset) for i in range(size)]
         return self.dataset.batch(indices)
 
@@ -52,7 +53,7 @@ class Subject:
 def opened(
     config: RunConfig, model: Model, dataset: str, spec: Instances, most: int, stack: ExitStack
 ) -> Subject:
-    """`stack` closes it. most: samples that are held."""
+    """`stack` closes it. most: samples held."""
     path = loading.model_file(config, model)
     (backend,) = loading.open_backends(config, model, path, spec, stack)
     inputs = loading.inputs_of(model, backend)
@@ -65,7 +66,7 @@ def opened(
 
 
 def timed(call: Callable[[], object], most_runs: int) -> Times:
-    """At most so many runs; fewer where they would take longer than BUDGET_S."""
+    """At most this many runs; fewer where they would exceed BUDGET_S."""
     begin = time.perf_counter()
     call()  # warms up
     runs = affordable(time.perf_counter() - begin, most_runs)
@@ -77,7 +78,7 @@ def affordable(call_s: float, most_runs: int) -> int:
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
-    """Bare calls of the backend, by batch; no harness, no LoadGen, no profiler around them."""
+    """Bare calls of the backend, by batch: no harness, LoadGen or profiler around them."""
     measured, skipped = {}, {}
     for size in sorted({batch, *batches}):
         try:
@@ -91,7 +92,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """Or why there are none."""
+    """The peaks, or the reason why there are none."""
     try:
         return machine_peaks.measure(threads)._asdict()
     except ImportError as e:
@@ -99,7 +100,7 @@ def peaks(threads: int) -> dict[str, Any]:
 
 
 def highest(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Of both rates the higher one: noise only slows. What is missing in one is that of the other."""
+    """The higher of both rates, since noise only slows; a missing one is taken from the other."""
     if "missing" in before or "missing" in after:
         return dict(after if "missing" in before else before)
     return {name: max(rate, after[name]) for name, rate in before.items()}
@@ -134,16 +135,16 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
-    """The same calls on the dataset's samples and on seeded noise of the same shapes, in turn."""
-    given = subject.batch(batch)
-    texts = [name for name, rows in given.inputs.items() if rows.dtype.kind not in "biuf"]
+    """The same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
+    inputs = subject.batch(batch)
+    texts = [name for name, rows in inputs.inputs.items() if rows.dtype.kind not in "biuf"]
     if texts:
-        return {"missing": f"input {texts[0]!r} is not of numbers: there is no noise like it"}
+        return {"missing": f"input {texts[0]!r} is not numeric: there is no such noise"}
     random = np.random.default_rng(subject.config.seed or 0)
-    noise = {name: _noise(random, rows) for name, rows in given.inputs.items()}
+    noise = {name: _noise(random, rows) for name, rows in inputs.inputs.items()}
     calls = [
-        partial(subject.backend.infer, given),
-        partial(subject.backend.infer, Batch(given.indices, noise)),
+        partial(subject.backend.infer, inputs),
+        partial(subject.backend.infer, Batch(inputs.indices, noise)),
     ]
     try:
         for call in calls:
@@ -162,7 +163,7 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
 
 
 def _noise(random: np.random.Generator, rows: Array) -> Array:
-    """Of the same type, within the range that the samples have: token numbers must be known ones."""
+    """Noise of the same type within the samples' range: token numbers must be known ones."""
     if rows.dtype.kind in "iub":
         low, high = int(rows.min()), int(rows.max())
         return random.integers(low, high, rows.shape, endpoint=True).astype(rows.dtype)

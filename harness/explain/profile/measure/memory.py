@@ -1,4 +1,4 @@
-"""What a model keeps in memory: weights, inputs, activations, and how these grow with the input.
+"""Computes a model's memory: weights, inputs, activations, and their growth with the input.
 
 Pure, of a graph's shapes. Activations are counted alive from the node that makes them to the last
 one that takes them, nodes in the file's order: the least that any runtime can do without computing
@@ -12,9 +12,9 @@ from harness.models.graph.graph import Graph
 
 
 class Footprint(NamedTuple):
-    """Bytes. activations: the most alive at once, inputs and outputs of the model included.
-
-    unknown: tensors whose size depends on data; they are in none of the numbers.
+    """In bytes.
+    activations: most alive at once, including inputs and outputs of the model.
+    unknown: tensors whose size depends on data; excluded from all numbers.
     """
 
     weights: int
@@ -36,10 +36,10 @@ def footprint(graph: Graph) -> Footprint:
 
 
 def _activations(graph: Graph) -> Mapping[str, int | None]:
-    """Tensor -> bytes, of all that depends on the model's input."""
-    made = [name for node in graph.layers for name in node.outputs if name]
-    found = {name: graph.tensors.get(name) for name in (*graph.inputs, *made)}
-    return {name: tensor.size_bytes if tensor else None for name, tensor in found.items()}
+    """Tensor -> bytes, for all tensors that depend on the model's input."""
+    outputs = [name for node in graph.layers for name in node.outputs if name]
+    tensors = {name: graph.tensors.get(name) for name in (*graph.inputs, *outputs)}
+    return {name: tensor.size_bytes if tensor else None for name, tensor in tensors.items()}
 
 
 def _most_alive(graph: Graph, sizes: Mapping[str, int]) -> int:
@@ -59,7 +59,7 @@ def _most_alive(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def slope(points: Mapping[float, float]) -> float:
-    """Of log(bytes) over log(size): 1 where they grow alike, 2 where with the square."""
+    """Slope of log(bytes) over log(size): 1 for linear growth, 2 for quadratic."""
     import numpy as np
 
     x, y = (np.log(np.array(list(v), float)) for v in (points.keys(), points.values()))

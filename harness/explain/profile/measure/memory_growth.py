@@ -1,4 +1,4 @@
-"""How a model's memory grows with its batch, with the area of its images, with its sequences' length."""
+"""Measures how a model's memory grows with batch, image area and sequence length."""
 
 import tempfile
 from collections.abc import Mapping
@@ -22,8 +22,9 @@ _Shapes = Mapping[str, tuple[int, ...]]
 
 
 def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
-    """footprint: of the graph as it is. growth: kind -> points, size -> footprint, and why others
-    were refused. shapes: of its inputs.
+    """shapes: of the model's inputs.
+    footprint: of the graph as it is.
+    growth: kind -> points (size -> footprint), and why other sizes were refused.
     """
     grown = {}
     for kind, variants in _variants(shapes, graph).items():
@@ -38,27 +39,26 @@ def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _variants(shapes: _Shapes, graph: Graph) -> dict[str, dict[int, _Shapes]]:
-    """What grows -> its size -> the inputs' shapes. Area: of images (n, c, h, w) or (n, h, w, c).
-
-    Length: the second dimension of two-dimensional input of integers, as of tokens.
+    """Dimension -> size -> shapes of the inputs. Area: images (n, c, h, w) or (n, h, w, c).
+    Length: the second dimension of two-dimensional integer input, as of tokens.
     """
-    found: dict[str, dict[int, _Shapes]] = {
+    variants: dict[str, dict[int, _Shapes]] = {
         "batch": {b: {n: (b, *s[1:]) for n, s in shapes.items()} for b in _BATCHES}
     }
     images = {n: s for n, s in shapes.items() if len(s) == 4 and max(s[1:]) >= _LONG_SIDE}
     if images:
-        found["image area"] = {}
+        variants["image area"] = {}
         for factor in _AREA_FACTORS:
             changed = {**shapes, **{n: _scaled(s, factor) for n, s in images.items()}}
             area = int(np.prod([d for d in changed[next(iter(images))][1:] if d >= 16]))
-            found["image area"][area] = changed
+            variants["image area"][area] = changed
     tokens = [n for n, s in shapes.items() if len(s) == 2 and "int" in graph.tensors[n].dtype]
     if tokens:
-        found["sequence length"] = {
+        variants["sequence length"] = {
             length: {n: (s[0], length) if n in tokens else s for n, s in shapes.items()}
             for length in _LENGTHS
         }
-    return found
+    return variants
 
 
 def _scaled(shape: tuple[int, ...], area_factor: float) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Instructions and cache misses of a call, simulated by valgrind: for machines without counters.
+"""Simulates a call with valgrind to count instructions and cache misses without hardware counters.
 
 Slower than the call by a factor of fifty and more, but nothing else on the machine changes what is
 counted. Never measured: caches without prefetching, threads one at a time, and no more vector
@@ -31,18 +31,23 @@ CALLS = 2
 
 INSTRUCTIONS = "Ir"
 _MARK = "getpgrp"
-"""A C function that nobody else calls: valgrind writes out its counts where it begins."""
+"""A C function that no other code calls: valgrind writes its counts where it begins."""
 
 _OPTIONS = (
-    *("--tool=callgrind", "--cache-sim=yes", f"--dump-before={_MARK}"),
-    *("--compress-strings=no", "--dump-line=no"),
+    "--tool=callgrind",
+    "--cache-sim=yes",
+    f"--dump-before={_MARK}",
+    "--compress-strings=no",
+    "--dump-line=no",
 )
 _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 
 
 class Dump(NamedTuple):
-    """What was executed between two marks. counts: by callgrind's names of events. libraries: file
-    name -> instructions in it; "" for code that is in no file. caches: as valgrind describes them.
+    """What ran between two marks.
+    counts: by callgrind's event names.
+    libraries: file name -> instructions in it; "" for code outside files.
+    caches: as valgrind describes them.
     """
 
     counts: Mapping[str, int]
@@ -51,13 +56,13 @@ class Dump(NamedTuple):
 
 
 def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> dict[str, Any]:
-    """One entry a counted call. folder: for the log of valgrind and of the process that it runs.
-
-    A PluginUnavailable where there is no valgrind, or it cannot run this model's framework.
+    """One entry for each counted call. folder: for the logs of valgrind and of the simulated
+    process.
+    Raises PluginUnavailable without valgrind, or where valgrind cannot run this model's framework.
     """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
-        raise PluginUnavailable("not supported: there is no valgrind on the PATH")
+        raise PluginUnavailable("not supported: valgrind is not on the PATH")
     with tempfile.TemporaryDirectory(prefix="harness-valgrind-") as name:
         out = Path(name) / "counts"
         request = {"config": to_plain(config), "dataset": dataset, "spec": list(spec)}
@@ -75,10 +80,12 @@ def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> 
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """The first output has all before the first mark, that without a number all after the last."""
-    made = len(list(out.parent.glob(f"{out.name}.*")))
-    if made != CALLS + 1:
-        raise ConfigError(f"{made} outputs of valgrind for {CALLS} calls")
+    """The first output holds everything before the first mark; the one without a number,
+    everything after the last.
+    """
+    count = len(list(out.parent.glob(f"{out.name}.*")))
+    if count != CALLS + 1:
+        raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
     return [read_dump(out.with_suffix(f".{i + 2}")) for i in range(CALLS)]
 
 
@@ -102,13 +109,15 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Beyond numpy's baseline, that this process sees: under valgrind those that it simulates."""
-    found: Any = np.show_config(mode="dicts")
-    return list(found["SIMD Extensions"]["found"])
+    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated
+    ones.
+    """
+    numpy_config: Any = np.show_config(mode="dicts")
+    return list(numpy_config["SIMD Extensions"]["found"])
 
 
 def read_dump(path: Path) -> Dump:
-    """A ConfigError where the file is not there, or its lines do not add up to its own total."""
+    """Raises ConfigError where the file is missing or its lines do not add up to its total."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         header = dict(
@@ -120,7 +129,7 @@ def read_dump(path: Path) -> Dump:
         counts = dict(zip(events, values, strict=True))
         whole = counts[INSTRUCTIONS]
     except (OSError, KeyError, ValueError) as e:
-        raise ConfigError(f"{path.name} is no output of callgrind: {one_line(e)}") from None
+        raise ConfigError(f"{path.name} is not an output of callgrind: {one_line(e)}") from None
     libraries: Counter[str] = Counter()
     for library, cost in _own_costs(lines):
         libraries[library] += cost
@@ -133,7 +142,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """(library, instructions) of each line of cost; what a function called is counted there."""
+    """Yields (library, instructions) of each cost line; calls count for the called function."""
     library, is_of_a_call = "", False
     for line in lines:
         if line.startswith("ob="):
@@ -141,7 +150,7 @@ def _own_costs(lines: list[str]) -> Iterator[tuple[str, int]]:
             library = "" if name == "???" else Path(name).name
         elif line.startswith("calls="):
             is_of_a_call = True
-        elif found := _COST.match(line):
+        elif cost := _COST.match(line):
             if not is_of_a_call:
-                yield library, int(found[1])
+                yield library, int(cost[1])
             is_of_a_call = False

@@ -1,4 +1,4 @@
-"""The plot of A15 over batches: where the model and its slowest kernels lie below the roof at each."""
+"""Draws A15 over batches: the model and its slowest kernels below the roofline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +11,12 @@ KERNELS_SHOWN = 5
 _ROOF = {"color": "#8a949e", "dash": "dash"}
 
 
-def figure(found: Sequence[AtBatch], peaks: Peaks) -> Figure:
-    """found: ascending, at least two."""
-    slowest = sorted(found[-1].layers, key=lambda la: -la.latency_ns)[:KERNELS_SHOWN]
-    data = [_line("the model", "#1d2329", [(b.batch, b.intensity, b.flops_per_s) for b in found])]
+def figure(batches: Sequence[AtBatch], peaks: Peaks) -> Figure:
+    """batches: ascending by batch, at least two."""
+    slowest = sorted(batches[-1].layers, key=lambda la: -la.latency_ns)[:KERNELS_SHOWN]
+    data = [_line("the model", "#1d2329", [(b.batch, b.intensity, b.flops_per_s) for b in batches])]
     for layer in slowest:
-        same = [(b.batch, _named(b, layer.name)) for b in found]
+        same = [(b.batch, _named(b, layer.name)) for b in batches]
         points = [(batch, la.intensity, la.flops_per_s) for batch, la in same if la]
         data.append(_line(f"{layer.index} {layer.name}", None, points))
     data = [line for line in data if line["x"]]
@@ -42,7 +42,7 @@ def _named(at: AtBatch, name: str) -> Layer | None:
 def _line(
     name: str, colour: str | None, points: Sequence[tuple[int, float | None, float | None]]
 ) -> dict[str, Any]:
-    """points: (batch, FLOP per byte, FLOP/s); those without work have no place on the axes."""
+    """points: (batch, FLOP/byte, FLOP/s); points without work are left out."""
     known = [(batch, x, y / 1e9) for batch, x, y in points if x and y]
     return {
         "x": [x for _, x, _ in known],

@@ -1,4 +1,4 @@
-"""profile.html: a profile for a person: flame view, layers, roofline, memory, and every table."""
+"""Writes profile.html: flame view, layers, roofline, memory, and every table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -10,11 +10,11 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, NodeCost, Peaks
 from harness.explain.profile.pages import batch_page
 from harness.explain.profile.tables.batch_tables import at_batches
-from harness.explain.profile.tables.folder import PAGE, Profiled, headline, made_tables
+from harness.explain.profile.tables.folder import PAGE, Profiled, headline, profile_tables
 from harness.explain.profile.tables.layer_tables import peaks_of, profile_of
 from harness.explain.profile.tables.tables import PHASES
 from harness.results.evidence.stages import STAGE_EDGES, Completions
-from harness.results.pages import page, tables
+from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.tables import Table
 
@@ -24,14 +24,14 @@ _UNKNOWN = "#8a949e"
 _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#6b7f2a")
 
 
-def write(found: Profiled, folder: Path) -> Path:
-    """The page's path. A PluginUnavailable names the extra that is missing."""
-    name = str(found.content.get("model_name") or folder.resolve().name)
-    made = made_tables(found, folder)
+def write(profiled: Profiled, folder: Path) -> Path:
+    """Returns the page's path. Raises PluginUnavailable without plotly."""
+    name = str(profiled.content.get("model_name") or folder.resolve().name)
+    shown = profile_tables(profiled, folder)
     article = Article(
-        [f"<h1>Profile · {escape(name)}</h1>", *_head(found.content)],
-        list(figures(found)),
-        list(_tail(made)),
+        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled.content)],
+        list(figures(profiled)),
+        list(_tail(shown)),
     )
     return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
 
@@ -39,45 +39,45 @@ def write(found: Profiled, folder: Path) -> Path:
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"<p>{escape(line)}</p>" for line in headline(content) if line)
     about = (content.get("model") or {}).get("about") or {}
-    told = ", ".join(f"{key} {value}" for key, value in about.items())
-    yield f'<p class="quiet">batch {content["batch"]} {escape(told)}</p>'
+    description = ", ".join(f"{key} {value}" for key, value in about.items())
+    yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'
     yield (
         '<p class="quiet">trace.json opens in ui.perfetto.dev and chrome://tracing; every table is '
         "in tables/ as CSV.</p>"
     )
 
 
-def figures(found: Profiled) -> Iterator[Figure]:
-    profile = profile_of(found.content)
+def figures(profiled: Profiled) -> Iterator[Figure]:
+    profile = profile_of(profiled.content)
     layers: list[Layer] = []
     if profile is not None:
-        nodes = [NodeCost(**cost) for cost in found.content["layer"]["nodes"]]
+        nodes = [NodeCost(**cost) for cost in profiled.content["layer"]["nodes"]]
         layers = ly.layers_of(profile, nodes)
-        yield _flame(found, layers, ly.overhead(profile))
-    elif found.done is not None and len(found.done):
-        yield _flame(found, [], None)
+        yield _flame(profiled, layers, ly.overhead(profile))
+    elif profiled.done is not None and len(profiled.done):
+        yield _flame(profiled, [], None)
     if layers:
         yield _over_index(layers)
-        peaks = peaks_of(found.content)
+        peaks = peaks_of(profiled.content)
         if peaks is not None:
             yield _roofline(layers, peaks)
-            batches = at_batches(found.content)
+            batches = at_batches(profiled.content)
             if len(batches) > 1:
                 yield batch_page.figure(batches, peaks)
         yield _by_type(layers)
-    model = found.content.get("model")
+    model = profiled.content.get("model")
     if model:
         yield _throughput(model["batches"])
-    growth = (found.content.get("memory") or {}).get("growth")
+    growth = (profiled.content.get("memory") or {}).get("growth")
     if growth:
         yield _growth(growth)
 
 
-def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
-    """Mean times as nested bars: each level divides the one above it. Overheads have a name."""
+def _flame(profiled: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) -> Figure:
+    """Mean times as nested bars: each level divides the one above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
-    if found.done is not None and len(found.done):
-        boxes += _flame_of_run(found.done)
+    if profiled.done is not None and len(profiled.done):
+        boxes += _flame_of_run(profiled.done)
     parent = next((box[0] for box in boxes if box[1] == "infer"), "")
     if parts is not None:
         boxes += _flame_of_call(layers, parts, parent, {box[0]: box[3] for box in boxes})
@@ -110,7 +110,7 @@ def _flame(found: Profiled, layers: Sequence[Layer], parts: ly.Overhead | None) 
 
 
 def _kind(box: tuple[str, str, str, float]) -> str:
-    """The type of a kernel or of a group of them, else the name."""
+    """The type of a kernel or group of kernels, else the name."""
     parts = [part for part in (box[2], box[0]) if part.startswith("type ")]
     return parts[0].removeprefix("type ") if parts else box[1]
 
@@ -139,7 +139,7 @@ def _flame_of_run(done: Completions) -> Iterator[tuple[str, str, str, float]]:
 def _flame_of_call(
     layers: Sequence[Layer], parts: ly.Overhead, parent: str, known: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str, float]]:
-    """The parts of a profiled call, scaled to the whole that they are drawn in."""
+    """The parts of a profiled call, scaled to the box they are drawn in."""
     whole = known.get(parent, parts.plain_ns)
     scale = whole / parts.call_ns
     if not parent:
@@ -196,23 +196,23 @@ def _tells_memory(layers: Sequence[Layer]) -> bool:
 
 
 def _roofline(layers: Sequence[Layer], peaks: Peaks) -> Figure:
-    """Log-log. Kernels without FLOPs, as those that only move, have no place in it."""
+    """Log-log, without kernels that have no FLOPs."""
     shown = [la for la in layers if la.flops and la.intensity and la.flops_per_s]
     slowest = max((layer.latency_ns for layer in shown), default=1.0)
     data: list[dict[str, Any]] = []
     for bound, colour in _BOUNDS.items():
-        those = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
+        bounded = [layer for layer in shown if ly.bound_of(layer, peaks) == bound]
         data.append(
             {
-                "x": [layer.intensity for layer in those],
-                "y": [(layer.flops_per_s or 0) / 1e9 for layer in those],
-                "text": [f"{layer.index} {layer.name}: {layer.ops}" for layer in those],
+                "x": [layer.intensity for layer in bounded],
+                "y": [(layer.flops_per_s or 0) / 1e9 for layer in bounded],
+                "text": [f"{layer.index} {layer.name}: {layer.ops}" for layer in bounded],
                 "mode": "markers",
                 "name": f"{bound}-bound",
                 "marker": {
                     "color": colour,
                     "opacity": 0.7,
-                    "size": [6 + 18 * (la.latency_ns / slowest) ** 0.5 for la in those],
+                    "size": [6 + 18 * (la.latency_ns / slowest) ** 0.5 for la in bounded],
                 },
                 "hovertemplate": "%{text}<br>%{x:.3g} FLOP/byte, %{y:.3g} GFLOP/s<extra></extra>",
             }
@@ -256,7 +256,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         )
     return Figure(
         "By type (A5-A7)",
-        "Shares of the number of kernels, of their time and, where it is told, of the memory they took.",
+        "Shares of the number of kernels, their time and, where reported, their memory.",
         data,
         {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
     )
@@ -292,7 +292,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
 
 
 def _growth(growth: Mapping[str, Any]) -> Figure:
-    """Relative to the smallest, as the kinds have no common unit."""
+    """Relative to the smallest, since the kinds have no common unit."""
     data = []
     for kind, one in growth.items():
         points = sorted((int(size), p["activations"]) for size, p in one["points"].items())
@@ -316,17 +316,6 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
     )
 
 
-def _tail(made: Sequence[Table]) -> Iterator[str]:
-    for table in made:
-        yield f'<h2 id="{escape(table.key)}">{escape(table.title)}</h2>'
-        yield f'<p class="quiet">{escape(table.about)}</p>'
-        heads = [column.name for column in table.columns]
-        rows = [
-            [tables.show_cell(c, column.unit) for c, column in zip(row, table.columns, strict=True)]
-            for row in table.rows[:_PAGE_ROWS]
-        ]
-        yield page.table(heads, rows)
-        hidden = len(table.rows) - len(rows)
-        if hidden:
-            yield f'<p class="quiet">{hidden:,} more rows: tables/{escape(table.key)}.csv</p>'
-        yield from (f'<p class="quiet">{escape(note)}</p>' for note in table.notes)
+def _tail(shown: Sequence[Table]) -> Iterator[str]:
+    for table in shown:
+        yield from page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv")

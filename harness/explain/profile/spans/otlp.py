@@ -1,4 +1,4 @@
-"""A profile's spans as OpenTelemetry's OTLP/JSON: lines of a file, or posted to a collector.
+"""Exports a profile's spans as OTLP/JSON: lines of a file, or posted to a collector.
 
 Source: OpenTelemetry protocol 1.x, "OTLP/HTTP, JSON Protobuf Encoding" (ids in hexadecimal, enums as
 integers, 64-bit integers as text), and its file exporter (one message a line).
@@ -31,23 +31,25 @@ Message = Mapping[str, Any]
 
 
 def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Message]:
-    """All spans are of one trace, whose id follows from `started` and `model`: the same spans sent
-    twice are the same trace. started: ISO 8601 with its zone, the time of the first span.
-
-    A TypeError or ValueError where it is none.
+    """All spans belong to one trace, whose id derives from `started` and `model`: spans sent twice
+    are the same trace.
+    started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError
+    otherwise.
     """
     # Exact: as a float, ns since 1970 are told to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
-    told = (_span(span, trace_id, offset_ns) for span in spans)
-    return _messages(told, {"service.name": "mlperf-harness", "harness.model": model})
+    otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
+    return _messages(otlp_spans, {"service.name": "mlperf-harness", "harness.model": model})
 
 
-def _messages(told: Iterator[Mapping[str, Any]], resource: Mapping[str, str]) -> Iterator[Message]:
+def _messages(
+    otlp_spans: Iterator[Mapping[str, Any]], resource: Mapping[str, str]
+) -> Iterator[Message]:
     scope = {"name": "harness.profile", "version": __version__}
     about = {"attributes": _attributes(resource)}
-    while some := list(islice(told, SPANS_A_MESSAGE)):
+    while some := list(islice(otlp_spans, SPANS_A_MESSAGE)):
         scoped = [{"scope": scope, "spans": some}]
         yield {"resourceSpans": [{"resource": about, "scopeSpans": scoped}]}
 
@@ -94,19 +96,19 @@ def _encoded(message: Message) -> bytes:
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
 
 
-def write(made: Iterable[Message], file: Path) -> None:
-    """A message a line. A ConfigError where the file is there already, or cannot be written."""
+def write(messages_: Iterable[Message], file: Path) -> None:
+    """One message a line. Raises ConfigError where the file exists or cannot be written."""
     try:
         with file.open("xb") as out:
-            for message in made:
+            for message in messages_:
                 out.write(_encoded(message) + b"\n")
     except OSError as e:
         raise ConfigError(f"--otlp {file} cannot be written: {e.strerror}") from None
 
 
-def post(made: Iterable[Message], url: str) -> None:
-    """Each message to a collector, directly: no proxy, no redirect. A ConfigError where it refuses
-    one, or a span of one.
+def post(messages_: Iterable[Message], url: str) -> None:
+    """Posts each message directly: no proxy, no redirect. Raises ConfigError where the collector
+    refuses a message or a span.
     """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -114,7 +116,7 @@ def post(made: Iterable[Message], url: str) -> None:
     connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
     target = f"{parts.path}?{parts.query}" if parts.query else parts.path
     try:
-        for message in made:
+        for message in messages_:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", target, _encoded(message), headers)
             answer = connection.getresponse()
@@ -131,7 +133,7 @@ def post(made: Iterable[Message], url: str) -> None:
 
 
 def _refused(body: bytes) -> str:
-    """What an ExportTraceServiceResponse says of spans that were dropped; "" where none were."""
+    """An ExportTraceServiceResponse's report of dropped spans; "" for none."""
     try:
         partial = json.loads(body or b"{}").get("partialSuccess") or {}
         count, why = int(partial.get("rejectedSpans", 0)), partial.get("errorMessage", "")

@@ -1,4 +1,4 @@
-"""Spans of one time line across the levels of the stack, who contains whom, and a Chrome trace of them.
+"""Joins spans of all levels on one time line, finds their parents, and writes a Chrome trace.
 
 Source: XSP (Li et al., IPDPS 2020), section III: spans with levels, parents by intervals.
 """
@@ -17,9 +17,10 @@ SLACK_NS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """start_ns, end_ns: of a clock that all spans share. group, lane: where it is drawn; spans of a
-    lane lie beside or inside each other. parent: the id of the span that contains it. ambiguous:
-    several could be the parent, so none is.
+    """start_ns, end_ns: on a clock shared by all spans.
+    group, lane: where it is drawn; spans of a lane are disjoint or nested.
+    parent: id of the span that contains it.
+    ambiguous: several spans could be the parent, so none is.
     """
 
     id: int
@@ -42,10 +43,9 @@ class Span:
 
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:
-    """Those without a parent get the one span of the level above that contains them, in order.
-
-    The level above is the next one that has spans at all. Where several contain it, as parallel
-    work does, it is marked ambiguous and not guessed: one run on one thread would tell.
+    """Gives spans without a parent the one span of the level above that contains them, in order.
+    The level above is the next one that has spans. Where several contain it, as in parallel work,
+    it is marked ambiguous: a run with one thread would decide.
     """
     present = [level for level in LEVELS if any(span.level == level for span in spans)]
     above = dict(zip(present[1:], present, strict=False))
@@ -58,10 +58,10 @@ def with_parents(spans: Sequence[Span]) -> list[Span]:
     ]
 
 
-def _adopted(span: Span, found: Sequence[Span]) -> Span:
-    if len(found) == 1:
-        return replace(span, parent=found[0].id)
-    return replace(span, ambiguous=len(found) > 1)
+def _adopted(span: Span, containers: Sequence[Span]) -> Span:
+    if len(containers) == 1:
+        return replace(span, parent=containers[0].id)
+    return replace(span, ambiguous=len(containers) > 1)
 
 
 class _Sorted:
@@ -75,36 +75,34 @@ class _Sorted:
             self._latest.append(max(span.end_ns, self._latest[-1] if self._latest else 0))
 
     def holding(self, span: Span) -> list[Span]:
-        found = []
+        containers = []
         i = bisect_right(self._starts, span.start_ns) - 1
         while i >= 0 and self._latest[i] >= span.end_ns:
             if self._spans[i].holds(span):
-                found.append(self._spans[i])
+                containers.append(self._spans[i])
             i -= 1
-        return found
+        return containers
 
 
 def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> list[Span]:
-    """Work that one thread hands to another: a launch and an execution with the same tag `key` are
-    one span, with the launch's parent and name and the execution's time. Without its partner, a span
-    is left as it is.
+    """Joins a launch and an execution with the same tag `key`: the result has the launch's parent
+    and name and the execution's time. A span without a partner stays as it is.
     """
     executed = {span.tags[key]: span for span in executions if key in span.tags}
-    made = []
+    joined_spans = []
     for launch in launches:
         work = executed.pop(launch.tags.get(key), None)
         if work is None:
-            made.append(launch)
+            joined_spans.append(launch)
         else:
             tags = {**work.tags, **launch.tags, "launched_ns": launch.start_ns}
-            made.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
-    return [*made, *executed.values(), *(s for s in executions if key not in s.tags)]
+            joined_spans.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
+    return [*joined_spans, *executed.values(), *(s for s in executions if key not in s.tags)]
 
 
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
     """For chrome://tracing and ui.perfetto.dev: complete events, times in us from the first span.
-
-    Each group is a process of the drawing, each lane a thread of it.
+    Each group is drawn as a process, each lane as a thread.
     """
     start_ns = min((span.start_ns for span in spans), default=0)
     groups = {name: i for i, name in enumerate(dict.fromkeys(s.group for s in spans), 1)}
@@ -137,7 +135,7 @@ def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def lanes(intervals: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """A lane for each (start, end), ascending by start, such that those of a lane do not overlap."""
+    """A lane for each (start, end), ascending by start; intervals of a lane do not overlap."""
     free_at: list[int] = []
     for start, end in intervals:
         lane = next((i for i, free in enumerate(free_at) if free <= start), len(free_at))

@@ -1,4 +1,4 @@
-"""A15 over batches: how work, traffic and place below the roofline grow with the batch. Pure.
+"""Tabulates A15 over batches: work, traffic and roofline position by batch size. Pure.
 
 From the layer level at the profile's batch and at each of --batches, all of them measured.
 """
@@ -15,7 +15,9 @@ from harness.results.pages.tables import Cell, Column, Table
 
 
 class AtBatch(NamedTuple):
-    """layers: of a profiled call. call_ns: the same call unprofiled. flops: None where those of one layer are not."""
+    """layers: of a profiled call. call_ns: the same call unprofiled.
+    flops: None where one layer's are unknown.
+    """
 
     batch: int
     layers: Sequence[Layer]
@@ -31,7 +33,7 @@ class AtBatch(NamedTuple):
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte."""
+        """FLOP/byte."""
         return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
 
     @property
@@ -40,16 +42,16 @@ class AtBatch(NamedTuple):
 
 
 def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
-    """By batch, ascending; the profile's own among them. Empty without a layer level."""
+    """By batch, ascending, including the profile's own. Empty without a layer level."""
     if not content.get("layer"):
         return []
     measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
-    found = []
+    batches = []
     for batch, level in measured.items():
         profile = LayerProfile.from_json(level["profile"])
         layers = ly.layers_of(profile, [NodeCost(**cost) for cost in level["nodes"]])
-        found.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
-    return sorted(found, key=lambda one: one.batch)
+        batches.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
+    return sorted(batches, key=lambda one: one.batch)
 
 
 def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -57,38 +59,41 @@ def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
-    """No table where one batch alone was profiled."""
-    found, peaks = at_batches(content), peaks_of(content)
-    if len(found) < 2:
+    """No table where only one batch was profiled."""
+    batches, peaks = at_batches(content), peaks_of(content)
+    if len(batches) < 2:
         return
     skipped = [f"batch {b}: {why}" for b, why in _others(content).get("skipped", {}).items()]
-    yield _whole(found, peaks, skipped)
-    yield _kernels(found, peaks)
+    yield _whole(batches, peaks, skipped)
+    yield _kernels(batches, peaks)
 
 
-def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]) -> Table:
+def _whole(batches: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
-    for one in found:
+    for one in batches:
         rate = one.flops_per_s
         bounds = [ly.bound_of(layer, peaks) for layer in one.layers] if peaks else []
         rows.append(
             [
-                *(one.batch, one.call_ns, one.flops, one.moved_bytes, one.intensity, rate),
+                one.batch,
+                one.call_ns,
+                one.flops,
+                one.moved_bytes,
+                one.intensity,
+                rate,
                 peaks.bound(one.intensity) if peaks else None,
                 rate / peaks.flops_per_s if peaks and rate else None,
                 bounds.count("memory") if peaks else None,
                 bounds.count("compute") if peaks else None,
             ]
         )
-    columns = (
-        *(Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")),
-        *(Column("moved", "bytes"), Column("intensity", "FLOP/byte"), Column("rate", "FLOP/s")),
-        *(Column("bound"), Column("of peak", "share"), Column("memory-bound", "count")),
-        Column("compute-bound", "count"),
-    )
-    points = {float(one.batch): one.intensity for one in found if one.intensity}
+    columns = [Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")]
+    columns += [Column("moved", "bytes"), Column("intensity", "FLOP/byte")]
+    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of peak", "share")]
+    columns += [Column("memory-bound", "count"), Column("compute-bound", "count")]
+    points = {float(one.batch): one.intensity for one in batches if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
-    if unknown := {layer.ops for one in found for layer in one.layers if layer.flops is None}:
+    if unknown := {layer.ops for one in batches for layer in one.layers if layer.flops is None}:
         notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
@@ -96,29 +101,29 @@ def _whole(found: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[str]
     return Table("whole_by_batch", "By batch", about, columns, rows, [*notes, *skipped])
 
 
-def _kernels(found: Sequence[AtBatch], peaks: Peaks | None) -> Table:
-    """One row a kernel, the slowest at the largest batch first."""
-    named = {one.batch: {layer.name: layer for layer in one.layers} for one in found}
-    largest = found[-1]
+def _kernels(batches: Sequence[AtBatch], peaks: Peaks | None) -> Table:
+    """One row for each kernel, the slowest at the largest batch first."""
+    named = {one.batch: {layer.name: layer for layer in one.layers} for one in batches}
+    largest = batches[-1]
     rows: list[list[Cell]] = []
     for layer in sorted(largest.layers, key=lambda la: -la.latency_ns):
-        same = [named[one.batch].get(layer.name) for one in found]
+        same = [named[one.batch].get(layer.name) for one in batches]
         bounds = [ly.bound_of(la, peaks) if peaks and la else None for la in same]
         first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
         rows.append(
             [
-                *(layer.index, layer.name, layer.ops),
+                layer.index,
+                layer.name,
+                layer.ops,
                 *(la.intensity if la else None for la in same),
                 *(la.flops_per_s if la else None for la in same),
-                found[first].batch if first is not None else None,
+                batches[first].batch if first is not None else None,
             ]
         )
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("nodes of the file")),
-        *(Column(f"intensity at {one.batch}", "FLOP/byte") for one in found),
-        *(Column(f"rate at {one.batch}", "FLOP/s") for one in found),
-        Column("compute-bound from", "count"),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file")]
+    columns += [*(Column(f"intensity at {one.batch}", "FLOP/byte") for one in batches)]
+    columns += [*(Column(f"rate at {one.batch}", "FLOP/s") for one in batches)]
+    columns += [Column("compute-bound from", "count")]
     about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
-    notes = ["compute-bound from: the smallest of these batches at which it is, - at none of them"]
+    notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
     return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)

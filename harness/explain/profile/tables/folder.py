@@ -1,5 +1,7 @@
-"""A profile's folder: profile.json and the harness run beside it are what was measured; tables, trace
-and page are made from these alone, by `profile --from` as by `profile`.
+"""Reads a profile's folder and writes its tables and trace.
+
+profile.json and the harness run beside it hold what was measured; `profile` and `profile --from`
+derive everything else from them.
 """
 
 import json
@@ -31,21 +33,23 @@ PROFILE, TRACE, TEXT, JSON, CSV = (
 )
 RUN, PAGE = "run", "profile.html"
 LOG = "frameworks.log"
-"""What the framework printed below the harness; the run keeps its own logs."""
+"""Output of the framework below the harness; the run keeps its own logs."""
 
 SHOWN_ROWS = 12
-"""Of a table, on a screen."""
+"""Rows of a table printed on a screen."""
 
 
 class Profiled(NamedTuple):
-    """content: of profile.json. done: the rows of the harness run, None where there was none."""
+    """content: of profile.json. done: the rows of the harness run; None without a run."""
 
     content: Mapping[str, Any]
     done: Completions | None
 
 
 def read(folder: Path) -> Profiled:
-    """Of a profile, or of a run of the harness, whose levels are query, batch and stage alone."""
+    """Reads a profile, or a run of the harness, which has only the levels query, batch and
+    stage.
+    """
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
@@ -83,7 +87,7 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def headline(content: Mapping[str, Any]) -> Iterator[str]:
-    """Of the harness run, which no profiler took part in; and what was not measured, and why."""
+    """The harness run's headline, measured without a profiler; then doubts and missing levels."""
     run = content.get("run")
     if run:
         value = run["headline"]
@@ -92,7 +96,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
-        yield "headline    none: the query level was not asked for"
+        yield "headline    none: the query level was not requested"
     yield from (f"  doubt   {doubt}" for doubt in layer_doubts(content))
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
@@ -105,32 +109,32 @@ def _shown(value: Mapping[str, Any]) -> str:
     return f"{show_rate(value['value'])} {value['unit']}"
 
 
-def made_tables(found: Profiled, folder: Path) -> list[Table]:
-    """folder: for what is said where its files do not fit together."""
+def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
+    """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return tables_of(found.content, found.done)
+        return tables_of(profiled.content, profiled.done)
 
 
-def text(made: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
-    return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in made)
+def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
+    return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in shown)
 
 
-def spans(found: Profiled, folder: Path) -> list[Span]:
-    """folder: for what is said where its files do not fit together."""
+def spans(profiled: Profiled, folder: Path) -> list[Span]:
+    """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return profile_trace.spans_of(found.content, found.done)
+        return profile_trace.spans_of(profiled.content, profiled.done)
 
 
-def write(found: Profiled, made: Sequence[Table], folder: Path) -> None:
-    """Everything but the page. An OSError where the folder cannot be written."""
-    (folder / TEXT).write_text(text(made, None) + "\n", encoding="utf-8")
-    write_json(folder / JSON, {table.key: table.to_json() for table in made})
+def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
+    """Writes everything but the page. Raises OSError where the folder cannot be written."""
+    (folder / TEXT).write_text(text(shown, None) + "\n", encoding="utf-8")
+    write_json(folder / JSON, {table.key: table.to_json() for table in shown})
     (folder / CSV).mkdir(exist_ok=True)
-    for table in made:
+    for table in shown:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")
     about = {
-        "model": found.content.get("model_name", ""),
+        "model": profiled.content.get("model_name", ""),
         "note": "harness run, bare calls and profiled calls are drawn one after the other",
     }
-    trace = chrome_trace(spans(found, folder), str(found.content.get("started", "")), about)
+    trace = chrome_trace(spans(profiled, folder), str(profiled.content.get("started", "")), about)
     (folder / TRACE).write_text(json.dumps(trace, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tables of a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
+"""Tabulates a profile's layer level: XSP's analyses A2 to A15, from stored times and shapes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
-"""Of profile.json."""
+"""The content of profile.json."""
 
 _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")
@@ -28,61 +28,66 @@ def layer_tables(content: Content) -> Iterator[Table]:
     if not layer or profile is None:
         return
     nodes = [NodeCost(**cost) for cost in layer["nodes"]]
-    found = ly.layers_of(profile, nodes)
+    layers = ly.layers_of(profile, nodes)
     peaks = peaks_of(content)
-    yield _layers(found, profile.absent)
+    yield _layers(layers, profile.absent)
     no_peaks = (content.get("peaks") or {}).get("missing")
-    yield _kernels(found, peaks, no_peaks, doubts(profile, found, nodes, peaks))
-    yield _types(found)
-    yield _kinds(found)
-    yield _accounted(ly.overhead(profile), found)
-    yield _thirds(found)
-    yield _whole(found, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
-    yield _sources(found, nodes, profile)
+    yield _kernels(layers, peaks, no_peaks, doubts(profile, layers, nodes, peaks))
+    yield _types(layers)
+    yield _kinds(layers)
+    yield _accounted(ly.overhead(profile), layers)
+    yield _thirds(layers)
+    yield _whole(layers, nodes, ly.overhead(profile), profile.eliminated, peaks, content)
+    yield _sources(layers, nodes, profile)
 
 
 def peaks_of(content: Content) -> Peaks | None:
-    found = content.get("peaks") or {}
-    return Peaks(**found) if "flops_per_s" in found else None
+    rates = content.get("peaks") or {}
+    return Peaks(**rates) if "flops_per_s" in rates else None
 
 
-def _layers(found: Sequence[Layer], absent: Mapping[str, str]) -> Table:
-    total = sum(layer.latency_ns for layer in found) or 1.0
+def _layers(layers: Sequence[Layer], absent: Mapping[str, str]) -> Table:
+    total = sum(layer.latency_ns for layer in layers) or 1.0
     rows: list[list[Cell]] = [
         [
-            *(layer.index, layer.name, layer.op_type, layer.implementation or None, layer.ops),
-            *(layer.shape, layer.latency_ns, layer.spread_ns, layer.latency_ns / total),
+            layer.index,
+            layer.name,
+            layer.op_type,
+            layer.implementation or None,
+            layer.ops,
+            layer.shape,
+            layer.latency_ns,
+            layer.spread_ns,
+            layer.latency_ns / total,
             layer.allocated_bytes,
         ]
-        for layer in sorted(found, key=lambda one: -one.latency_ns)
+        for layer in sorted(layers, key=lambda one: -one.latency_ns)
     ]
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("type"), Column("implementation")),
-        *(Column("nodes of the file"), Column("shape"), _LATENCY, Column("spread", "ns"), _SHARE),
-        Column("allocated", "bytes"),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("type")]
+    columns += [Column("implementation"), Column("nodes of the file"), Column("shape"), _LATENCY]
+    columns += [Column("spread", "ns"), _SHARE, Column("allocated", "bytes")]
     about = "A2-A4: every executed kernel, the slowest first"
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
-        notes.insert(0, "allocated: taken from the runtime's allocator less what was given back")
-    told = _told(columns, rows, ("implementation", "spread", "allocated"))
-    return Table("layers", "Layers", about, *told, notes)
+        notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
+    filled = _without_empty(columns, rows, ("implementation", "spread", "allocated"))
+    return Table("layers", "Layers", about, *filled, notes)
 
 
-def _told(
+def _without_empty(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], optional: Sequence[str]
 ) -> tuple[list[Column], list[list[Cell]]]:
-    """Without those optional columns that no row has anything in."""
-    kept = [
+    """Drops optional columns without any value."""
+    indices = [
         i
         for i, column in enumerate(columns)
         if column.name not in optional or any(row[i] is not None for row in rows)
     ]
-    return [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
+    return [columns[i] for i in indices], [[row[i] for i in indices] for row in rows]
 
 
 def layer_doubts(content: Content) -> list[str]:
-    """What speaks against the work and rates of a profile's kernels; empty where nothing does."""
+    """Doubts about the work and rates of a profile's kernels; empty where there are none."""
     layer, profile = content.get("layer"), profile_of(content)
     if not layer or profile is None:
         return []
@@ -91,24 +96,30 @@ def layer_doubts(content: Content) -> list[str]:
 
 
 def _kernels(
-    found: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
+    layers: Sequence[Layer], peaks: Peaks | None, no_peaks: str | None, doubted: Sequence[str]
 ) -> Table:
     rows: list[list[Cell]] = [
         [
-            *(layer.index, layer.name, layer.ops, layer.latency_ns, layer.macs, layer.flops),
-            *(layer.read_bytes, layer.write_bytes, layer.intensity, layer.flops_per_s),
+            layer.index,
+            layer.name,
+            layer.ops,
+            layer.latency_ns,
+            layer.macs,
+            layer.flops,
+            layer.read_bytes,
+            layer.write_bytes,
+            layer.intensity,
+            layer.flops_per_s,
             *((ly.bound_of(layer, peaks), _efficiency(layer, peaks)) if peaks else (None, None)),
         ]
-        for layer in found
+        for layer in layers
     ]
-    columns = (
-        *(Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY),
-        *(Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")),
-        *(Column("write", "bytes"), Column("intensity", "FLOP/byte")),
-        *(Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")),
-    )
+    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file"), _LATENCY]
+    columns += [Column("work", "MAC"), Column("flops", "FLOP"), Column("read", "bytes")]
+    columns += [Column("write", "bytes"), Column("intensity", "FLOP/byte")]
+    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of roofline", "share")]
     notes = [
-        "FLOPs and bytes are computed from shapes, not counted: bytes are the least it can move"
+        "FLOPs and bytes are computed from shapes, not counted; bytes are the least a kernel can move"
     ]
     if peaks is not None:
         notes.append(
@@ -117,9 +128,9 @@ def _kernels(
         )
     elif no_peaks:
         notes.append(f"no roofline: {no_peaks}")
-    if integer := sum(layer.is_integer for layer in found):
-        notes.append(f"{integer} kernels compute integers: the roof is that of float32, not theirs")
-    if shared := sum(layer.shared_macs > 0 for layer in found):
+    if integer := sum(layer.is_integer for layer in layers):
+        notes.append(f"{integer} kernels compute integers: the float32 roof does not apply to them")
+    if shared := sum(layer.shared_macs > 0 for layer in layers):
         notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
     notes += [f"doubt: {doubt}" for doubt in doubted]
     about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
@@ -127,7 +138,7 @@ def _kernels(
 
 
 def _efficiency(layer: Layer, peaks: Peaks) -> float | None:
-    """Its rate over the highest that the roofline allows at its intensity."""
+    """The kernel's rate over the highest rate that the roofline allows at its intensity."""
     rate, intensity = layer.flops_per_s, layer.intensity
     if not rate or not intensity or layer.is_integer:
         return None
@@ -140,10 +151,15 @@ def _group_rows(groups: Sequence[Group]) -> list[list[Cell]]:
     allocated = sum(g.allocated_bytes or 0 for g in groups) or 1
     return [
         [
-            *(g.name, g.count, g.count / count, g.latency_ns, g.latency_ns / latency),
+            g.name,
+            g.count,
+            g.count / count,
+            g.latency_ns,
+            g.latency_ns / latency,
             g.allocated_bytes,
             None if g.allocated_bytes is None else g.allocated_bytes / allocated,
-            *(g.flops, _rate_per_s(g)),
+            g.flops,
+            _rate_per_s(g),
         ]
         for g in groups
     ]
@@ -155,31 +171,32 @@ def _rate_per_s(group: Group) -> float | None:
     return group.flops / group.latency_ns * 1e9
 
 
-_GROUP_COLUMNS = (
-    *(Column("count", "count"), Column("of all", "share"), _LATENCY, Column("of time", "share")),
-    *(Column("allocated", "bytes"), Column("of memory", "share")),
-    *(Column("flops", "FLOP"), Column("rate", "FLOP/s")),
-)
+_GROUP_COLUMNS = [Column("count", "count"), Column("of all", "share"), _LATENCY]
+_GROUP_COLUMNS += [Column("of time", "share"), Column("allocated", "bytes")]
+_GROUP_COLUMNS += [Column("of memory", "share"), Column("flops", "FLOP")]
+_GROUP_COLUMNS += [Column("rate", "FLOP/s")]
 _MEMORY = ("allocated", "of memory")
 
 
-def _types(found: Sequence[Layer]) -> Table:
-    rows = _group_rows(ly.grouped(found, lambda layer: layer.op_type))
-    about = "A5-A7: kernels by type: how many, how long, how much memory"
-    return Table("types", "Types", about, *_told((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY))
+def _types(layers: Sequence[Layer]) -> Table:
+    rows = _group_rows(ly.grouped(layers, lambda layer: layer.op_type))
+    about = "A5-A7: kernels by type: count, time, memory"
+    return Table(
+        "types", "Types", about, *_without_empty((Column("type"), *_GROUP_COLUMNS), rows, _MEMORY)
+    )
 
 
-def _kinds(found: Sequence[Layer]) -> Table:
-    """By what was fused."""
-    rows = _group_rows(ly.grouped(found, lambda layer: f"{layer.op_type}: {layer.ops}"))
+def _kinds(layers: Sequence[Layer]) -> Table:
+    """Groups kernels by the nodes fused into them."""
+    rows = _group_rows(ly.grouped(layers, lambda layer: f"{layer.op_type}: {layer.ops}"))
     about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
-    told = _told((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
-    return Table("kinds", "Kinds of kernels", about, *told)
+    filled = _without_empty((Column("kernel"), *_GROUP_COLUMNS), rows, _MEMORY)
+    return Table("kinds", "Kinds of kernels", about, *filled)
 
 
-def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
-    """A13's twin: what is not kernels has a name."""
-    by_type = ly.grouped(found, lambda layer: layer.op_type)
+def _accounted(parts: ly.Overhead, layers: Sequence[Layer]) -> Table:
+    """The counterpart of A13: every part outside kernels has a name."""
+    by_type = ly.grouped(layers, lambda layer: layer.op_type)
     rows: list[list[Cell]] = [[f"kernels {g.name}", g.latency_ns] for g in by_type]
     rows += [
         *(list[Cell](part) for part in parts.named_ns.items()),
@@ -201,42 +218,41 @@ def _accounted(parts: ly.Overhead, found: Sequence[Layer]) -> Table:
         added,
     ]
     columns = (Column("part"), Column("time", "ns"), Column("of the call", "share"))
-    about = "time by type of kernel and by what is not kernels (A6, A13), from the inside out"
+    about = "time by type of kernel and everything outside kernels (A6, A13), from the inside out"
     return Table("accounted", "Accounted", about, columns, total, notes)
 
 
-def _thirds(found: Sequence[Layer]) -> Table:
-    flops = [float(layer.flops or 0) for layer in found]
-    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in found]
-    is_told = any(layer.allocated_bytes is not None for layer in found)
+def _thirds(layers: Sequence[Layer]) -> Table:
+    flops = [float(layer.flops or 0) for layer in layers]
+    taken = [float(max(layer.allocated_bytes or 0, 0)) for layer in layers]
+    is_told = any(layer.allocated_bytes is not None for layer in layers)
     measures = {
-        "latency": [layer.latency_ns for layer in found],
+        "latency": [layer.latency_ns for layer in layers],
         **({"allocated": taken} if is_told else {}),
         **({"flops": flops} if any(flops) else {}),
-        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in found],
+        "traffic": [float(layer.read_bytes + layer.write_bytes) for layer in layers],
     }
     rows: list[list[Cell]] = [
         [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
     ]
-    columns = (
-        *(Column("of"), *(Column(third, "share") for third in ly.THIRDS), Column("dominates")),
-    )
-    about = "which third of the layers, by index, has most of it"
+    columns = [Column("of"), *(Column(third, "share") for third in ly.THIRDS)]
+    columns += [Column("dominates")]
+    about = "which third of the layers, by index, dominates"
     return Table("thirds", "Thirds", about, columns, rows)
 
 
 def _whole(
-    found: Sequence[Layer],
+    layers: Sequence[Layer],
     nodes: Sequence[NodeCost],
     parts: ly.Overhead,
     eliminated: Mapping[int, str],
     peaks: Peaks | None,
     content: Content,
 ) -> Table:
-    """A15. Work is the file's; what has no rule is counted beside it, not as 0."""
-    flops = sum(layer.flops or 0 for layer in found)
+    """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
+    flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(node.flops is not None for node in nodes)
-    moved = sum(layer.read_bytes + layer.write_bytes for layer in found)
+    moved = sum(layer.read_bytes + layer.write_bytes for layer in layers)
     batch = content["batch"]
     ns = parts.plain_ns
     unknown = [
@@ -246,7 +262,7 @@ def _whole(
     ]
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
-        ["kernels executed", f"{len(found):,}"],
+        ["kernels executed", f"{len(layers):,}"],
         ["bytes a call", f"{moved / 1e6:.4g} MB"],
         ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
@@ -259,7 +275,7 @@ def _whole(
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
-            kind = " (of float32's)" if any(layer.is_integer for layer in found) else ""
+            kind = " (of float32's)" if any(layer.is_integer for layer in layers) else ""
             rows.append(
                 ["of peak", f"{show_percent(flops / ns * 1e9 / peaks.flops_per_s, 1)}{kind}"]
             )
@@ -272,26 +288,24 @@ def _whole(
     )
 
 
-def _sources(found: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
-    """Each node of the file, and the kernels that compute it, or why none does."""
+def _sources(layers: Sequence[Layer], nodes: Sequence[NodeCost], profile: LayerProfile) -> Table:
+    """Each node of the file with the kernels that compute it, or the reason why none does."""
     kernels: dict[int, list[str]] = {}
-    for layer in found:
+    for layer in layers:
         if not layer.inserted:
             for i in layer.nodes:
                 kernels.setdefault(i, []).append(layer.name)
-    mapped = {i for layer in found for i in layer.nodes}
+    mapped = {i for layer in layers for i in layer.nodes}
     rows: list[list[Cell]] = []
     for i, node in enumerate(nodes):
-        told = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
+        names = " ".join(kernels.get(i, ())) or ("(layout only)" if i in mapped else "")
         why = profile.eliminated.get(i, "")
-        rows.append([i, node.name, node.op_type, node.shape, node.macs, told, why])
+        rows.append([i, node.name, node.op_type, node.shape, node.macs, names, why])
     notes = [
-        f"{sum(bool(layer.nodes) for layer in found)} of {len(found)} kernels stand for nodes",
+        f"{sum(bool(layer.nodes) for layer in layers)} of {len(layers)} kernels stand for nodes",
         f"of {len(nodes)} nodes {len(mapped)} are mapped, {len(profile.eliminated)} eliminated",
     ]
-    columns = (
-        *(Column("node", "count"), Column("name"), Column("type"), Column("made")),
-        *(Column("work", "MAC"), Column("kernels"), Column("eliminated")),
-    )
+    columns = [Column("node", "count"), Column("name"), Column("type"), Column("made")]
+    columns += [Column("work", "MAC"), Column("kernels"), Column("eliminated")]
     about = "every node of the model's file, and the kernels that compute it"
     return Table("nodes", "Nodes", about, columns, rows, notes)

@@ -1,4 +1,4 @@
-"""The tables of a profile's library level: what counters counted, and what valgrind simulated. Pure."""
+"""Tabulates a profile's library level: hardware counters and valgrind's simulation. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from harness.explain.kernels import layers as ly
 from harness.results.pages.tables import Cell, Column, Table
 
 Content = Mapping[str, Any]
-"""Of profile.json."""
+"""The content of profile.json."""
 
 SIMULATED = {
     "instructions": ("Ir",),
@@ -25,16 +25,16 @@ def library_tables(content: Content) -> Iterator[Table]:
 
 
 def _hardware(content: Content) -> Iterator[Table]:
-    found = content.get("hardware")
-    if not found:
+    counts = content.get("hardware")
+    if not counts:
         return
     rows: list[list[Cell]] = [
-        ["task-clock, ns" if name == "task-clock" else name, value, found["reasons"][name]]
-        for name, value in found["per_call"].items()
+        ["task-clock, ns" if name == "task-clock" else name, value, counts["reasons"][name]]
+        for name, value in counts["per_call"].items()
     ]
-    columns = (Column("counter"), Column("per call", "count"), Column("why not"))
-    notes = [f"mean of {found['runs']} bare calls, all threads"]
-    cycles, done = (found["per_call"].get(n) for n in ("cycles", "instructions"))
+    columns = (Column("counter"), Column("per call", "count"), Column("reason"))
+    notes = [f"mean of {counts['runs']} bare calls, all threads"]
+    cycles, done = (counts["per_call"].get(n) for n in ("cycles", "instructions"))
     if cycles and done:
         notes.append(f"{done / cycles:.2f} instructions a cycle")
     yield Table(
@@ -43,11 +43,11 @@ def _hardware(content: Content) -> Iterator[Table]:
 
 
 def _simulated(content: Content) -> Iterator[Table]:
-    """Everything in it says that it was not measured."""
-    found = content.get("simulated")
-    if not found:
+    """Every text in it says that nothing was measured."""
+    counts = content.get("simulated")
+    if not counts:
         return
-    calls = found["calls"]
+    calls = counts["calls"]
     rows: list[list[Cell]] = [
         [name, ly.trimmed_mean([sum(call["counts"][e] for e in events) for call in calls]), None]
         for name, events in SIMULATED.items()
@@ -58,12 +58,12 @@ def _simulated(content: Content) -> Iterator[Table]:
         shown = f"instructions in {library or 'generated code'}"
         rows.append([shown, counted, counted / float(whole or 1)])
     notes = [
-        f"valgrind's simulation of {len(calls)} calls, nothing measured; threads one at a time",
-        *(f"simulated {cache}" for cache in found["caches"]),
+        f"valgrind's simulation of {len(calls)} calls, one thread at a time; nothing was measured",
+        *(f"simulated {cache}" for cache in counts["caches"]),
     ]
-    if found["not_simulated"]:
-        unknown = ", ".join(found["not_simulated"])
-        notes.append(f"valgrind does not know {unknown}: on this machine other code may run")
+    if counts["not_simulated"]:
+        unknown = ", ".join(counts["not_simulated"])
+        notes.append(f"valgrind does not simulate {unknown}: this machine may run other code")
     columns = (Column("counter"), Column("per call", "count"), Column("of instructions", "share"))
     about = "instructions and cache misses of a call, simulated by valgrind"
     yield Table("simulated", "Simulated", about, columns, rows, notes)

@@ -1,4 +1,4 @@
-"""The tables of a profile, from what its folder holds and nothing else.
+"""Builds the tables of a profile from the content of its folder alone.
 
 Pure: profile.json, and the rows of the harness run beside it, in; tables out. Where a level was not
 measured, its tables are not there; `missing` in profile.json says why.
@@ -31,14 +31,16 @@ PHASES = {
 """Phase -> the harness's stages. Decoding and preprocessing happen before the first query."""
 
 CONTENDED = 1.2
-"""Wall time over CPU time of one thread from which on other processes had a part in it."""
+"""Wall time / CPU time of one thread above which other processes are assumed to have used its
+core.
+"""
 
 _LATENCY = Column("latency", "ns")
 _SHARE = Column("share", "share")
 
 
 def tables(content: Content, done: Completions | None) -> list[Table]:
-    """All that there is, outermost level first. done: of the harness run, None where none was made."""
+    """All tables, outermost level first. done: of the harness run; None without a run."""
     return [
         *_run_tables(content, done),
         *_model_tables(content),
@@ -64,9 +66,9 @@ def _levels(content: Content, done: Completions | None) -> Table:
     if done is not None and len(done):
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
-        said = f"LoadGen's, {len(done):,} samples"
+        source = f"LoadGen's, {len(done):,} samples"
         loadgen_ns = _loadgen_mean_ns(content)
-        rows.append(["query", "harness run", float(loadgen_ns or mean), None, said])
+        rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
         infer = done.columns["inferred_ns"] - done.columns["gathered_ns"]
         rows.append(["stage", "harness run", float(infer.mean()), None, "infer alone"])
@@ -83,13 +85,12 @@ def _levels(content: Content, done: Completions | None) -> Table:
             f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
         )
         rows.append(["layer", "profiled calls", parts.kernels_ns, added, note])
-    columns = (
-        *(Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns"), Column("what")),
-    )
+    columns = [Column("level"), Column("run"), _LATENCY, Column("overhead added", "ns")]
+    columns += [Column("what")]
     return Table(
         "levels",
         "Levels",
-        "each latency from the run whose deepest level it is; what that level's profiler added",
+        "each latency from the run whose deepest level it is, and its profiler's overhead",
         columns,
         rows,
         [
@@ -101,7 +102,9 @@ def _levels(content: Content, done: Completions | None) -> Table:
 
 
 def _contended(content: Content) -> Iterator[str]:
-    """One thread that waits for its core was disturbed: its wall times are the machine's, too."""
+    """A single thread that waits for its core was disturbed: its wall times include the machine's
+    load.
+    """
     calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
     if not calls and content.get("layer"):
         calls = content["layer"]["profile"]["plain"]
@@ -121,9 +124,9 @@ def _loadgen_mean_ns(content: Content) -> float | None:
 
 
 def _model_ns(content: Content) -> float | None:
-    """The trimmed mean of the bare calls at the profile's batch."""
-    found = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
-    return ly.trimmed_mean(found["wall_ns"]) if found else None
+    """Trimmed mean of the bare calls at the profile's batch."""
+    calls = (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
+    return ly.trimmed_mean(calls["wall_ns"]) if calls else None
 
 
 def _batch_ns(done: Completions) -> np.ndarray[Any, Any]:
@@ -144,7 +147,7 @@ def _stages(done: Completions) -> Table:
 
 
 def _phases(content: Content, done: Completions) -> Table:
-    """Shares of LoadGen's own latency, which the stages are not made from."""
+    """Shares of LoadGen's own latency, which is measured independently of the stages."""
     rows: list[list[Cell]] = []
     for phase, stages in PHASES.items():
         edges = [STAGE_EDGES[stage] for stage in stages]
@@ -152,7 +155,7 @@ def _phases(content: Content, done: Completions) -> Table:
         rows.append([phase, " + ".join(stages), spent])
     total = sum(float(row[2] or 0) for row in rows)
     whole = _loadgen_mean_ns(content) or total
-    notes = ["decoding and preprocessing come before the first query, as MLPerf's rules have it"]
+    notes = ["decoding and preprocessing come before the first query, as MLPerf's rules require"]
     notes.append("backward, loss and update: none, this is inference")
     if whole != total:
         notes.insert(
@@ -165,7 +168,7 @@ def _phases(content: Content, done: Completions) -> Table:
 
 
 def _batches(done: Completions) -> Table:
-    """One row a size of batch that occurred."""
+    """One row for each batch size that occurred."""
     first = np.unique(done.columns["batch"].astype(np.int64), return_index=True)[1]
     keys = done.columns["batch_size"][first]
     took = _batch_ns(done)[first]
@@ -173,10 +176,8 @@ def _batches(done: Completions) -> Table:
     for size in np.unique(keys).tolist():
         chosen = took[keys == size]
         rows.append([size, len(chosen), float(chosen.mean()), float(np.median(chosen))])
-    columns = (
-        *(Column("batch", "count"), Column("batches", "count")),
-        *(Column("mean", "ns"), Column("p50", "ns")),
-    )
+    columns = [Column("batch", "count"), Column("batches", "count"), Column("mean", "ns")]
+    columns += [Column("p50", "ns")]
     return Table("batches", "Batches", "of the harness run, by size", columns, rows)
 
 
@@ -201,24 +202,22 @@ def _model_tables(content: Content) -> Iterator[Table]:
         f"highest throughput {throughput[fastest]:,.4g} samples/s at batch {fastest}",
         *(f"batch {b}: {why}" for b, why in model["skipped"].items()),
     ]
-    columns = (
-        *(Column("batch", "count"), _LATENCY, Column("per sample", "ns")),
-        *(Column("throughput", "samples/s"), Column("CPU time", "ns")),
-        *(Column("CPU/wall"), Column("runs", "count")),
-    )
+    columns = [Column("batch", "count"), _LATENCY, Column("per sample", "ns")]
+    columns += [Column("throughput", "samples/s"), Column("CPU time", "ns"), Column("CPU/wall")]
+    columns += [Column("runs", "count")]
     rows = [[*row[:5], round(row[5], 3), row[6]] for row in rows]
     about = "A1: bare calls by batch, 20 % trimmed means"
     yield Table("model", "Model", about, columns, rows, notes)
 
 
 def _memory(content: Content) -> Iterator[Table]:
-    found = content.get("memory") or {}
-    if "footprint" not in found:
+    memory = content.get("memory") or {}
+    if "footprint" not in memory:
         return
     profile = profile_of(content)
-    own = found["footprint"]
+    own = memory["footprint"]
     rows: list[list[Cell]] = [
-        ["weights", own["weights"], "numbers in the file"],
+        ["weights", own["weights"], "constants in the file"],
         ["input", own["inputs"], "of one call"],
         ["activations", own["activations"], "most alive at once, from the file's shapes"],
     ]
@@ -231,10 +230,10 @@ def _memory(content: Content) -> Iterator[Table]:
     yield Table("memory", "Memory", "of the model and one call", columns, rows, notes)
     grown: list[list[Cell]] = []
     notes = []
-    for kind, one in found["growth"].items():
+    for kind, one in memory["growth"].items():
         points = {float(size): point["activations"] for size, point in one["points"].items()}
         grown += [
-            [kind, size, value, found["footprint"]["weights"]] for size, value in points.items()
+            [kind, size, value, memory["footprint"]["weights"]] for size, value in points.items()
         ]
         if len(points) > 1:
             notes.append(f"activations grow with {kind} ** {slope(points):.2f}")
@@ -246,13 +245,13 @@ def _memory(content: Content) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
-    found = content.get("data") or {}
-    if "real" not in found:
+    data = content.get("data") or {}
+    if "real" not in data:
         return
-    real, noise = (ly.trimmed_mean(found[k]["wall_ns"]) for k in ("real", "synthetic"))
-    kind = "noise, too" if found["is_synthetic"] else "data"
+    real, noise = (ly.trimmed_mean(data[k]["wall_ns"]) for k in ("real", "synthetic"))
+    kind = "noise, too" if data["is_synthetic"] else "data"
     rows: list[list[Cell]] = [
-        [f"dataset {found['dataset']} ({kind})", real, 0.0],
+        [f"dataset {data['dataset']} ({kind})", real, 0.0],
         ["seeded noise in the same range and shapes", noise, noise / real - 1],
     ]
     columns = (Column("input"), _LATENCY, Column("difference", "share"))

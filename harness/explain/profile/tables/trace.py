@@ -1,4 +1,4 @@
-"""A profile's spans on one time line: queries, batches, stages, calls, kernels.
+"""Puts a profile's spans on one time line: queries, batches, stages, calls, kernels.
 
 The harness run, the bare calls and the profiled calls happened one after the other, on clocks that
 do not compare: each group begins where the one before it ends.
@@ -16,7 +16,7 @@ from harness.explain.profile.tables.layer_tables import profile_of
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 
 MOST_BATCHES = 2_000
-"""Of the harness run, its first ones: a drawing of more is no help, and completions.npz has all."""
+"""Batches of the harness run in the trace, the first ones; completions.npz has all."""
 
 _GAP_NS = 1_000_000
 _HANDED = "first sample"
@@ -24,7 +24,9 @@ _IN_BATCH = ("gather", "infer", "postprocess", "complete")
 
 
 def spans_of(content: Mapping[str, Any], done: Completions | None) -> list[Span]:
-    """Every span has an id of its own; parents by interval, except where the journal knows them."""
+    """Every span has its own id. Parents are found by interval, except where the journal knows
+    them.
+    """
     ids = count(1)
     groups: list[list[Span]] = []
     if done is not None and len(done):
@@ -49,14 +51,14 @@ def _in_a_row(groups: Sequence[Sequence[Span]]) -> Iterator[Span]:
 
 
 def _run_spans(done: Completions, ids: Iterator[int]) -> Iterator[Span]:
-    """A batch is launched by LoadGen's thread and executed by a worker: its parent is the query of
-    its first sample, which waits from before the launch to after the execution.
+    """LoadGen's thread launches a batch and a worker executes it: its parent is the query of its
+    first sample, which waits from before the launch to after the execution.
     """
     columns = {name: column.tolist() for name, column in done.columns.items()}
-    kept = [i for i, batch in enumerate(columns["batch"]) if batch < MOST_BATCHES]
+    rows = [i for i, batch in enumerate(columns["batch"]) if batch < MOST_BATCHES]
     queries: list[Span] = []
     first: dict[int, int] = {}  # batch -> row of its first sample
-    by_start = sorted(kept, key=lambda i: columns["scheduled_ns"][i])
+    by_start = sorted(rows, key=lambda i: columns["scheduled_ns"][i])
     edges = [(columns["scheduled_ns"][i], columns["completed_ns"][i]) for i in by_start]
     for i, lane in zip(by_start, lanes(edges), strict=True):
         first.setdefault(columns["batch"][i], i)
@@ -130,8 +132,8 @@ def _calls(times: Mapping[str, Sequence[int]], group: str, ids: Iterator[int]) -
 
 
 def _kernel_spans(profile: LayerProfile, ids: Iterator[int]) -> Iterator[Span]:
-    """The profiler's clock is set to Python's such that every run lies within its call. Where it
-    does not tell when a kernel began, one mean call is drawn, its kernels from its start on.
+    """Shifts the profiler's clock to Python's so that every run lies within its call. Where
+    kernels have no start times, one mean call is drawn, its kernels in a row from its start.
     """
     calls, session = profile.profiled, profile.session
     if not all(kernel.start_ns for kernel in profile.kernels):
@@ -160,7 +162,7 @@ def _mean_call(profile: LayerProfile, ids: Iterator[int]) -> Iterator[Span]:
     for layer, kernel in zip(layers_of(profile, ()), profile.kernels, strict=True):
         took_ns = round(layer.latency_ns)
         span = _kernel_span(kernel, start_ns, took_ns, next(ids))
-        yield replace(span, tags={**span.tags, "start": "not told: in order of execution"})
+        yield replace(span, tags={**span.tags, "start": "not reported: in order of execution"})
         start_ns += took_ns
 
 

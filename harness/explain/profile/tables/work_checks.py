@@ -9,10 +9,10 @@ from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Layer, NodeCost, Peaks, overhead
 
 MOST_OF_PEAK = 1.05
-"""No kernel computes more than the peak; 5 % are the noise of measuring both."""
+"""No kernel computes faster than the peak; 5 % allow for noise in both measurements."""
 
 LEAST_NS = 20_000
-"""A profiler that counts whole microseconds is up to 5 % wrong about a kernel this short."""
+"""A profiler that counts whole microseconds is up to 5 % off for a kernel this short."""
 
 _MOST_APART = 0.001
 _MOST_SHARED = 0.25
@@ -24,14 +24,13 @@ def doubts(
     nodes: Sequence[NodeCost],
     peaks: Peaks | None,
 ) -> list[str]:
-    """One line for each check that fails; empty where all hold.
-
-    layers: by `layers.layers_of` from the same profile and nodes.
+    """One line for each failed check; empty where all hold.
+    layers: from `layers.layers_of` with the same profile and nodes.
     """
-    found = [*_against_nodes(profile, layers, nodes)]
+    lines = [*_against_nodes(profile, layers, nodes)]
     if peaks is not None:
-        found += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
-    return found
+        lines += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
+    return lines
 
 
 def _against_nodes(
@@ -58,7 +57,7 @@ def _against_nodes(
 def _whole_against_peak(
     profile: LayerProfile, layers: Sequence[Layer], peaks: Peaks
 ) -> Iterator[str]:
-    """The unprofiled call: it finds too much work in kernels that are too short to be judged alone."""
+    """The unprofiled call: detects excess work in kernels that are too short to be judged alone."""
     work = sum(layer.flops or 0 for layer in layers if not layer.is_integer)
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:
