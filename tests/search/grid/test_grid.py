@@ -380,7 +380,7 @@ def test_the_table_marks_an_optimum_within_the_noise(
     monkeypatch.setattr(tables, "optimal_batches", unsure)
     swept(Runs(), *GRID, "--batch", "2,4,8")
     told = capsys.readouterr().out
-    assert "optimal batch: doubling it gives 5% or less (~ within the noise)\nall  ~4  " in told
+    assert "optimal batch: doubling it gives 5 % or less (~ within the noise)\nall  ~4  " in told
 
 
 def test_two_networks_of_one_name_are_told_apart_and_named(
