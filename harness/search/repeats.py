@@ -24,6 +24,7 @@ from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished, Measure
+from harness.results.pages.tables import Column, aligned, show_cell
 from harness.run.jobs import keep_or_remove
 from harness.search.peak.probe import other_reason
 
@@ -156,20 +157,24 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield from _left_out(content["left_out"])
     yield ""
     level = f"{show_percent(content['level'])} interval over runs"
-    yield f"{'':<12}{'mean':>12}{level:>30}{'least':>12}{'most':>12}"
-    for name, number in content["numbers"].items():
-        if number["mean"] is not None:
-            write = show_ns if number["unit"] == "ns" else show_rate
-            known = [value for value in number["values"] if value is not None]
-            within = f"needs {bootstrap.LEAST_RUNS} runs or more"
-            if number["interval"] is not None:
-                within = " to ".join(write(end) for end in number["interval"])
-            yield (
-                f"{name:<12}{write(number['mean']):>12}{within:>30}"
-                f"{write(min(known)):>12}{write(max(known)):>12}"
-            )
+    numbers = [Column(name, "ns") for name in ("mean", level, "least", "most")]
+    yield from aligned([Column(""), *numbers], list(_rows(content)))
     yield ""
     yield f"{'results':<12}{folder}"
+
+
+def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, number in content["numbers"].items():
+        if number["mean"] is None:
+            continue
+        values = [value for value in number["values"] if value is not None]
+        interval = f"needs {bootstrap.LEAST_RUNS} runs or more"
+        if number["interval"] is not None:
+            interval = " to ".join(show_cell(end, number["unit"]) for end in number["interval"])
+        mean, least, most = (
+            show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
+        )
+        yield [name, mean, interval, least, most]
 
 
 def _left_out(codes: Sequence[str | None]) -> Iterator[str]:

@@ -52,6 +52,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "share": lambda share: show_percent(share, 1),
     "count": "{:,.0f}".format,
     "samples/s": show_rate,
+    "samples": "{:,.1f}".format,
     "FLOP/byte": "{:.2f}".format,
 }
 
@@ -75,30 +76,32 @@ def _large(value: float, unit: str) -> str:
 
 
 def lines(table: Table, most_rows: int | None = None) -> Iterator[str]:
-    """For people. most_rows: the first so many, and how many more there are."""
-    kept = table.rows if most_rows is None else table.rows[:most_rows]
-    cells = [
-        [show_cell(c, column.unit) for c, column in zip(row, table.columns, strict=True)]
-        for row in kept
-    ]
-    widths = [
-        max(len(column.name), *(len(row[i]) for row in cells)) if cells else len(column.name)
-        for i, column in enumerate(table.columns)
-    ]
+    """The table for people. most_rows: rows printed; a last line says how many were left out."""
+    rows = table.rows if most_rows is None else table.rows[:most_rows]
     yield f"{table.title}: {table.about}"
-    yield _line([column.name for column in table.columns], widths, table.columns)
-    yield from (_line(row, widths, table.columns) for row in cells)
-    if len(kept) < len(table.rows):
-        yield f"  ... {len(table.rows) - len(kept):,} more rows: {table.key}.csv has all"
+    yield from (f"  {line}" for line in aligned(table.columns, rows))
+    if len(rows) < len(table.rows):
+        yield f"  ... {len(table.rows) - len(rows):,} more rows: {table.key}.csv has all"
     yield from (f"  {note}" for note in table.notes)
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
-    padded = (
-        cell.rjust(width) if column.unit else cell.ljust(width)
-        for cell, width, column in zip(cells, widths, columns, strict=True)
-    )
-    return ("  " + "  ".join(padded)).rstrip()
+def aligned(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """The columns' names, then the rows: words flush left, numbers flush right."""
+    cells = [[column.name for column in columns], *shown_rows(columns, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if column.unit else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        )
+        yield "  ".join(padded).rstrip()
+
+
+def shown_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[list[str]]:
+    return [
+        [show_cell(cell, column.unit) for cell, column in zip(row, columns, strict=True)]
+        for row in rows
+    ]
 
 
 def to_csv(table: Table) -> str:

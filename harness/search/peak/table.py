@@ -8,6 +8,7 @@ from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.peak.cause import confirming_run, machine_warnings, set_by_machine
 from harness.search.peak.probe import Probe
 
@@ -69,12 +70,21 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
     percentile = reported_percentile(parse_slo(slo).percentile)
-    yield (
-        f"{'run':>4}  {'':<12}{unit:>14}{'queries':>10}{'late':>8}{'p50':>11}{percentile:>11}"
-        f"{'batch':>8}{'took':>9}"
+    columns = (
+        Column("run", "count"),
+        Column(""),
+        Column(unit, "samples/s"),
+        Column("queries", "count"),
+        Column("late", "count"),
+        Column("p50", "ns"),
+        Column(percentile, "ns"),
+        Column("batch", "samples"),
+        Column("took", "s"),
+        Column(""),
+        Column(""),
     )
-    for number, probe in enumerate(content["probes"], 1):
-        yield _row(number, probe, percentile).rstrip()
+    rows = [_row(number, probe, percentile) for number, probe in enumerate(content["probes"], 1)]
+    yield from aligned(columns, rows)
     yield ""
     yield from _found(content)
     yield f"{'results':<12}{folder}"
@@ -85,21 +95,21 @@ def reported_percentile(wanted: float) -> str:
     return next((n for n, fraction in PERCENTILES.items() if fraction >= wanted - 1e-9), "p99.9")
 
 
-def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
-    latency = probe["latency_ns"] or {}
-    p50, tail = (
-        show_ns(latency[name]) if latency.get(name) is not None else "-"
-        for name in ("p50", percentile)
-    )
-    late = f"{probe['late']:,}" if probe["late"] is not None else "-"
-    batch = f"{probe['mean_batch']:.1f}" if probe["mean_batch"] is not None else "-"
-    said = _said(probe["passed"], probe["ended"])
-    load = "-" if probe["load"] is None else show_rate(probe["load"])
-    doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
-    return (
-        f"{number:>4}  {probe['kind']:<12}{load:>14} {probe['queries']:>9,}"
-        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {said:<6}{doubts}"
-    )
+def _row(number: int, probe: Mapping[str, Any], percentile: str) -> list[Cell]:
+    latency_ns = probe["latency_ns"] or {}
+    return [
+        number,
+        probe["kind"],
+        probe["load"],
+        probe["queries"],
+        probe["late"],
+        latency_ns.get("p50"),
+        latency_ns.get(percentile),
+        probe["mean_batch"],
+        f"{probe['seconds']:.1f} s",
+        _said(probe["passed"], probe["ended"]),
+        f"doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else "",
+    ]
 
 
 def _found(content: Mapping[str, Any]) -> Iterator[str]:

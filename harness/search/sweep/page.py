@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.core.units import NS_PER_MS, show_ns, show_rate
+from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure, table
-from harness.search.sweep.report import scale
+from harness.results.pages.tables import Cell, Column, shown_rows
+from harness.search.sweep import report
 
 PAGE = "sweep.html"
 
@@ -116,7 +117,7 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     if content["peak"] is not None:
-        at_rate[scale(content)[0]] = content["peak"]
+        at_rate[report.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = content["highest_valid"]
     for name, at in at_rate.items():
@@ -139,7 +140,7 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
     for name, about in (
-        ("peak", ": ".join(scale(content))),
+        ("peak", ": ".join(report.scale(content))),
         ("highest_valid", "the highest offered rate that was VALID"),
         ("knee", "the knee: most throughput for its mean latency, of the VALID ones"),
     ):
@@ -149,17 +150,13 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Points</h2>"
-    heads = ("offered/s", "achieved/s", "p50", "p90", "p99", "batch", "verdict", "doubts")
-    yield table(heads, [_cells(point) for point in content["points"]])
-
-
-def _cells(point: Mapping[str, Any]) -> list[str]:
-    achieved, batch = point["completed_per_s"], point["mean_batch"]
-    return [
-        show_rate(point["rate_per_s"]),
-        "-" if achieved is None else show_rate(achieved),
-        *("-" if point[n] is None else show_ns(point[n]) for n in ("p50_ns", "p90_ns", "p99_ns")),
-        "-" if batch is None else f"{batch:.1f}",
-        " ".join([point["verdict"], *point["reasons"]]),
-        " ".join(point["doubts"]),
+    columns = [*report.columns(content), Column("verdict"), Column("doubts")]
+    rows: list[list[Cell]] = [
+        [
+            *report.numbers(point),
+            " ".join([point["verdict"], *point["reasons"]]),
+            " ".join(point["doubts"]),
+        ]
+        for point in content["points"]
     ]
+    yield table([column.name for column in columns], shown_rows(columns, rows))

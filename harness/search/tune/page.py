@@ -88,16 +88,13 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
     yield "<h2>Plans judged</h2>"
-    heads = ("plan", f"{predicted.what}, predicted", aim.what, "rounds", "against the best", "")
+    heads = ("plan", aim.what, "rounds", "against the best", f"{predicted.what}, predicted", "")
     yield table(
         heads,
         [
             [
-                one["plan"],
+                *tune_report.finalist(one, content),
                 predicted.show(one["predicted"]),
-                "-" if one["mean"] is None else aim.show(one["mean"]),
-                str(len(one["values"])),
-                tune_report.against(one["over_best"]),
                 one["failed"] or ("not tuned" if one["is_default"] else ""),
             ]
             for one in content["finalists"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.tune.candidates import Aim
 
 
@@ -28,16 +29,21 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
     """One line a layout: its best largest batch."""
     aim = Aim(**content["predicted"])
-    yield f"{'bare loops: instances x threads':<40}{'batch':>7}{aim.what + ', predicted':>44}"
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
+    columns = (
+        Column("bare loops: instances x threads"),
+        Column("batch", "count"),
+        Column(f"{aim.what}, predicted", aim.unit),
+        Column(""),
+    )
+    rows: list[list[Cell]] = []
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
-        value = aim.show(best[name_of(one)])
-        more = f"  no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
-        yield f"{name_of(one):<40}{one['best_batch']:>7}{value:>44}{more}"
-    for one in content["layouts"]:
-        if one["failed"]:
-            yield f"{name_of(one):<40}{'-':>7}  failed: {one['failed']}"
+        ended = f"no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
+        rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
+    failed = (one for one in content["layouts"] if one["failed"])
+    rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
+    yield from aligned(columns, rows)
 
 
 def name_of(one: Mapping[str, Any]) -> str:
@@ -48,15 +54,32 @@ def name_of(one: Mapping[str, Any]) -> str:
 
 def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
     aim = Aim(**content["judged"])
-    heads = f"{aim.what:>32}{'rounds':>8}{'against the best':>28}"
-    yield f"{'LoadGen: plan':<40}{heads}"
+    columns = (
+        Column("LoadGen: plan"),
+        Column(aim.what, aim.unit),
+        Column("rounds", "count"),
+        Column("against the best", "ratio"),
+        Column(""),
+    )
+    rows = []
     for one in content["finalists"]:
-        mean = aim.show(one["mean"]) if one["mean"] is not None else "-"
-        marks = "  not tuned" if one["is_default"] else ""
-        marks += "  <- taken" if one["plan"] == content["taken"] else ""
-        marks += f"  failed: {one['failed']}" if one["failed"] else ""
-        told = against(one["over_best"]) if one["plan"] != content["best"] else "best"
-        yield f"{one['plan']:<40}{mean:>32}{len(one['values']):>8}{told:>28}{marks}"
+        marks = ["not tuned"] if one["is_default"] else []
+        marks += ["<- taken"] if one["plan"] == content["taken"] else []
+        marks += [f"failed: {one['failed']}"] if one["failed"] else []
+        rows.append([*finalist(one, content), "  ".join(marks)])
+    yield from aligned(columns, rows)
+
+
+def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
+    """The placement, its mean, its rounds, and how it compares with the best one."""
+    mean = "-" if one["mean"] is None else Aim(**content["judged"]).show(one["mean"])
+    best = one["plan"] == content["best"]
+    return [
+        one["plan"],
+        mean,
+        str(len(one["values"])),
+        "best" if best else against(one["over_best"]),
+    ]
 
 
 def against(gain: Mapping[str, float] | None) -> str:

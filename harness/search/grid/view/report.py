@@ -4,25 +4,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
+from harness.core.units import show_percent, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import GAIN
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.grid.cells.cells import Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
 from harness.search.grid.view.view import View
 
-_HEADS = (
-    "samples/s",
-    "+-",
-    "jitter",
-    "batch p50",
-    "batch p99",
-    "score",
-    "same",
-    "energy",
-    "memory",
+_NUMBERS = (
+    Column("samples/s", "samples/s"),
+    Column("+-", "share"),
+    Column("jitter", "share"),
+    Column("batch p50", "ns"),
+    Column("batch p99", "ns"),
+    Column("score", "of the metric"),
+    Column("same", "share"),
+    Column("energy", "J"),
+    Column("memory", "bytes"),
 )
 _WORST_WALL = 1.2
 """Wall time over CPU time of one thread from which on the machine was not this run's."""
@@ -79,43 +80,30 @@ def _word(view: View, axis: str, value: Any) -> str:
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
 
-def _columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """The first `left` columns to the left, the others to the right; the last one as it is."""
-    if not rows:
-        return
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            f"{text:<{width}}" if i < left or i == len(row) - 1 else f"{text:>{width}}"
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-
-
 def _cells(view: View) -> Iterator[str]:
     axes = _varying(view.rows) or ["precision", "batch"]
     has_ops = bool(view.content["ops"])
-    heads = [*axes, *_HEADS, *(["GFLOP/s"] if has_ops else []), "verdict"]
-    body = [heads]
+    speed = [Column("GFLOP/s", "samples/s")] if has_ops else []
+    columns = [*map(Column, axes), *_NUMBERS, *speed, Column("verdict")]
+    rows = []
     for row in view.rows:
-        told = [_value(view, axis, getattr(row, axis)) for axis in axes]
-        speed = [_rate(view.gflop_per_s(row))] if has_ops else []
-        body.append([*told, *_numbers(view, row), *speed, _verdict(view, row)])
-    yield from _columns(body, len(axes))
+        values: list[Cell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
+        gflop_per_s = [view.gflop_per_s(row)] if has_ops else []
+        rows.append([*values, *_numbers(view, row), *gflop_per_s, _verdict(view, row)])
+    yield from aligned(columns, rows)
 
 
-def _numbers(view: View, row: Row) -> list[str]:
-    same = view.same_answers.get(row.cell)
+def _numbers(view: View, row: Row) -> list[Cell]:
     return [
-        _rate(row.throughput_per_s),
-        _share(row.uncertainty),
-        _share(row.jitter),
-        _time(row.batch_p50_ns),
-        _time(row.batch_p99_ns),
-        "-" if row.accuracy is None else f"{row.accuracy:.2f}",
-        "-" if same is None else show_percent(same, 1),
-        "-" if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
-        "-" if row.rss_bytes is None else show_bytes(row.rss_bytes),
+        row.throughput_per_s,
+        row.uncertainty,
+        row.jitter,
+        row.batch_p50_ns,
+        row.batch_p99_ns,
+        None if row.accuracy is None else f"{row.accuracy:.2f}",
+        view.same_answers.get(row.cell),
+        None if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
+        row.rss_bytes,
     ]
 
 
@@ -126,18 +114,6 @@ def _verdict(view: View, row: Row) -> str:
     if row.cell in view.why_not and row.verdict == "VALID":
         marks.append("(not ranked)")
     return " ".join(marks)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else show_rate(value)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value, 1)
-
-
-def _time(ns: float | None) -> str:
-    return "-" if ns is None else show_ns(ns)
 
 
 def _notes(view: View) -> Iterator[str]:
@@ -206,10 +182,12 @@ def _ratios(view: View, title: str, found: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield title
     first = [" ".join([*_about(view, line.context), line.of]) for line in found]
-    body = [["", *(f"batch {batch}" for batch in batches), ""]]
-    for name, line in zip(first, found, strict=True):
-        body.append([name, *(_times(line, batch) for batch in batches), ""])
-    yield from _columns(body, 1)
+    columns = [Column(""), *(Column(f"batch {batch}", "ratio") for batch in batches)]
+    rows = [
+        [name, *(_times(line, batch) for batch in batches)]
+        for name, line in zip(first, found, strict=True)
+    ]
+    yield from aligned(columns, rows)
 
 
 def _times(line: Line, batch: int) -> str:
@@ -225,16 +203,16 @@ def _optimal(view: View) -> Iterator[str]:
     yield ""
     marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
     yield f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
-    body = [
+    columns = (Column(""), Column("batch", "count"), Column("samples/s", "samples/s"))
+    rows: list[list[Cell]] = [
         [
             " ".join(_about(view, best.context)) or "all",
             _optimum(best),
-            f"{show_rate(best.throughput_per_s)} samples/s",
-            "",
+            best.throughput_per_s,
         ]
         for best in found
     ]
-    yield from _columns(body, 1)
+    yield from aligned(columns, rows)
 
 
 def _optimum(best: tables.Best) -> str:
@@ -248,21 +226,28 @@ def _divergences(view: View) -> Iterator[str]:
         return
     yield ""
     yield "raw outputs against fp32 of the same framework (fp32: of the first framework)"
-    body = [["", "samples", "relative L2", "largest", "JS, bits", "same label", ""]]
+    columns = (
+        Column(""),
+        Column("samples", "count"),
+        Column("relative L2", "ratio"),
+        Column("largest", "ratio"),
+        Column("JS, bits", "bits"),
+        Column("same label", "share"),
+    )
+    rows: list[list[Cell]] = []
     for variant, found in view.divergences.items():
         words = [view.labels[variant.model], variant.backend, variant.precision, variant.data]
-        body.append(
+        rows.append(
             [
                 " ".join([*words, *variant.shape]),
-                str(found.samples),
+                found.samples,
                 f"{found.relative_l2:.3g}",
                 f"{found.largest:.3g}",
-                "-" if found.js_bits is None else f"{found.js_bits:.3g}",
-                "-" if found.top1 is None else show_percent(found.top1, 1),
-                "",
+                None if found.js_bits is None else f"{found.js_bits:.3g}",
+                found.top1,
             ]
         )
-    yield from _columns(body, 1)
+    yield from aligned(columns, rows)
 
 
 def _fastest(view: View) -> Iterator[str]:
@@ -275,15 +260,17 @@ def _fastest(view: View) -> Iterator[str]:
     yield ""
     sign = "<=" if found[0].lower_is_better else ">="
     yield f"fastest with {found[0].metric} {sign} {wanted:g}, batches of {found[0].batch}"
+    names = ("model", "backend", "precision", "data", "threads")
+    columns = [Column("p50", "ns"), Column("p99", "ns"), Column(found[0].metric or "", "score")]
+    columns += [*map(Column, names), Column("" if price is None else "for a million samples")]
+    rows: list[list[Cell]] = []
     for row in found:
         cost = ""
         if price is not None and row.throughput_per_s:
-            cost = f"  {price / 3600 / row.throughput_per_s * 1e6:.3g} for a million samples"
-        words = " ".join([row.backend, row.precision, row.data, f"threads {row.threads}"])
-        yield (
-            f"  {_time(row.batch_p50_ns):>9} p50  {_time(row.batch_p99_ns):>9} p99  "
-            f"{row.accuracy:.2f}  {view.labels[row.model]} {words}{cost}"
-        )
+            cost = f"{price / 3600 / row.throughput_per_s * 1e6:.3g}"
+        words = (view.labels[row.model], row.backend, row.precision, row.data, str(row.threads))
+        rows.append([row.batch_p50_ns, row.batch_p99_ns, f"{row.accuracy:.2f}", *words, cost])
+    yield from aligned(columns, rows)
 
 
 def _front(view: View) -> Iterator[str]:
