@@ -5,16 +5,12 @@ Everything else is the same, sample order included. Each is a result folder of i
 `compare` takes them all as one side; repeats.json and the table say what they have in common.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.config.run_config import MAX_SEED, SCHEMA_VERSION, RunConfig
-from harness.core.console import say, show
-from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
@@ -25,8 +21,7 @@ from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished, Measure
 from harness.results.pages.tables import Column, aligned, show_cell
-from harness.run.jobs import keep_or_remove
-from harness.search.peak.probe import other_reason
+from harness.search.study import Study, other_reason
 
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that came to their end."""
@@ -46,30 +41,60 @@ def problems(config: RunConfig, repeats: int) -> Iterator[str]:
         yield "--metrics-linger waits after one run, --repeats makes many: drop it"
 
 
-def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, quiet: bool) -> int:
-    """Prints the table (or repeats.json). 0 where every run was VALID, else the worst's status."""
-    model = load_model(config.model).name
-    names = (f"repeats-{config.scenario}", config.backend, model)
-    reserved = run_folder.new_folder(config.out, *names)
-    first_seed = seeds_of(config).schedule
-    made: list[Finished] = []
-    with stoppable(), keep_or_remove(lambda: reserved.path, lambda: bool(made)):
-        for number in range(1, repeats + 1):
-            seed = (first_seed + number - 1) & MAX_SEED
-            out = reserved.path / f"run-{number}"
-            made.append(measure(replace(config, out=out, schedule_seed=seed), quiet=True))
-            _save(reserved.path, config, model, first_seed, made)
-            if not quiet:
-                say(f"run {number} of {repeats}: {_told(made[-1].result)}")
-            if made[-1].status not in _ENDED:
-                break  # it was stopped, died or hung: so would the others
-            config = _sized_as(config, made[0].result)
-        whole = len(made) == repeats and made[-1].status in _ENDED
-        folder = reserved.finish(newest=False) if whole else reserved.path
-    status = max(finished.status for finished in made)
-    content = files.read_json(folder / run_folder.REPEATS)
-    show(json.dumps(content, indent=2) if as_json else "\n".join(_lines(content, folder)))
-    return status
+class Repeats(Study):
+    """N runs that differ in the schedule seed alone."""
+
+    file = run_folder.REPEATS
+
+    def __init__(self, config: RunConfig, repeats: int, measure: Measure, *, quiet: bool) -> None:
+        super().__init__(config, repeats, measure, quiet=quiet)
+        self._count = repeats
+        self._model = load_model(config.model).name
+        self._first_seed = seeds_of(config).schedule
+        self._runs: list[Finished] = []
+        self._results = self._new_folder(f"repeats-{config.scenario}", config.backend, self._model)
+
+    def run(self) -> int:
+        """Returns 0 where every run was VALID, else the largest exit status of a run."""
+        config = self._config
+        for number in range(1, self._count + 1):
+            seed = (self._first_seed + number - 1) & MAX_SEED
+            out = self.folder / f"run-{number}"
+            run = self._measure(replace(config, out=out, schedule_seed=seed), quiet=True)
+            self._runs.append(run)
+            self._save()
+            self._say(f"run {number} of {self._count}: {_summary(run.result)}")
+            if run.status not in _ENDED:
+                break  # a run that was stopped, died or hung: the others would do the same
+            config = _sized_as(config, self._runs[0].result)
+        else:
+            self.folder = self._results.finish(newest=False)
+        return max(run.status for run in self._runs)
+
+    def has_measured(self) -> bool:
+        return bool(self._runs)
+
+    def content(self) -> dict[str, Any]:
+        results = [run.result for run in self._runs]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scenario": self._config.scenario,
+            "backend": self._config.backend,
+            "model": self._model,
+            "schedule_seeds": [(self._first_seed + i) & MAX_SEED for i in range(len(results))],
+            "verdicts": [result["verdict"] for result in results],
+            "reasons": [[r["code"] for r in result["reasons"]] for result in results],
+            "doubts": [[d["code"] for d in result["doubts"]] for result in results],
+            "left_out": [_failure(result) for result in results],
+            "level": bootstrap.LEVEL,
+            "numbers": dict(_numbers(results)),
+        }
+
+    def lines(self) -> Iterator[str]:
+        return _lines(self.content(), self.folder)
+
+
+repeat = Repeats.execute
 
 
 def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
@@ -79,28 +104,6 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
         "target_qps": (result["throughput_per_s"] or {}).get("asked"),
     }
     return replace(config, **{name: size for name, size in sizes.items() if size is not None})
-
-
-def _save(
-    folder: Path, config: RunConfig, model: str, first_seed: int, made: Sequence[Finished]
-) -> None:
-    """model: its name."""
-    files.write_json(
-        folder / run_folder.REPEATS,
-        {
-            "schema_version": SCHEMA_VERSION,
-            "scenario": config.scenario,
-            "backend": config.backend,
-            "model": model,
-            "schedule_seeds": [(first_seed + i) & MAX_SEED for i in range(len(made))],
-            "verdicts": [finished.result["verdict"] for finished in made],
-            "reasons": [[r["code"] for r in finished.result["reasons"]] for finished in made],
-            "doubts": [[d["code"] for d in finished.result["doubts"]] for finished in made],
-            "left_out": [_failure(finished.result) for finished in made],
-            "level": bootstrap.LEVEL,
-            "numbers": dict(_numbers([finished.result for finished in made])),
-        },
-    )
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:
@@ -136,7 +139,7 @@ def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
         )
 
 
-def _told(result: Mapping[str, Any]) -> str:
+def _summary(result: Mapping[str, Any]) -> str:
     rate = (result["throughput_per_s"] or {}).get("completed")
     p99 = (result["latency_ns"] or {}).get("p99")
     parts = [result["verdict"], *(r["code"] for r in result["reasons"])]

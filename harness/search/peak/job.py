@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
-from harness.core.codes import INTERRUPTED
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
@@ -27,7 +25,6 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -36,9 +33,9 @@ from harness.search.peak.probe import (
     answered,
     axis_of,
     busy_share,
-    other_reason,
 )
 from harness.search.peak.search import Found, Limits, search
+from harness.search.study import Study, other_reason, unfit_options
 
 RUNS = 12
 """Of one search: calibration, probes and full-length runs together."""
@@ -55,12 +52,7 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and config.slo is None:
         yield f"the peak of {config.scenario} is that under an SLO: give one, e.g. --slo p99=50ms"
-    if config.mlperf:
-        yield "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"
-    if config.mode == "accuracy":
-        yield "peak needs performance runs: drop --mode accuracy"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, peak makes many: drop it"
+    yield from unfit_options(config, "peak", mlperf="; --write-user-conf FILE is for it")
     if config.queries is not None:
         yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
@@ -82,27 +74,6 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
         yield f"--write-user-conf {file}: there is no folder {file.parent}"
 
 
-def find(
-    config: RunConfig,
-    options: PeakOptions,
-    measure: Measure,
-    *,
-    as_json: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Searches, prints the table (or peak.json) and returns the exit status."""
-    job = PeakJob(config, options, measure, quiet=quiet)
-    return conclude(job, table.lines, as_json=as_json)
-
-
-class _Ended(Exception):
-    """A run said nothing about its load, or was stopped. status: the exit status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 class _OutOfReach(Exception):
     """No load can pass. fastest_ns: of all answers so far, longer than the SLO's bound."""
 
@@ -111,16 +82,16 @@ class _OutOfReach(Exception):
         self.fastest_ns = fastest_ns
 
 
-class PeakJob:
-    """One search. folder: where it lies by now."""
+class PeakJob(Study):
+    """One search for the highest load that passes."""
+
+    file = run_folder.PEAK
 
     def __init__(
         self, config: RunConfig, options: PeakOptions, measure: Measure, *, quiet: bool
     ) -> None:
-        self._config = config
+        super().__init__(config, options, measure, quiet=quiet)
         self._options = options
-        self._measure = measure
-        self._quiet = quiet
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis
@@ -131,9 +102,7 @@ class PeakJob:
         self._slo = slo
         self._judge = Judge(scenario, slo)
         self._model_name = model.name
-        words = (f"peak-{config.scenario}", config.backend, model.name)
-        self._results = run_folder.new_folder(config.out, *words)
-        self.folder = self._results.path
+        self._results = self._new_folder(f"peak-{config.scenario}", config.backend, model.name)
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
@@ -142,16 +111,16 @@ class PeakJob:
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
-        where that ended the search.
-        """
-        with keep_or_remove(lambda: self.folder, lambda: bool(self._probes)):
-            try:
-                self._search()
-                self._save()
-                return self._publish()
-            except _Ended as e:
-                return e.status
+        """Returns 4 where no load passed or user.conf could not be written, else 0."""
+        self._search()
+        self._save()
+        return self._publish()
+
+    def has_measured(self) -> bool:
+        return bool(self._probes)
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
 
     def _search(self) -> None:
         start, left = self._config.target_qps or self._config.concurrency, RUNS
@@ -240,9 +209,8 @@ class PeakJob:
         if kind == "full" and probe.passed and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        if not self._quiet:
-            say(table.progress(number, probe, self._axis.unit))
-        self._raise_if_no_answer(finished)
+        self._say(table.progress(number, probe, self._axis.unit))
+        self._check_answered(finished, "this run says nothing about its load, so the search ends")
         return finished
 
     def _probe(
@@ -278,18 +246,6 @@ class PeakJob:
             seconds=round(seconds, 3),
             folder=str(finished.folder.relative_to(self.folder)),
         )
-
-    def _raise_if_no_answer(self, finished: Finished) -> None:
-        """A run that was stopped, died, or is INVALID for a reason that is not its load."""
-        other = other_reason(finished.result)
-        if other is None:
-            return
-        if other.code != INTERRUPTED:
-            say(
-                f"{finished.folder}: this run says nothing about its load, so the search ends: "
-                f"{other.code}: {other.text}"
-            )
-        raise _Ended(finished.status or RunInvalid.exit_status)
 
     def _publish(self) -> int:
         """The confirmed run's files become the folder's own; without one it stays `.partial`."""
@@ -335,9 +291,6 @@ class PeakJob:
             return False
         return True
 
-    def _save(self) -> None:
-        files.write_json(self.folder / run_folder.PEAK, self.content())
-
     def content(self) -> dict[str, Any]:
         """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
         the search could not go on from there, None where it came to its end. fastest_ns: the fastest
@@ -361,6 +314,9 @@ class PeakJob:
             "probes": [probe.to_json() for probe in self._probes],
         }
         return {**content, "warnings": list(table.warnings(content))}
+
+
+find = PeakJob.execute
 
 
 def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from harness.core.codes import HOPELESS, About, Kind, Reason, codes
+from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import MAX_CONCURRENCY, RunConfig
 from harness.core.stats import late_allowed, queries_needed
@@ -16,9 +16,6 @@ from harness.results import records
 from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
 from harness.types import Array
-
-_LOAD_REASONS = codes(Kind.REASON, About.LOAD)
-"""The load was too high, or a short probe too short."""
 
 PROBE_LATE = 2
 """With fewer queries a probe at a low rate says too little: it sees no burst."""
@@ -163,9 +160,3 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 def answered(queries: Mapping[str, Any]) -> int:
     """So many. queries: of result.json, empty where the run did not come to them."""
     return int(queries.get("samples_answered", 0)) // int(queries.get("samples_per_query", 1))
-
-
-def other_reason(result: Mapping[str, Any]) -> Reason | None:
-    """The first reason that says nothing about the load: the run failed for another."""
-    others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
-    return next(others, None)

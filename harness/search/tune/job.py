@@ -16,25 +16,24 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.core.console import say
-from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
+from harness.core.signals import Stopped
+from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.results import resolved, run_folder
+from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Measure
-from harness.run.jobs import conclude, keep_or_remove
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
+from harness.search.study import Ended, Study, unfit_options, write_page
 from harness.search.tune import table
 from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import Forecast, Layout, Plan, batch_sizes, candidates, layouts
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
-from harness.search.tune.rounds import Ended, Rounds
+from harness.search.tune.rounds import Rounds
 from harness.search.tune.screening import Cut
 
 TUNE = "tune.json"
@@ -44,40 +43,24 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     """All that stands against tuning with these options."""
-    if config.mlperf:
-        yield "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
-    if config.mode == "accuracy":
-        yield "tune needs performance runs: drop --mode accuracy"
+    yield from unfit_options(config, "tune", mlperf="; its tuned.yaml is for it")
     if config.audit is not None:
         yield "--audit is one run, tune makes many: drop it"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, tune makes many: drop it"
     if config.meter:
         yield "--meter reads one run, tune makes many: drop it"
 
 
-def tune(
-    config: RunConfig,
-    options: TuneOptions,
-    measure: Measure,
-    *,
-    as_json: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Tunes, prints the table (or tune.json) and returns the exit status."""
-    job = TuneJob(config, options, measure, quiet=quiet)
-    return conclude(job, table.lines, as_json=as_json)
+class TuneJob(Study):
+    """One search for the placement that suits model, machine, scenario and SLO."""
 
-
-class TuneJob:
-    """One search. folder: where it lies by now."""
+    file = TUNE
 
     def __init__(
         self, config: RunConfig, options: TuneOptions, measure: Measure, *, quiet: bool
     ) -> None:
-        self._config = config = replace(config, mode="performance")
+        config = replace(config, mode="performance")
+        super().__init__(config, options, measure, quiet=quiet)
         self._options = options
-        self._quiet = quiet
         self._scenario: Scenario = registry.load("scenario", config.scenario)
         self._model = load_model(config.model)
         self._dataset = config.dataset or default_dataset(self._model)
@@ -88,42 +71,36 @@ class TuneJob:
         _check_percentile(self._scenario, self._slo)
         samples = self._scenario.samples_per_query(config)
         self._forecast = Forecast(self._scenario, samples, self._slo, config.target_qps)
-        words = (f"tune-{config.scenario}", config.backend, self._model.name)
-        self._results = run_folder.new_folder(config.out, *words)
-        self.folder = self._results.path
+        self._results = self._new_folder(
+            f"tune-{config.scenario}", config.backend, self._model.name
+        )
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
         given = self._default.max_batch if config.max_batch is not None else None
-        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._tell)
+        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._say)
         self._rounds = Rounds(
-            *(config, self._scenario, self._slo, measure, self.folder, self._tell, self._save)
+            config, self._scenario, self._slo, measure, self.folder, self._say, self._save
         )
         self._finalists: list[Finalist] = []
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no plan could be judged, 128 + signal where it was stopped."""
-        with keep_or_remove(lambda: self.folder, lambda: self._cut.has_measured):
-            try:
-                with stoppable() as stopping, stopping.allowed():
-                    preflight.obtain_model(self._config, self._model)
-                    self._cut_down()
-                    self._rounds.judge(self._finalists, self._options.rounds)
-                    with stopping.allowed(False):
-                        return self._publish()
-            except Stopped as e:
-                self._save()
-                return e.exit_status
-            except Ended as e:
-                self._save()
-                return e.status
-            except HarnessError:
-                self._save()
-                raise
+        """Returns 4 where no placement could be judged, else 0."""
+        try:
+            with self._stopping.allowed():
+                preflight.obtain_model(self._config, self._model)
+                self._cut_down()
+                self._rounds.judge(self._finalists, self._options.rounds)
+        except (Stopped, Ended, HarnessError):
+            self._save()
+            raise
+        return self._publish()
 
-    def _tell(self, text: str) -> None:
-        if not self._quiet:
-            say(text)
+    def has_measured(self) -> bool:
+        return self._cut.has_measured
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
         """Leaves the finalists: the plan without tuning, and the best of the others."""
@@ -172,19 +149,10 @@ class TuneJob:
             (self.folder / "bare").rmdir()  # no process had anything to say
         self.folder = self._results.finish(newest=False)
         if not self._config.no_report:
-            self._write_page()
+            from harness.search.tune.page import write
+
+            write_page(write, self.content(), self.folder)
         return 0
-
-    def _write_page(self) -> None:
-        from harness.search.tune.page import write
-
-        try:
-            write(self.content(), self.folder)
-        except PluginUnavailable as e:
-            say(f"no page was made: {e}")
-
-    def _save(self) -> None:
-        files.write_json(self.folder / TUNE, self.content())
 
     def content(self) -> dict[str, Any]:
         """Of tune.json. taken: None while plans are judged, and where none could be."""
@@ -232,6 +200,9 @@ def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
             f"tune judges plans by a percentile that runs report, {name} at most, and the SLO is "
             f"{slo}: pass --slo with {name} or a lower one"
         )
+
+
+tune = TuneJob.execute
 
 
 def _gain(found: Gain | None) -> dict[str, float] | None:

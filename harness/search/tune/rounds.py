@@ -15,8 +15,8 @@ from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
 from harness.results.outcome import Measure
-from harness.search.peak.probe import other_reason
 from harness.search.peak.table import reported_percentile
+from harness.search.study import Ended, other_reason
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop
 
@@ -35,14 +35,6 @@ DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
 """Largest ones, for each instance, in an Offline run: with fewer its end would decide."""
-
-
-class Ended(Exception):
-    """A run was stopped. status: the exit status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
 
 
 class Rounds:

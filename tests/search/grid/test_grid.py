@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_ctrl_c_while_a_precision_is_made_stops_the_grid(
     class Interrupted(Calls):
         def __call__(self, target: str, *rest: Any) -> dict[str, Any]:
             if target.endswith(":make"):
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
             return super().__call__(target, *rest)
 
     arguments = (*GRID, "--batch", "1", "--precision", "fp32,int8")

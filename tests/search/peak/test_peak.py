@@ -521,7 +521,7 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
     [
         ("--scenario offline", "peak is for --scenario server and multi-stream: offline has no rate to find"),
         ("--scenario multi-stream", "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"),
-        ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
+        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
         ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),
