@@ -6,6 +6,7 @@ grid.html. The same command with the same --out, or --resume FOLDER, runs only w
 """
 
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -170,8 +171,10 @@ class _GridJob(Study):
                 left_s = _left_s(missing, number, time.monotonic() - begun_s)
                 self._tell(cell, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
-            all_want_plugins = self._plugins_missing == len(missing)
-            error = PluginUnavailable if all_want_plugins else ConfigError
+            if not self.has_measured():
+                shutil.rmtree(self.folder / PROBES, ignore_errors=True)
+            all_need_plugins = self._plugins_missing == len(missing)
+            error = PluginUnavailable if all_need_plugins else ConfigError
             raise error("\n".join(dict.fromkeys(self._absent.values())))
         view = stored_view(self.folder, self._options)
         write_tables(view, self.folder)
