@@ -1,8 +1,8 @@
-"""`sweep` over a grid: batch x precision x threads x framework x input size x data, a fresh run each.
+"""Runs a grid: a fresh run for each batch, precision, thread count, framework, input size and data.
 
-The folder holds a result folder for each cell in `cells/`, what was found out about each model and
-precision in `probes/`, and what they say together in grid.json, grid.csv, heatmaps.json and
-grid.html. The same command with the same --out, or --resume FOLDER, runs only what is missing.
+The folder holds a result folder for each cell in `cells/`, the probe of each model and precision in
+`probes/`, and the summary in grid.json, grid.csv, heatmaps.json and grid.html. The same command with
+the same --out, or --resume FOLDER, runs only the missing cells.
 """
 
 import json
@@ -33,25 +33,25 @@ from harness.search.grid.view.view import View, content_of, stored_view
 from harness.search.study import Ended, Study, write_csv, write_page
 
 _OWN = ("model", "backend", "threads", "input_shape")
-"""Options of a run that a grid has axes for."""
+"""Options of a run that are axes of a grid."""
 
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
-    """All that stands against a grid with these options."""
+    """Every reason why a grid with these options cannot start."""
     axes, options = grid
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
         yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
         yield f"{config.scenario} asks one sample at a time: add --batch 1, or take multi-stream"
-    given = {
+    replaced = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,
         ("--backend-option precision", "--precision"): "precision" in dict(config.backend_option),
     }
     yield from (
         f"{flag} is what {axis} says in a grid: drop it"
-        for (flag, axis), has in given.items()
+        for (flag, axis), has in replaced.items()
         if has
     )
     if config.mlperf or config.audit:
@@ -72,7 +72,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
-    """--from: every table from the files of `folder`, which are written anew where that is allowed."""
+    """--from: prints every table from the files of `folder`, and rewrites the tables' files if it may."""
     with fitting(folder):
         view = stored_view(folder, options)
         try:
@@ -84,12 +84,12 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
 
 
 def stored(folder: Path) -> tuple[RunConfig, Grid]:
-    """--resume: what the grid in `folder` was asked for."""
-    said = content_of(folder)
-    there = said["calibration_dir"]
-    options = GridOptions(calibration_dir=Path(there) if there is not None else None)
-    config = from_plain({**said["config"], "out": str(folder)}, str(folder / GRID))
-    return config, Grid(Axes.from_json(said["axes"]), options)
+    """--resume: the options of the grid in `folder`."""
+    content = content_of(folder)
+    calibration_dir = content["calibration_dir"]
+    options = GridOptions(calibration_dir=Path(calibration_dir) if calibration_dir else None)
+    config = from_plain({**content["config"], "out": str(folder)}, str(folder / GRID))
+    return config, Grid(Axes.from_json(content["axes"]), options)
 
 
 def _show(view: View, folder: Path, *, as_json: bool) -> None:
@@ -105,17 +105,17 @@ class _GridJob(Study):
     def __init__(self, config: RunConfig, grid: Grid, measure: Measure, *, quiet: bool) -> None:
         super().__init__(config, grid, measure, quiet=quiet)
         self._options = grid.options
-        self._asked = self._axes = grid.axes
+        self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
         self._plugins_missing = 0
-        there = grid.options.calibration_dir
-        self._calibration_dir = str(there.absolute()) if there is not None else None
+        images = grid.options.calibration_dir
+        self._calibration_dir = str(images.absolute()) if images is not None else None
         common = replace(config, out=None)
         self._plain = {name: v for name, v in to_plain(common).items() if name not in _OWN}
         precisions: dict[str, Any] = {}
-        models = [Path(model).stem for model in self._asked.model]
+        models = [Path(model).stem for model in self._requested.model]
         model = models[0] if len(models) == 1 else "models"
-        if self._open_folder(f"grid-{config.scenario}", "+".join(self._asked.backend), model):
+        if self._open_folder(f"grid-{config.scenario}", "+".join(self._requested.backend), model):
             precisions |= self._take_stored(content_of(self.folder))
         self._variants = Variants(
             common,
@@ -127,11 +127,11 @@ class _GridJob(Study):
         )
 
     def _take_stored(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Joins the axes and returns the precisions that were made."""
+        """Joins the stored axes with the requested ones; returns the precisions made so far."""
         ours = {**self._plain, "calibration_dir": self._calibration_dir}
         before = {**stored["config"], "calibration_dir": stored["calibration_dir"]}
         self._check_same("grid", ours, before)
-        self._axes = Axes.from_json(stored["axes"]).joined(self._asked)
+        self._axes = Axes.from_json(stored["axes"]).joined(self._requested)
         self._absent = dict(stored["absent"])
         precisions: Mapping[str, Any] = stored["precisions"]
         return precisions
@@ -155,7 +155,7 @@ class _GridJob(Study):
         self._save()
         for cell in cells(self._axes):
             self._variants.pin(cell)
-        missing = [cell for cell in cells(self._asked) if folder_of(self.folder, cell) is None]
+        missing = [cell for cell in cells(self._requested) if folder_of(self.folder, cell) is None]
         for line in missing_tools(missing):
             say(line)
         begun_s = time.monotonic()
@@ -169,7 +169,7 @@ class _GridJob(Study):
                 self._save()
             if not self._quiet:
                 left_s = _left_s(missing, number, time.monotonic() - begun_s)
-                self._tell(cell, number, len(missing), left_s)
+                self._report(cell, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
             if not self.has_measured():
                 shutil.rmtree(self.folder / PROBES, ignore_errors=True)
@@ -181,7 +181,7 @@ class _GridJob(Study):
         return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
     def _run(self, cell: Cell) -> None:
-        """What cannot be run is absent with its reason, and tried again next time."""
+        """Runs a cell. One that cannot run is absent with its reason, and tried again next time."""
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
         try:
@@ -209,25 +209,25 @@ class _GridJob(Study):
             "absent": self._absent,
         }
 
-    def _tell(self, cell: Cell, number: int, count: int, left_s: float) -> None:
-        """One line, with the time left as the cells so far had it."""
+    def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:
+        """Prints one line about a cell, with the time left as estimated from the cells so far."""
         folder = folder_of(self.folder, cell)
         if folder is None:
-            told = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
+            outcome = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
         else:
             row = row_of(cell, folder, self.folder)
             speed = row.throughput_per_s
-            told = " ".join([row.verdict, *row.reasons])
-            told += f", {show_rate(speed)} samples/s" if speed is not None else ""
+            outcome = " ".join([row.verdict, *row.reasons])
+            outcome += f", {show_rate(speed)} samples/s" if speed is not None else ""
         left = f"; about {show_wait(left_s)} left" if number < count else ""
-        say(f"cell {number} of {count}: {cell}: {told}{left}")
+        say(f"cell {number} of {count}: {cell}: {outcome}{left}")
 
 
 sweep = _GridJob.execute
 
 
 def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
-    """As the first `done` had it; what is known to be absent takes no time."""
+    """The time left at the pace of the first `done` cells; cells known to be absent take no time."""
     takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
     return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 

@@ -151,7 +151,7 @@ def test_int8_made_of_noise_is_none_of_real_data(
     swept(Runs(), *arguments, "--data", "synthetic")
     _, runs, _ = swept(Runs(), *arguments, "--data", "real")
     assert [c.model_file for c in runs.configs] == [None]
-    told = "int8 was made for synthetic data in this grid, and real data want it calibrated"
+    told = "int8 was made for synthetic data in this grid, and real data need it calibrated"
     assert told in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""A grid's tables as text. Everything in them is in grid.csv and heatmaps.json, too."""
+"""Prints the tables of a grid; their numbers are in grid.csv and heatmaps.json, too."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,17 +26,17 @@ _NUMBERS = (
     Column("memory", "bytes"),
 )
 _WORST_WALL = 1.2
-"""Wall time over CPU time of one thread from which on the machine was not this run's."""
+"""From this ratio of wall time to CPU time of one thread on, other programs had the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
     config = view.content["config"]
     yield f"GRID  {config['scenario']}  {config['duration']} a cell"
-    yield from _made(view)
+    yield from _precisions(view)
     yield ""
     yield from _cells(view)
     yield from _notes(view)
-    for title, made in (
+    for title, ratios in (
         (f"throughput by precision, times {BASELINE}", tables.precision_gain(view.ranked)),
         (
             f"median batch by precision, times the speed of {BASELINE}",
@@ -46,7 +46,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
         ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
         ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
     ):
-        yield from _ratios(view, title, made)
+        yield from _ratios(view, title, ratios)
     yield from _optimal(view)
     yield from _divergences(view)
     yield from _fastest(view)
@@ -55,7 +55,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def _made(view: View) -> Iterator[str]:
+def _precisions(view: View) -> Iterator[str]:
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"  {precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
@@ -64,7 +64,7 @@ def _made(view: View) -> Iterator[str]:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """The axes on which these cells differ; the others need no column."""
+    """The axes on which these cells differ; only they have a column."""
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
@@ -75,7 +75,7 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """A value that stands in no column of its own."""
+    """A value outside of a column, with its axis where the number alone says too little."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
 
@@ -117,9 +117,9 @@ def _verdict(view: View, row: Row) -> str:
 
 
 def _notes(view: View) -> Iterator[str]:
-    """Each reason once, with the cells that it is true of."""
-    notes = [f"network: {told}" for told in _each(_networks(view))]
-    notes += [f"doubt: {told}" for told in view.namesakes]
+    """Each note once, with the cells to which it applies."""
+    notes = [f"network: {text}" for text in _each(_networks(view))]
+    notes += [f"doubt: {text}" for text in view.namesakes]
     notes += _left_out(view)
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
     notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
@@ -142,7 +142,7 @@ def _notes(view: View) -> Iterator[str]:
 
 
 def _networks(view: View) -> Iterator[str]:
-    """What every file that is ranked holds, once for each size of its input."""
+    """The network of every ranked file, once for each size of its input."""
     for variant, found in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
         if is_first and isinstance(found, Structure):
@@ -151,18 +151,18 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Every reason with the ways to run the model, or the cells, that it is true of."""
-    whose: dict[tuple[str, str], list[str]] = {}
+    """Every reason with the ways to run the model, or the cells, to which it applies."""
+    cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
             words = [view.labels[row.model], row.backend, row.precision]
-            whose.setdefault(("absent", row.absent), []).append(" ".join(words))
+            cells.setdefault(("absent", row.absent), []).append(" ".join(words))
         elif row.cell in view.why_not:
             words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
             reason = ("not ranked", view.why_not[row.cell])
-            whose.setdefault(reason, []).append(" ".join(words))
-    for (kind, why), told in whose.items():
-        yield f"{kind}: {', '.join(dict.fromkeys(told))}: {why}"
+            cells.setdefault(reason, []).append(" ".join(words))
+    for (kind, why), names in cells.items():
+        yield f"{kind}: {', '.join(dict.fromkeys(names))}: {why}"
 
 
 def _each(texts: Iterable[str]) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(view: View, context: Context) -> list[str]:
-    """What of a context is not the same everywhere."""
+    """The parts of a context that differ between cells."""
     varying = _varying(view.rows)
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 
@@ -256,10 +256,10 @@ def _fastest(view: View) -> Iterator[str]:
     found = tables.fast_enough(view.ranked, floor)
     if not found:
         return
-    wanted = found[0].target if floor is None else floor
+    target = found[0].target if floor is None else floor
     yield ""
     sign = "<=" if found[0].lower_is_better else ">="
-    yield f"fastest with {found[0].metric} {sign} {wanted:g}, batches of {found[0].batch}"
+    yield f"fastest with {found[0].metric} {sign} {target:g}, batches of {found[0].batch}"
     names = ("model", "backend", "precision", "data", "threads")
     columns = [Column("p50", "ns"), Column("p99", "ns"), Column(found[0].metric or "", "score")]
     columns += [*map(Column, names), Column("" if price is None else "for a million samples")]
