@@ -1,8 +1,8 @@
-"""--repeats: the same run several times, each in a fresh process, and how far the numbers lie apart.
+"""Repeats a run (--repeats), each time in a fresh process, and reports the spread of the numbers.
 
-Run i has the schedule seed s + i: what the arrivals of one seed do is no property of the system.
-Everything else is the same, sample order included. Each is a result folder of its own, so that
-`compare` takes them all as one side; repeats.json and the table say what they have in common.
+Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the
+system. Everything else is the same, the order of samples included. Each run is a result folder of
+its own, which `compare` takes together as one side; repeats.json and the table summarise them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ from harness.results.pages.tables import Column, aligned, show_cell
 from harness.search.study import Study, other_reason
 
 _ENDED = (0, RunInvalid.exit_status)
-"""Exit statuses of runs that came to their end."""
+"""Exit statuses of runs that were completed."""
 
-_LEAST_TOLD = 2
-"""An interval takes so many runs that measured the number."""
+_LEAST_REPEATS = 2
+"""A spread needs at least two runs."""
 
 
 def problems(config: RunConfig, repeats: int) -> Iterator[str]:
-    if repeats < _LEAST_TOLD:
-        yield f"--repeats {repeats}: how runs differ takes at least {_LEAST_TOLD}"
+    if repeats < _LEAST_REPEATS:
+        yield f"--repeats {repeats}: a spread takes at least {_LEAST_REPEATS}"
     if config.mlperf:
         yield "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
     if config.mode == "accuracy":
@@ -98,7 +98,7 @@ repeat = Repeats.execute
 
 
 def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
-    """Of a calibrated rate or count, that of the first run: others would not be the same run."""
+    """The configuration with the rate and the count that the first run has calibrated."""
     sizes = {
         "queries": (result["queries"] or {}).get("planned"),
         "target_qps": (result["throughput_per_s"] or {}).get("asked"),
@@ -107,24 +107,26 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
 
 
 def _failure(result: Mapping[str, Any]) -> str | None:
-    """Why a run is left out of the numbers: one that was stopped has those of its beginning, and
-    samples that failed were answered at once. None of one that was VALID or only missed its SLO.
+    """Why a run is left out of the numbers, None where it is VALID or only missed its SLO.
+
+    A run that was stopped measured only its beginning, and failed samples are answered at once.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
-def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """name -> unit, each run's value (None where it is left out), their geometric mean and its
-    interval; not of Offline's latencies, which only say how much was asked for at once.
+def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """name -> unit, values by run (None where a run is left out), their geometric mean and its
+    interval. Offline has no latencies here: they only measure how much was issued at once.
     """
-    offline = scenario_named(found[0]["scenario"]).all_at_once
+    offline = scenario_named(results[0]["scenario"]).all_at_once
     names = () if offline else ("mean", *PERCENTILES)
     kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
     kinds += [(name, "latency_ns", name, "ns") for name in names]
     for name, group, key, unit in kinds:
         values = [
-            (result[group] or {}).get(key) if _failure(result) is None else None for result in found
+            (result[group] or {}).get(key) if _failure(result) is None else None
+            for result in results
         ]
         known = [float(value) for value in values if value is not None]
         over = bootstrap.over_runs(known)
@@ -181,6 +183,6 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _left_out(codes: Sequence[str | None]) -> Iterator[str]:
-    """Where the table is not over all runs."""
-    if why := sorted({code for code in codes if code is not None}):
-        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(why)}"
+    """A line where the numbers leave runs out."""
+    if left_out := sorted({code for code in codes if code is not None}):
+        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(left_out)}"

@@ -1,7 +1,7 @@
-"""`sweep`: latency against offered load, a run at each rate, ascending.
+"""Measures latency against offered load (`sweep`) with a run at each rate, in ascending order.
 
-The folder holds the runs in `points/`, and what they say together in sweep.json, sweep.csv and
-sweep.html. The same command with the same --out goes on where it was stopped, or adds rates.
+The folder holds the runs in `points/` and their summary in sweep.json, sweep.csv and sweep.html. The
+same command with the same --out continues a sweep that was stopped, or adds rates.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ _POINTS = "points"
 
 
 def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
-    """All that stands against a sweep with these options."""
+    """Every reason why a sweep with these options cannot start."""
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
@@ -49,11 +49,11 @@ def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
 
 
 def show_stored(folder: Path, *, as_json: bool = False) -> int:
-    """--from: the table again, from the result folders of the sweep's points alone."""
-    said = files.read_json(folder / SWEEP)
-    if not isinstance(said.get("config"), dict):
+    """--from: prints the table from the stored result folders of the points."""
+    stored = files.read_json(folder / SWEEP)
+    if not isinstance(stored.get("config"), dict):
         raise ConfigError(f"{folder / SWEEP} is not what a sweep writes")
-    config = from_plain({**said["config"], "out": str(folder)}, str(folder / SWEEP))
+    config = from_plain({**stored["config"], "out": str(folder)}, str(folder / SWEEP))
     _SweepJob(config, SweepOptions(), _measure_nothing, quiet=True).show(as_json=as_json)
     return 0
 
@@ -104,7 +104,7 @@ class _SweepJob(Study):
 
     def _make_runs(self) -> None:
         if not (self.folder / SWEEP).is_file():
-            self._save()  # by it the same command knows its folder, however early this one ends
+            self._save()  # the same command recognises its folder by this file
         if self._rates.are_shares and self._peak is None:
             self._find_peak()
             self._save()
@@ -117,7 +117,7 @@ class _SweepJob(Study):
                 self._check_answered(finished, "the sweep ends here")
 
     def _find_peak(self) -> None:
-        """As `peak` does, below this folder; one found before is taken."""
+        """Takes the peak from an earlier search in this folder, else searches as `peak` does."""
         folder = self.folder / "peak"
         if not (folder / run_folder.PEAK).is_file():
             out = files.free_name(folder)
@@ -135,7 +135,7 @@ class _SweepJob(Study):
         self._peak_is_measured = True
 
     def _offered(self) -> list[float]:
-        """queries/s; a ConfigError with a line for each that no run can offer."""
+        """The rates in queries/s; a ConfigError has a line for each rate that no run can offer."""
         scale = (self._peak or 1.0) if self._rates.are_shares else 1.0
         rates = [float(f"{value * scale:.6g}") for value in self._rates.values]
         if problems := [problem for rate in rates for problem in self._problems(rate)]:
@@ -155,8 +155,8 @@ class _SweepJob(Study):
 
     def _queries(self, rate: float) -> int:
         config = self._config
-        wanted = ceil(config.duration_ns / NS_PER_S * rate)
-        return config.queries or max(wanted, queries_needed(1, self._percentile))
+        queries = ceil(config.duration_ns / NS_PER_S * rate)
+        return config.queries or max(queries, queries_needed(1, self._percentile))
 
     def _run(self, rate: float, number: int) -> Finished:
         self._say(f"rate {number} of {len(self._rates.values)}: {show_rate(rate)} queries/s")
@@ -167,17 +167,17 @@ class _SweepJob(Study):
 
     def _folder_of(self, rate: float) -> Path | None:
         """The finished run at that rate."""
-        found = (p.folder for p in self._points() if p.rate_per_s == rate)
-        return next((self.folder / folder for folder in found), None)
+        folders = (self.folder / p.folder for p in self._points() if p.rate_per_s == rate)
+        return next(folders, None)
 
     def _points(self) -> list[Point]:
-        """Of all finished runs here that say something about their rate, ascending."""
-        made = [
+        """The finished runs whose result depends on their rate, in ascending order."""
+        points = [
             self._point(path)
             for path in sorted((self.folder / _POINTS).glob(f"*/{run_folder.RESULT}"))
             if not path.parent.is_symlink() and not path.parent.name.endswith(".partial")
         ]
-        return sorted((p for p in made if p is not None), key=lambda p: p.rate_per_s)
+        return sorted((p for p in points if p is not None), key=lambda p: p.rate_per_s)
 
     def _point(self, path: Path) -> Point | None:
         """path: of a result.json."""
@@ -188,9 +188,11 @@ class _SweepJob(Study):
             raise ConfigError(f"{path} is not what a run writes: `check` says more") from None
 
     def content(self) -> dict[str, Any]:
-        """Of sweep.json. peak: the queries/s that shares are of, given with --peak or found by a search,
-        None where neither. peak_is_measured: a search found it VALID. highest_valid: of the points,
-        None where none was.
+        """The content of sweep.json.
+
+        peak: queries/s that are 100 %, from --peak or a search, else None.
+        peak_is_measured: whether a search found the peak VALID.
+        highest_valid: the highest offered rate that was VALID, None where none was.
         """
         points = self._points()
         valid = [p.rate_per_s for p in points if p.verdict == "VALID"]

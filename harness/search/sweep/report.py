@@ -1,4 +1,4 @@
-"""The table of a sweep. Everything in it is in sweep.json and sweep.csv."""
+"""Prints the table of a sweep from the content of sweep.json."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.search.sweep.points import LEAST_FOR_KNEE
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """content: of sweep.json."""
+    """The table from the content of sweep.json."""
     config = content["config"]
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"SWEEP  {'  '.join(map(str, words))}"
@@ -23,8 +23,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def scale(content: Mapping[str, Any]) -> tuple[str, str]:
-    """The name of the rate that shares are of, and where it is from. A mere scale is no peak: nothing
-    says that a run at that rate would be VALID.
+    """The name of the rate that is 100 %, and its source. A rate from --peak is not called the peak,
+    because no run showed that it is VALID.
     """
     if content["peak_is_measured"]:
         return "peak", "the highest rate that the search found VALID, 100 % here"

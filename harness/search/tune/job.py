@@ -1,9 +1,8 @@
-"""`tune`: instances, threads, largest batch and the backend's own options for a scenario and SLO.
+"""Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
 
-Bare loops over the whole grid cut it down (harness/search/tune/screening.py), by what they predict of a
-dispatcher that costs nothing (harness/search/tune/candidates.py); LoadGen judges the few that are left
-(harness/search/tune/rounds.py, harness/search/tune/decision.py). The folder has the winner as tuned.yaml, all that was
-measured in tune.json, and a page.
+Bare loops screen the whole grid (screening.py) by a forecast for a dispatcher without cost
+(candidates.py); runs under LoadGen judge the finalists (rounds.py, decision.py). The folder has the
+winner as tuned.yaml, all measurements in tune.json, and a page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +41,7 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
-    """All that stands against tuning with these options."""
+    """Every reason why tuning with these options cannot start."""
     yield from unfit_options(config, "tune", mlperf="; its tuned.yaml is for it")
     if config.audit is not None:
         yield "--audit is one run, tune makes many: drop it"
@@ -76,8 +75,8 @@ class TuneJob(Study):
         )
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
-        given = self._default.max_batch if config.max_batch is not None else None
-        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._say)
+        max_batch = self._default.max_batch if config.max_batch is not None else None
+        self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)
         self._rounds = Rounds(
             config, self._scenario, self._slo, measure, self.folder, self._say, self._save
         )
@@ -103,7 +102,7 @@ class TuneJob(Study):
         return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
-        """Leaves the finalists: the plan without tuning, and the best of the others."""
+        """Leaves the finalists: the default placement, and the best of the others."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
@@ -132,7 +131,7 @@ class TuneJob(Study):
         return time_layout(config, self._dataset, spec, sizes, most_ns, output)
 
     def _publish(self) -> int:
-        """tuned.yaml, and the folder whole; `.partial` where no plan could be judged."""
+        """Writes tuned.yaml and completes the folder; it stays `.partial` where nothing was judged."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)
@@ -146,7 +145,7 @@ class TuneJob(Study):
             plain.pop(key, None)
         files.write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
-            (self.folder / "bare").rmdir()  # no process had anything to say
+            (self.folder / "bare").rmdir()  # empty, as no process printed anything
         self.folder = self._results.finish(newest=False)
         if not self._config.no_report:
             from harness.search.tune.page import write
@@ -155,7 +154,7 @@ class TuneJob(Study):
         return 0
 
     def content(self) -> dict[str, Any]:
-        """Of tune.json. taken: None while plans are judged, and where none could be."""
+        """The content of tune.json. taken: None while plans are judged, and where none could be."""
         aim, decision = self._rounds.aim, self._decision
         return {
             "schema_version": SCHEMA_VERSION,
@@ -168,7 +167,7 @@ class TuneJob(Study):
             "judged": aim._asdict(),
             "rate_per_s": self._rounds.rate_per_s,
             "layouts": [one.to_json() for one in self._cut.measured.values()],
-            "finalists": [self._told(one) for one in self._finalists],
+            "finalists": [self._finalist(one) for one in self._finalists],
             "best": str(decision.best.plan) if decision else None,
             "second": str(decision.second.plan) if decision and decision.second else None,
             "best_over_second": _gain(decision.gain) if decision else None,
@@ -177,7 +176,7 @@ class TuneJob(Study):
             "runs": self._rounds.runs,
         }
 
-    def _told(self, one: Finalist) -> dict[str, Any]:
+    def _finalist(self, one: Finalist) -> dict[str, Any]:
         best = self._decision.best if self._decision else None
         over = gain(self._rounds.aim, one, best) if best and best is not one else None
         return {
@@ -193,7 +192,7 @@ class TuneJob(Study):
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """A ConfigError where plans would be judged by a percentile below the SLO's."""
+    """A ConfigError where runs report no percentile as high as the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(
@@ -205,5 +204,5 @@ def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
 tune = TuneJob.execute
 
 
-def _gain(found: Gain | None) -> dict[str, float] | None:
-    return found._asdict() if found else None
+def _gain(over: Gain | None) -> dict[str, float] | None:
+    return over._asdict() if over else None

@@ -1,4 +1,4 @@
-"""The table of `tune`. Everything in it is in tune.json."""
+"""Prints the tables of `tune` from the content of tune.json."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from harness.search.tune.candidates import Aim
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """content: of tune.json."""
+    """The tables from the content of tune.json."""
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
@@ -20,14 +20,14 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield ""
     yield from _finalists(content)
     yield ""
-    yield from said(content)
+    yield from conclusion(content)
     if content["taken"]:
         yield f"{'tuned':<12}{folder / 'tuned.yaml'}: a run with it: --config {folder / 'tuned.yaml'}"
     yield f"{'results':<12}{folder}"
 
 
 def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
-    """One line a layout: its best largest batch."""
+    """A row for each layout with its best largest batch."""
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
@@ -47,7 +47,7 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def name_of(one: Mapping[str, Any]) -> str:
-    """Of a layout in tune.json."""
+    """The name of a layout in tune.json."""
     options = [f"{name}={value}" for name, value in one["options"].items()]
     return " ".join([f"{one['instances']} x {one['threads']}", *options])
 
@@ -83,14 +83,14 @@ def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
 
 
 def against(gain: Mapping[str, float] | None) -> str:
-    """How many times as good, with its interval."""
+    """The gain as text: how many times as good, with its interval."""
     if gain is None:
         return "-"
     return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
 
 
-def said(content: Mapping[str, Any]) -> Iterator[str]:
-    """How sure it is, and what speaks against it."""
+def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+    """How certain the decision is, with its warnings and doubts."""
     yield _sure(content)
     yield from _warnings(content)
     yield from _doubts(content)
@@ -129,7 +129,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_taken(content: Mapping[str, Any], plan: str, other: str) -> str:
-    """Of two plans that no difference is seen between."""
+    """Why `plan` is taken although no difference to `other` was seen."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[plan] <= bound_ns < means[other]:
         return f"one that meets {content['slo']}"
@@ -155,7 +155,7 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
-    """In how many of the runs that judged each of them was."""
+    """A line for each doubt: in how many of the judging runs it arose."""
     runs = [run["doubts"] for run in _judged(content)]
     for code in sorted({code for doubts in runs for code in doubts}):
         count = sum(code in doubts for doubts in runs)
@@ -163,18 +163,18 @@ def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The runs of the rounds, without those that looked for the rate."""
+    """The runs of the rounds, without those that searched for the rate."""
     return [run for run in content["runs"] if run["round"] is not None]
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Of the plans that were judged."""
+    """Placement -> mean, for the placements that were judged."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """Of the SLO, where plans are judged by its percentile; else none is too much."""
+    """The SLO's bound where placements are judged by its percentile, else infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf
