@@ -18,7 +18,7 @@ from harness.results.outcome import Finished, Measure
 from harness.run.jobs import keep_or_remove
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
-"""Reasons that say: the load was too high, or the probe too short."""
+"""Reasons of runs whose load was too high, or whose probe was too short."""
 
 
 class Ended(Exception):
@@ -79,7 +79,7 @@ class Study(ABC):
         return status
 
     def attempt(self) -> int:
-        """`run`, after which the folder goes where it failed before anything was measured."""
+        """Calls `run`; removes the folder where that fails before anything was measured."""
         with keep_or_remove(lambda: self.folder, self.has_measured):
             try:
                 return self.run()
@@ -96,6 +96,10 @@ class Study(ABC):
     def content(self) -> Mapping[str, Any]:
         """The content of `file`."""
 
+    def to_json(self) -> Mapping[str, Any]:
+        """The output of --json."""
+        return self.content()
+
     @abstractmethod
     def lines(self) -> Iterable[str]:
         """The table for people."""
@@ -105,7 +109,7 @@ class Study(ABC):
         return any(self.folder.glob("*/*"))
 
     def show(self, *, as_json: bool) -> None:
-        show(json.dumps(self.content(), indent=2) if as_json else "\n".join(self.lines()))
+        show(json.dumps(self.to_json(), indent=2) if as_json else "\n".join(self.lines()))
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -115,14 +119,15 @@ class Study(ABC):
         files.write_json(self.folder / self.file, self.content())
 
     def _new_folder(self, *words: str) -> run_folder.ResultFolder:
-        """words: scenario, backend and model, the name of a folder where --out gives none."""
+        """Makes --out, or a folder named after `words`: scenario, backend and model."""
         new = run_folder.new_folder(self._config.out, *words)
         self.folder = new.path
         return new
 
     def _open_folder(self, *words: str) -> bool:
-        """Whether --out holds a study begun earlier. Else the new folder gets its final name at
-        once, because runs can be added at any time.
+        """Whether --out holds a study begun earlier; else makes a folder.
+
+        The new folder has its final name at once, because runs can be added at any time.
         """
         out = self._config.out
         if out is not None and (out / self.file).is_file():
@@ -163,7 +168,7 @@ def write_page(write: Callable[..., object], *arguments: object) -> None:
 
 
 def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
-    """Cells that are tuples become words with spaces between them."""
+    """Writes a CSV file; the words of a tuple are joined by spaces."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(heads)

@@ -139,8 +139,8 @@ class _GridJob(Study):
     def has_measured(self) -> bool:
         return any((self.folder / CELLS).glob("*/*"))
 
-    def show(self, *, as_json: bool) -> None:
-        _show(stored_view(self.folder, self._options), self.folder, as_json=as_json)
+    def to_json(self) -> Mapping[str, Any]:
+        return stored_view(self.folder, self._options).to_json()
 
     def lines(self) -> Iterator[str]:
         return report.lines(stored_view(self.folder, self._options), self.folder)
