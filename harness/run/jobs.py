@@ -1,43 +1,11 @@
-"""Runs a job of many runs: a failed start leaves no folder, and a table ends the job."""
+"""Keeps or removes the folder of a verb that makes several runs, when it fails."""
 
-import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
-from harness.core.console import show
-from harness.core.signals import stoppable
 from harness.errors import ConfigError, RunInvalid
-
-Lines = Callable[[Mapping[str, Any], Path], Iterable[str]]
-"""(content of the job's JSON file, folder) -> the lines of its table."""
-
-
-class Job(Protocol):
-    """A verb that makes several runs."""
-
-    folder: Path
-    """The result folder, under its current name."""
-
-    def run(self) -> int:
-        """Returns the exit status."""
-        ...
-
-    def content(self) -> Mapping[str, Any]:
-        """The content of its JSON file."""
-        ...
-
-
-def conclude(job: Job, lines: Lines, *, as_json: bool) -> int:
-    """Runs the job, prints its table (or JSON) and returns its exit status."""
-    with stoppable():  # a signal between two runs ends the next one; the table is still printed
-        status = job.run()
-        content = job.content()
-        text = json.dumps(content, indent=2) if as_json else "\n".join(lines(content, job.folder))
-        show(text)
-    return status
 
 
 @contextmanager

@@ -1,21 +1,17 @@
-"""--repeats: the same run several times, each in a fresh process, and how far the numbers lie apart.
+"""Repeats a run (--repeats), each time in a fresh process, and reports the spread of the numbers.
 
-Run i has the schedule seed s + i: what the arrivals of one seed do is no property of the system.
-Everything else is the same, sample order included. Each is a result folder of its own, so that
-`compare` takes them all as one side; repeats.json and the table say what they have in common.
+Run i has the schedule seed s + i, because the effect of one seed's arrivals is not a property of the
+system. Everything else is the same, the order of samples included. Each run is a result folder of
+its own, which `compare` takes together as one side; repeats.json and the table summarise them.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
-from harness.core.console import say, show
-from harness.core.signals import stoppable
 from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
@@ -25,19 +21,19 @@ from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import keep_or_remove
-from harness.search.peak.probe import other_reason
+from harness.results.pages.tables import Column, aligned, show_cell
+from harness.search.study import Study, other_reason
 
 _ENDED = (0, RunInvalid.exit_status)
-"""Exit statuses of runs that came to their end."""
+"""Exit statuses of runs that were completed."""
 
-_LEAST_TOLD = 2
-"""An interval takes so many runs that measured the number."""
+_LEAST_REPEATS = 2
+"""A spread needs at least two runs."""
 
 
 def problems(config: RunConfig, repeats: int) -> Iterator[str]:
-    if repeats < _LEAST_TOLD:
-        yield f"--repeats {repeats}: how runs differ takes at least {_LEAST_TOLD}"
+    if repeats < _LEAST_REPEATS:
+        yield f"--repeats {repeats}: a spread takes at least {_LEAST_REPEATS}"
     if config.mlperf:
         yield "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
     if config.mode == "accuracy":
@@ -46,34 +42,64 @@ def problems(config: RunConfig, repeats: int) -> Iterator[str]:
         yield "--metrics-linger waits after one run, --repeats makes many: drop it"
 
 
-def repeat(config: RunConfig, repeats: int, measure: Measure, *, as_json: bool, quiet: bool) -> int:
-    """Prints the table (or repeats.json). 0 where every run was VALID, else the worst's status."""
-    model = load_model(config.model).name
-    names = (f"repeats-{config.scenario}", config.backend, model)
-    reserved = run_folder.new_folder(config.out, *names)
-    first_seed = seeds_of(config).schedule
-    made: list[Finished] = []
-    with stoppable(), keep_or_remove(lambda: reserved.path, lambda: bool(made)):
-        for number in range(1, repeats + 1):
-            seed = (first_seed + number - 1) & MAX_SEED
-            out = reserved.path / f"run-{number}"
-            made.append(measure(replace(config, out=out, schedule_seed=seed), quiet=True))
-            _save(reserved.path, config, model, first_seed, made)
-            if not quiet:
-                say(f"run {number} of {repeats}: {_told(made[-1].result)}")
-            if made[-1].status not in _ENDED:
-                break  # it was stopped, died or hung: so would the others
-            config = _sized_as(config, made[0].result)
-        whole = len(made) == repeats and made[-1].status in _ENDED
-        folder = reserved.finish(newest=False) if whole else reserved.path
-    status = max(finished.status for finished in made)
-    content = files.read_json(folder / run_folder.REPEATS)
-    show(json.dumps(content, indent=2) if as_json else "\n".join(_lines(content, folder)))
-    return status
+class Repeats(Study):
+    """N runs that differ in the schedule seed alone."""
+
+    file = run_folder.REPEATS
+
+    def __init__(self, config: RunConfig, repeats: int, measure: Measure, *, quiet: bool) -> None:
+        super().__init__(config, repeats, measure, quiet=quiet)
+        self._count = repeats
+        self._model = load_model(config.model).name
+        self._first_seed = seeds_of(config).schedule
+        self._runs: list[Finished] = []
+        self._results = self._new_folder(f"repeats-{config.scenario}", config.backend, self._model)
+
+    def run(self) -> int:
+        """Returns 0 where every run was VALID, else the largest exit status of a run."""
+        config = self._config
+        for number in range(1, self._count + 1):
+            seed = (self._first_seed + number - 1) & MAX_SEED
+            out = self.folder / f"run-{number}"
+            run = self._measure(replace(config, out=out, schedule_seed=seed), quiet=True)
+            self._runs.append(run)
+            self._save()
+            self._say(f"run {number} of {self._count}: {_summary(run.result)}")
+            if run.status not in _ENDED:
+                break  # a run that was stopped, died or hung: the others would do the same
+            config = _sized_as(config, self._runs[0].result)
+        else:
+            self.folder = self._results.finish(newest=False)
+        return max(run.status for run in self._runs)
+
+    def has_measured(self) -> bool:
+        return bool(self._runs)
+
+    def content(self) -> dict[str, Any]:
+        results = [run.result for run in self._runs]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scenario": self._config.scenario,
+            "backend": self._config.backend,
+            "model": self._model,
+            "schedule_seeds": [(self._first_seed + i) & MAX_SEED for i in range(len(results))],
+            "verdicts": [result["verdict"] for result in results],
+            "reasons": [[r["code"] for r in result["reasons"]] for result in results],
+            "doubts": [[d["code"] for d in result["doubts"]] for result in results],
+            "left_out": [_failure(result) for result in results],
+            "level": bootstrap.LEVEL,
+            "numbers": dict(_numbers(results)),
+        }
+
+    def lines(self) -> Iterator[str]:
+        return _lines(self.content(), self.folder)
+
+
+repeat = Repeats.execute
 
 
 def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
-    """Of a calibrated rate or count, that of the first run: others would not be the same run."""
+    """The configuration with the rate and the count that the first run has calibrated."""
     sizes = {
         "queries": (result["queries"] or {}).get("planned"),
         "target_qps": (result["throughput_per_s"] or {}).get("asked"),
@@ -81,47 +107,27 @@ def _sized_as(config: RunConfig, result: Mapping[str, Any]) -> RunConfig:
     return replace(config, **{name: size for name, size in sizes.items() if size is not None})
 
 
-def _save(
-    folder: Path, config: RunConfig, model: str, first_seed: int, made: Sequence[Finished]
-) -> None:
-    """model: its name."""
-    files.write_json(
-        folder / run_folder.REPEATS,
-        {
-            "schema_version": SCHEMA_VERSION,
-            "scenario": config.scenario,
-            "backend": config.backend,
-            "model": model,
-            "schedule_seeds": [(first_seed + i) & MAX_SEED for i in range(len(made))],
-            "verdicts": [finished.result["verdict"] for finished in made],
-            "reasons": [[r["code"] for r in finished.result["reasons"]] for finished in made],
-            "doubts": [[d["code"] for d in finished.result["doubts"]] for finished in made],
-            "left_out": [_failure(finished.result) for finished in made],
-            "level": bootstrap.LEVEL,
-            "numbers": dict(_numbers([finished.result for finished in made])),
-        },
-    )
-
-
 def _failure(result: Mapping[str, Any]) -> str | None:
-    """Why a run is left out of the numbers: one that was stopped has those of its beginning, and
-    samples that failed were answered at once. None of one that was VALID or only missed its SLO.
+    """Why a run is left out of the numbers, None where it is VALID or only missed its SLO.
+
+    A run that was stopped measured only its beginning, and failed samples are answered at once.
     """
     other = other_reason(result)
     return other.code if other is not None else None
 
 
-def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """name -> unit, each run's value (None where it is left out), their geometric mean and its
-    interval; not of Offline's latencies, which only say how much was asked for at once.
+def _numbers(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """name -> unit, values by run (None where a run is left out), their geometric mean and its
+    interval. Offline has no latencies here: they only measure how much was issued at once.
     """
-    offline = scenario_named(found[0]["scenario"]).all_at_once
+    offline = scenario_named(results[0]["scenario"]).all_at_once
     names = () if offline else ("mean", *PERCENTILES)
     kinds = [("throughput", "throughput_per_s", "completed", "samples/s")]
     kinds += [(name, "latency_ns", name, "ns") for name in names]
     for name, group, key, unit in kinds:
         values = [
-            (result[group] or {}).get(key) if _failure(result) is None else None for result in found
+            (result[group] or {}).get(key) if _failure(result) is None else None
+            for result in results
         ]
         known = [float(value) for value in values if value is not None]
         over = bootstrap.over_runs(known)
@@ -136,7 +142,7 @@ def _numbers(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
         )
 
 
-def _told(result: Mapping[str, Any]) -> str:
+def _summary(result: Mapping[str, Any]) -> str:
     rate = (result["throughput_per_s"] or {}).get("completed")
     p99 = (result["latency_ns"] or {}).get("p99")
     parts = [result["verdict"], *(r["code"] for r in result["reasons"])]
@@ -157,23 +163,27 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield from _left_out(content["left_out"])
     yield ""
     level = f"{show_percent(content['level'])} interval over runs"
-    yield f"{'':<12}{'mean':>12}{level:>30}{'least':>12}{'most':>12}"
-    for name, number in content["numbers"].items():
-        if number["mean"] is not None:
-            write = show_ns if number["unit"] == "ns" else show_rate
-            known = [value for value in number["values"] if value is not None]
-            within = f"needs {bootstrap.LEAST_RUNS} runs or more"
-            if number["interval"] is not None:
-                within = " to ".join(write(end) for end in number["interval"])
-            yield (
-                f"{name:<12}{write(number['mean']):>12}{within:>30}"
-                f"{write(min(known)):>12}{write(max(known)):>12}"
-            )
+    numbers = [Column(name, "ns") for name in ("mean", level, "least", "most")]
+    yield from aligned([Column(""), *numbers], list(_rows(content)))
     yield ""
     yield f"{'results':<12}{folder}"
 
 
+def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
+    for name, number in content["numbers"].items():
+        if number["mean"] is None:
+            continue
+        values = [value for value in number["values"] if value is not None]
+        interval = f"needs {bootstrap.LEAST_RUNS} runs or more"
+        if number["interval"] is not None:
+            interval = " to ".join(show_cell(end, number["unit"]) for end in number["interval"])
+        mean, least, most = (
+            show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
+        )
+        yield [name, mean, interval, least, most]
+
+
 def _left_out(codes: Sequence[str | None]) -> Iterator[str]:
-    """Where the table is not over all runs."""
-    if why := sorted({code for code in codes if code is not None}):
-        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(why)}"
+    """A line where the numbers leave runs out."""
+    if left_out := sorted({code for code in codes if code is not None}):
+        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(left_out)}"

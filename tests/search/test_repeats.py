@@ -166,7 +166,7 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--repeats 1", "--repeats 1: how runs differ takes at least 2"),
+        ("--repeats 1", "--repeats 1: a spread takes at least 2"),
         ("--repeats 0", "--repeats: 0 must lie between 1 and 1,000"),
         ("--repeats 3 --mlperf", "--repeats takes other seeds each time: drop --mlperf, whose round sets them"),
         ("--repeats 3 --audit a.config", "--audit is one run, --repeats makes many: drop it"),

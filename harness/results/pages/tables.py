@@ -52,6 +52,7 @@ _SHOWN: Mapping[str, Callable[[float], str]] = {
     "share": lambda share: show_percent(share, 1),
     "count": "{:,.0f}".format,
     "samples/s": show_rate,
+    "samples": "{:,.1f}".format,
     "FLOP/byte": "{:.2f}".format,
 }
 

@@ -1,16 +1,14 @@
-"""`sweep` over a grid: batch x precision x threads x framework x input size x data, a fresh run each.
+"""Runs a grid: a fresh run for each batch, precision, thread count, framework, input size and data.
 
-The folder holds a result folder for each cell in `cells/`, what was found out about each model and
-precision in `probes/`, and what they say together in grid.json, grid.csv, heatmaps.json and
-grid.html. The same command with the same --out, or --resume FOLDER, runs only what is missing.
+The folder holds a result folder for each cell in `cells/`, the probe of each model and precision in
+`probes/`, and the summary in grid.json, grid.csv, heatmaps.json and grid.html. The same command with
+the same --out, or --resume FOLDER, runs only the missing cells.
 """
 
-import csv
 import json
 import shutil
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied
 from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
-from harness.results import run_folder
 from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
 from harness.search.grid.cells.cells import Cell, cells, row_of
@@ -33,27 +30,28 @@ from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOption
 from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
 from harness.search.grid.view.view import View, content_of, stored_view
+from harness.search.study import Ended, Study, write_csv, write_page
 
 _OWN = ("model", "backend", "threads", "input_shape")
-"""Options of a run that a grid has axes for."""
+"""Options of a run that are axes of a grid."""
 
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
-    """All that stands against a grid with these options."""
+    """Every reason why a grid with these options cannot start."""
     axes, options = grid
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:
         yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
         yield f"{config.scenario} asks one sample at a time: add --batch 1, or take multi-stream"
-    given = {
+    replaced = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,
         ("--backend-option precision", "--precision"): "precision" in dict(config.backend_option),
     }
     yield from (
         f"{flag} is what {axis} says in a grid: drop it"
-        for (flag, axis), has in given.items()
+        for (flag, axis), has in replaced.items()
         if has
     )
     if config.mlperf or config.audit:
@@ -73,29 +71,8 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
         yield f"{count:,} cells are more than {MOST_CELLS:,}: ask for fewer at a time"
 
 
-def sweep(
-    config: RunConfig, grid: Grid, measure: Measure, *, as_json: bool = False, quiet: bool = False
-) -> int:
-    """Runs what is missing, prints the tables (or grid.json's rows) and returns the exit status."""
-    job = _GridJob(config, grid, measure, quiet=quiet)
-    try:
-        status = job.run()
-    except (ConfigError, PluginUnavailable):
-        if not any((job.folder / CELLS).glob("*/*")):  # a user's mistake leaves nothing
-            shutil.rmtree(job.folder, ignore_errors=True)
-        raise
-    except OSError as e:
-        why = f"{job.folder} cannot be written: {e.strerror}: pass --out elsewhere"
-        raise RunInvalid(why) from e
-    view = stored_view(job.folder, grid.options)
-    _show(view, job.folder, as_json=as_json)
-    if not status and not any(row.verdict == "VALID" for row in view.rows):
-        return RunInvalid.exit_status
-    return status
-
-
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:
-    """--from: every table from the files of `folder`, which are written anew where that is allowed."""
+    """--from: prints every table from the files of `folder`, and rewrites the tables' files if it may."""
     with fitting(folder):
         view = stored_view(folder, options)
         try:
@@ -107,12 +84,12 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
 
 
 def stored(folder: Path) -> tuple[RunConfig, Grid]:
-    """--resume: what the grid in `folder` was asked for."""
-    said = content_of(folder)
-    there = said["calibration_dir"]
-    options = GridOptions(calibration_dir=Path(there) if there is not None else None)
-    config = from_plain({**said["config"], "out": str(folder)}, str(folder / GRID))
-    return config, Grid(Axes.from_json(said["axes"]), options)
+    """--resume: the options of the grid in `folder`."""
+    content = content_of(folder)
+    calibration_dir = content["calibration_dir"]
+    options = GridOptions(calibration_dir=Path(calibration_dir) if calibration_dir else None)
+    config = from_plain({**content["config"], "out": str(folder)}, str(folder / GRID))
+    return config, Grid(Axes.from_json(content["axes"]), options)
 
 
 def _show(view: View, folder: Path, *, as_json: bool) -> None:
@@ -122,137 +99,143 @@ def _show(view: View, folder: Path, *, as_json: bool) -> None:
         show("\n".join(report.lines(view, folder)))
 
 
-class _GridJob:
+class _GridJob(Study):
+    file = GRID
+
     def __init__(self, config: RunConfig, grid: Grid, measure: Measure, *, quiet: bool) -> None:
-        self._config = replace(config, out=None)
+        super().__init__(config, grid, measure, quiet=quiet)
         self._options = grid.options
-        self._asked = self._axes = grid.axes
-        self._measure = measure
-        self._quiet = quiet
+        self._requested = self._axes = grid.axes
         self._absent: dict[str, str] = {}
         self._plugins_missing = 0
-        there = grid.options.calibration_dir
-        self._calibration_dir = str(there.absolute()) if there is not None else None
-        plain = to_plain(self._config)
-        self._plain = {name: value for name, value in plain.items() if name not in _OWN}
+        images = grid.options.calibration_dir
+        self._calibration_dir = str(images.absolute()) if images is not None else None
+        common = replace(config, out=None)
+        self._plain = {name: v for name, v in to_plain(common).items() if name not in _OWN}
         precisions: dict[str, Any] = {}
-        self.folder = self._opened(config.out, precisions)
+        models = [Path(model).stem for model in self._requested.model]
+        model = models[0] if len(models) == 1 else "models"
+        if self._open_folder(f"grid-{config.scenario}", "+".join(self._requested.backend), model):
+            precisions |= self._take_stored(content_of(self.folder))
         self._variants = Variants(
-            *(self._config, self.folder, precisions, self._calibration_dir),
+            common,
+            self.folder,
+            precisions,
+            self._calibration_dir,
             real="real" in self._axes.data,
             quiet=quiet,
         )
 
-    def _opened(self, out: Path | None, precisions: dict[str, Any]) -> Path:
-        """A new folder, or that of the same grid, begun before: then with what was made for it."""
-        if out is None or not (out / GRID).is_file():
-            names = (f"grid-{self._config.scenario}", "+".join(self._asked.backend))
-            models = [Path(model).stem for model in self._asked.model]
-            made = run_folder.new_folder(out, *names, models[0] if len(models) == 1 else "models")
-            return made.finish(newest=False)  # never whole: cells can be added
-        said = content_of(out)
+    def _take_stored(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Joins the stored axes with the requested ones; returns the precisions made so far."""
         ours = {**self._plain, "calibration_dir": self._calibration_dir}
-        before = {**said["config"], "calibration_dir": said["calibration_dir"]}
-        differ = sorted(k for k in {**ours, **before} if ours.get(k) != before.get(k))
-        if differ:
-            told = ", ".join(differ)
-            raise ConfigError(f"{out} is a grid with another {told}: pass another --out")
-        self._axes = Axes.from_json(said["axes"]).joined(self._asked)
-        self._absent = dict(said["absent"])
-        precisions |= said["precisions"]
-        return out
+        before = {**stored["config"], "calibration_dir": stored["calibration_dir"]}
+        self._check_same("grid", ours, before)
+        self._axes = Axes.from_json(stored["axes"]).joined(self._requested)
+        self._absent = dict(stored["absent"])
+        precisions: Mapping[str, Any] = stored["precisions"]
+        return precisions
+
+    def has_measured(self) -> bool:
+        return any((self.folder / CELLS).glob("*/*"))
+
+    def to_json(self) -> Mapping[str, Any]:
+        return stored_view(self.folder, self._options).to_json()
+
+    def lines(self) -> Iterator[str]:
+        return report.lines(stored_view(self.folder, self._options), self.folder)
 
     def run(self) -> int:
-        """0, or the status of what stopped it.
+        """Returns 4 where no cell is VALID, else 0.
 
-        Where no cell could be run at all a ConfigError; a PluginUnavailable where all want plug-ins.
+        Where no cell could be run at all a ConfigError; a PluginUnavailable where all need plug-ins.
         """
         for name in (CELLS, PROBES):
             (self.folder / name).mkdir(exist_ok=True)
         self._save()
         for cell in cells(self._axes):
             self._variants.pin(cell)
-        missing = [cell for cell in cells(self._asked) if folder_of(self.folder, cell) is None]
+        missing = [cell for cell in cells(self._requested) if folder_of(self.folder, cell) is None]
         for line in missing_tools(missing):
             say(line)
         begun_s = time.monotonic()
         for number, cell in enumerate(missing, 1):
-            status = self._run(cell)
-            self._save()
-            if status >= INTERRUPT_EXIT:
+            try:
+                self._run(cell)
+            except (Ended, Stopped):
                 say(f"stopped: --resume {self.folder} goes on here")
-                return status
+                raise
+            finally:
+                self._save()
             if not self._quiet:
                 left_s = _left_s(missing, number, time.monotonic() - begun_s)
-                self._tell(cell, number, len(missing), left_s)
+                self._report(cell, number, len(missing), left_s)
         if missing and not any(folder_of(self.folder, cell) for cell in cells(self._axes)):
-            all_want_plugins = self._plugins_missing == len(missing)
-            error = PluginUnavailable if all_want_plugins else ConfigError
+            if not self.has_measured():
+                shutil.rmtree(self.folder / PROBES, ignore_errors=True)
+            all_need_plugins = self._plugins_missing == len(missing)
+            error = PluginUnavailable if all_need_plugins else ConfigError
             raise error("\n".join(dict.fromkeys(self._absent.values())))
-        write_tables(stored_view(self.folder, self._options), self.folder)
-        return 0
+        view = stored_view(self.folder, self._options)
+        write_tables(view, self.folder)
+        return 0 if any(row.verdict == "VALID" for row in view.rows) else RunInvalid.exit_status
 
-    def _run(self, cell: Cell) -> int:
-        """The run's status; what cannot be run is absent with its reason, and tried again next time."""
+    def _run(self, cell: Cell) -> None:
+        """Runs a cell. One that cannot run is absent with its reason, and tried again next time."""
         self._absent.pop(cell.key, None)
         out = files.free_name(self.folder / CELLS / cell.key)
         try:
-            finished = self._measure(replace(self._variants.config(cell), out=out), quiet=True)
-        except KeyboardInterrupt:  # while something was made: a run ends itself
-            return Stopped(signal.SIGINT).exit_status
+            with self._stopping.allowed():
+                config = self._variants.config(cell)
+            finished = self._measure(replace(config, out=out), quiet=True)
         except HarnessError as e:
             self._absent[cell.key] = str(e).replace("\n", "; ")
             self._plugins_missing += isinstance(e, PluginUnavailable)
-            return 0
+            return
         if finished.status == RunDied.exit_status:
             self._absent[cell.key] = "; ".join(r["text"] for r in finished.result["reasons"])
         self._variants.pin(cell)
-        return finished.status
+        if finished.status >= INTERRUPT_EXIT:
+            raise Ended(finished.status)
 
-    def _save(self) -> None:
-        files.write_json(
-            self.folder / GRID,
-            {
-                "schema_version": SCHEMA_VERSION,
-                "config": self._plain,
-                "calibration_dir": self._calibration_dir,
-                "axes": self._axes._asdict(),
-                "ops": {model: about for model in self._axes.model if (about := work_of(model))},
-                "precisions": self._variants.precisions,
-                "absent": self._absent,
-            },
-        )
+    def content(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "config": self._plain,
+            "calibration_dir": self._calibration_dir,
+            "axes": self._axes._asdict(),
+            "ops": {model: about for model in self._axes.model if (about := work_of(model))},
+            "precisions": self._variants.precisions,
+            "absent": self._absent,
+        }
 
-    def _tell(self, cell: Cell, number: int, count: int, left_s: float) -> None:
-        """One line, with the time left as the cells so far had it."""
+    def _report(self, cell: Cell, number: int, count: int, left_s: float) -> None:
+        """Prints one line about a cell, with the time left as estimated from the cells so far."""
         folder = folder_of(self.folder, cell)
         if folder is None:
-            told = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
+            outcome = f"absent: {self._absent.get(cell.key, 'the run did not finish')}"
         else:
             row = row_of(cell, folder, self.folder)
             speed = row.throughput_per_s
-            told = " ".join([row.verdict, *row.reasons])
-            told += f", {show_rate(speed)} samples/s" if speed is not None else ""
+            outcome = " ".join([row.verdict, *row.reasons])
+            outcome += f", {show_rate(speed)} samples/s" if speed is not None else ""
         left = f"; about {show_wait(left_s)} left" if number < count else ""
-        say(f"cell {number} of {count}: {cell}: {told}{left}")
+        say(f"cell {number} of {count}: {cell}: {outcome}{left}")
+
+
+sweep = _GridJob.execute
 
 
 def _left_s(cells: Sequence[Cell], done: int, took_s: float) -> float:
-    """As the first `done` had it; what is known to be absent takes no time."""
+    """The time left at the pace of the first `done` cells; cells known to be absent take no time."""
     takes_time = [not way(cell.backend, cell.precision).absent for cell in cells]
     return took_s / max(sum(takes_time[:done]), 1) * sum(takes_time[done:])
 
 
 def write_tables(view: View, folder: Path) -> None:
     """grid.csv, heatmaps.json and, where plotly is installed, grid.html."""
-    with (folder / "grid.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(view.columns)
-        writer.writerows(view.csv_rows())
+    write_csv(folder / "grid.csv", view.columns, view.csv_rows())
     files.write_json(folder / "heatmaps.json", {"maps": view.heat_maps()})
     from harness.search.grid.view.page import write
 
-    try:
-        write(view, folder)
-    except PluginUnavailable as e:
-        say(f"no page was made: {e}")
+    write_page(write, view, folder)

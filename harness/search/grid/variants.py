@@ -1,5 +1,6 @@
-"""What a cell's run needs first: its precision, made once; a look at what the model answers in it; and
-the digests that model and data must keep all through a grid.
+"""Prepares the runs of cells: makes each precision once, probes it, and pins the digests.
+
+Model and data must have the same digest in every cell of a grid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +22,12 @@ from harness.search.grid.cells.cells import Cell, config_of
 from harness.search.grid.cells.folder import PROBES, folder_of
 
 LOG = "probes.log"
-"""What was printed meanwhile."""
+"""The output of the child processes."""
 
 
 class Variants:
-    """precisions: 'model precision', or 'model format precision' where the format is not ONNX -> what
-    precision_files.make said of the file, kept in grid.json.
+    """precisions: 'model precision', or 'model format precision' for other formats than ONNX -> the
+    description of the file that was made; stored in grid.json.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Variants:
         real: bool,
         quiet: bool,
     ) -> None:
-        """common: of all cells. real: some of them answer real data, which int8 is calibrated for."""
+        """common: the options of all cells. real: some cells have real data, on which int8 is calibrated."""
         self._common = common
         self._folder = folder
         self.precisions = precisions
@@ -49,11 +50,11 @@ class Variants:
         self._pinned: dict[tuple[str, ...], str] = {}
 
     def config(self, cell: Cell) -> RunConfig:
-        """The cell's run. A HarnessError says why there can be none."""
+        """The configuration of the cell's run; a HarnessError says why there is none."""
         chosen = way(cell.backend, cell.precision)
         if chosen.absent:
             raise PluginUnavailable(chosen.absent)
-        file = self._made(cell, chosen.file) if chosen.file else None
+        file = self._file(cell, chosen.file) if chosen.file else None
         self._probe(cell.variant, chosen, file)
         return replace(
             config_of(cell, self._common, chosen, file),
@@ -62,21 +63,21 @@ class Variants:
         )
 
     def pin(self, cell: Cell) -> None:
-        """A finished cell's model and data: with others, the next would be of another grid."""
+        """Pins the digests of a finished cell's model and data, which later cells must match."""
         folder = folder_of(self._folder, cell)
-        said = load_yaml(folder / run_folder.CONFIG) if folder is not None else None
-        if isinstance(said, dict):
+        config = load_yaml(folder / run_folder.CONFIG) if folder is not None else None
+        if isinstance(config, dict):
             keys = {"model_sha256": _model_key(cell), "dataset_digest": _data_key(cell)}
             for name, key in keys.items():
-                if said.get(name):
-                    self._pinned.setdefault(key, str(said[name]))
+                if config.get(name):
+                    self._pinned.setdefault(key, str(config[name]))
 
-    def _made(self, cell: Cell, form: str) -> Path:
+    def _file(self, cell: Cell, form: str) -> Path:
         name = " ".join([cell.model, *([] if form == "onnx" else [form]), cell.precision])
         kept = self.precisions.get(name)
         if kept is not None and kept.get("of_noise") and self._real:
             raise ConfigError(
-                f"{cell.precision} was made for synthetic data in this grid, and real data want it "
+                f"{cell.precision} was made for synthetic data in this grid, and real data need it "
                 "calibrated with real samples: pass another --out"
             )
         if kept is None or not Path(kept["file"]).is_file():
@@ -104,18 +105,18 @@ class Variants:
         if file is None:
             obtain_model(config, load_model(config.model))
         request = {"config": to_plain(config), "out": str(path.with_suffix(".npz").absolute())}
-        found = call("harness.search.grid.same_network.probe:probe", request, self._folder / LOG)
-        files.write_json(path, found)
+        content = call("harness.search.grid.same_network.probe:probe", request, self._folder / LOG)
+        files.write_json(path, content)
 
 
 def missing_tools(cells: Sequence[Cell]) -> Iterator[str]:
-    """One line for each precision that cannot be made for these cells, known before any is measured."""
-    whose: dict[str, dict[str, None]] = {}
+    """A line for each precision that cannot be made for these cells, before anything is measured."""
+    ways: dict[str, dict[str, None]] = {}
     for cell in cells:
         chosen = way(cell.backend, cell.precision)
         if chosen.file and (why := missing_tool(chosen.file, cell.precision)):
-            whose.setdefault(why, {})[f"{cell.backend} {cell.precision}"] = None
-    for why, names in whose.items():
+            ways.setdefault(why, {})[f"{cell.backend} {cell.precision}"] = None
+    for why, names in ways.items():
         yield f"{', '.join(names)} cannot be made here: {why}"
 
 

@@ -1,4 +1,4 @@
-"""Whether the model or the machine set the peak that a search reports. Pure: it reads peak.json."""
+"""Decides from peak.json whether the model or the machine set the peak."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""`peak`: the highest valid rate under an SLO, by runs of the harness itself.
+"""Searches for the highest valid rate under an SLO (`peak`) with ordinary runs of the harness.
 
-Each probe is an ordinary run in a process of its own, with the same seeds: a short probe's arrivals
-are the beginning of a full-length run's. What is found is the full-length run that was VALID; its
-files become the folder's own, the probes' lie in `probes/`, and `peak.json` tells of all of them.
+Each probe runs in a fresh process with the same seeds, so a short probe's arrivals are the beginning
+of a full-length run's. The result is the highest full-length run that was VALID: its files move into
+the result folder, the other runs stay in `probes/`, and `peak.json` lists all of them.
 """
 
 import sqlite3
@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.core import files
-from harness.core.codes import INTERRUPTED
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
@@ -27,7 +25,6 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.manifest import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import conclude, keep_or_remove
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -36,41 +33,36 @@ from harness.search.peak.probe import (
     answered,
     axis_of,
     busy_share,
-    other_reason,
 )
 from harness.search.peak.search import Found, Limits, search
+from harness.search.study import Study, other_reason, unfit_options
 
 RUNS = 12
-"""Of one search: calibration, probes and full-length runs together."""
+"""Runs in one search: calibration, probes and full-length runs together."""
 
 CALIBRATION_QUERIES = 100
 
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
-    """All that stands against a search with these options."""
+    """Every reason why a search with these options cannot start."""
     scenario = scenario_named(config.scenario)
     if scenario.search_axis is None:
         names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and config.slo is None:
-        yield f"the peak of {config.scenario} is that under an SLO: give one, e.g. --slo p99=50ms"
-    if config.mlperf:
-        yield "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"
-    if config.mode == "accuracy":
-        yield "peak needs performance runs: drop --mode accuracy"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, peak makes many: drop it"
+        yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
+    yield from unfit_options(config, "peak", mlperf="; --write-user-conf FILE is for it")
     if config.queries is not None:
         yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
-        yield "peak searches for a load: drop --arrivals, which is one"
+        yield "peak searches for the load: drop --arrivals, which sets it"
     if options.write_user_conf is not None:
         yield from _file_problems(config, options.write_user_conf)
 
 
 def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
     if config.concurrency is not None:
-        yield "--write-user-conf: a number in flight is no load of MLPerf's: drop it"
+        yield "--write-user-conf: MLPerf has no load with a fixed concurrency: drop it"
     elif scenario_named(config.scenario).by_query:
         yield (
             f"--write-user-conf: the official rules fix {config.scenario}'s samples per query at 8"
@@ -81,45 +73,24 @@ def _file_problems(config: RunConfig, file: Path) -> Iterator[str]:
         yield f"--write-user-conf {file}: there is no folder {file.parent}"
 
 
-def find(
-    config: RunConfig,
-    options: PeakOptions,
-    measure: Measure,
-    *,
-    as_json: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Searches, prints the table (or peak.json) and returns the exit status."""
-    job = PeakJob(config, options, measure, quiet=quiet)
-    return conclude(job, table.lines, as_json=as_json)
-
-
-class _Ended(Exception):
-    """A run said nothing about its load, or was stopped. status: the exit status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
-
-
 class _OutOfReach(Exception):
-    """No load can pass. fastest_ns: of all answers so far, longer than the SLO's bound."""
+    """No load can pass: even the fastest answer, after fastest_ns, missed the SLO's bound."""
 
     def __init__(self, fastest_ns: int) -> None:
         super().__init__(fastest_ns)
         self.fastest_ns = fastest_ns
 
 
-class PeakJob:
-    """One search. folder: where it lies by now."""
+class PeakJob(Study):
+    """One search for the highest load that passes."""
+
+    file = run_folder.PEAK
 
     def __init__(
         self, config: RunConfig, options: PeakOptions, measure: Measure, *, quiet: bool
     ) -> None:
-        self._config = config
+        super().__init__(config, options, measure, quiet=quiet)
         self._options = options
-        self._measure = measure
-        self._quiet = quiet
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis
@@ -130,9 +101,7 @@ class PeakJob:
         self._slo = slo
         self._judge = Judge(scenario, slo)
         self._model_name = model.name
-        words = (f"peak-{config.scenario}", config.backend, model.name)
-        self._results = run_folder.new_folder(config.out, *words)
-        self.folder = self._results.path
+        self._results = self._new_folder(f"peak-{config.scenario}", config.backend, model.name)
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
@@ -141,16 +110,16 @@ class PeakJob:
         self._best: tuple[float, Probe, Finished] | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no load passed or user.conf could not be written, a run's own
-        where that ended the search.
-        """
-        with keep_or_remove(lambda: self.folder, lambda: bool(self._probes)):
-            try:
-                self._search()
-                self._save()
-                return self._publish()
-            except _Ended as e:
-                return e.status
+        """Returns 4 where no load passed or user.conf could not be written, else 0."""
+        self._search()
+        self._save()
+        return self._publish()
+
+    def has_measured(self) -> bool:
+        return bool(self._probes)
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
 
     def _search(self) -> None:
         start, left = self._config.target_qps or self._config.concurrency, RUNS
@@ -170,7 +139,7 @@ class PeakJob:
             self._found = Found(self._best[0], self._lowest_failure_above(self._best[0]))
 
     def _kind_of_failure(self, load: float) -> str:
-        """full where a full-length run failed at that load, else probe: a short one may be wrong."""
+        """'full' where a full-length run failed at that load, else 'probe', which may be wrong."""
         failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
         return "full" if "full" in failed else "probe"
 
@@ -179,7 +148,7 @@ class PeakJob:
         return min((at for at in failed if at > load), default=None)
 
     def _calibrated(self) -> float:
-        """Half of what a run of few queries makes likely."""
+        """The load to start from: half of the capacity that a run of few queries suggests."""
         finished = self._run("calibration", replace(self._config, queries=CALIBRATION_QUERIES))
         self._check_fastest(finished)
         if self._scenario.scheduled:
@@ -189,8 +158,9 @@ class PeakJob:
         return max(1.0, samples * self._slo.bound_ns / max(mean_ns, 1.0) / 2)
 
     def _check_fastest(self, finished: Finished) -> None:
-        """Raises _OutOfReach where no answer of the search's first run was in time, and none is at the
-        least load either. One run alone may have been late throughout because of a stall.
+        """Raises _OutOfReach where no answer of the first run was in time, nor any at the least load.
+
+        The second run is needed because a stall can make every answer of one run late.
         """
         first_ns = self._judge.fastest_ns(finished)
         if first_ns is None or first_ns <= self._slo.bound_ns:
@@ -208,7 +178,9 @@ class PeakJob:
         config = replace(self._config, **changed)
         judge, probe_ns = self._judge, self._options.probe_ns
         queries = judge.full_queries(config) if full else judge.probe_queries(config, probe_ns)
-        queries = max(queries, TURNS * (config.concurrency or 0))  # a probe closes the loop, too
+        queries = max(
+            queries, TURNS * (config.concurrency or 0)
+        )  # each probe is a closed loop, too
         allowed = judge.allowed(config, queries)
         kind = "full" if full else "probe"
         is_first = not self._probes
@@ -224,7 +196,7 @@ class PeakJob:
         return passed
 
     def _run(self, kind: str, config: RunConfig, allowed: int | None = None) -> Finished:
-        """One run, recorded. allowed: late queries with which it passes, None where it is no test."""
+        """Makes and records a run. allowed: late queries with which it passes, None for a calibration."""
         number = len(self._probes) + 1
         load = getattr(config, self._axis.field)
         name = f"{number:02}-{kind if load is None or allowed is None else f'{load:g}'}"
@@ -239,9 +211,8 @@ class PeakJob:
         if kind == "full" and probe.passed and (not self._best or load > self._best[0]):
             self._best = load, probe, finished
         self._save()
-        if not self._quiet:
-            say(table.progress(number, probe, self._axis.unit))
-        self._raise_if_no_answer(finished)
+        self._say(table.progress(number, probe, self._axis.unit))
+        self._check_answered(finished, "this run says nothing about its load, so the search ends")
         return finished
 
     def _probe(
@@ -252,7 +223,7 @@ class PeakJob:
         allowed: int | None,
         seconds: float,
     ) -> Probe:
-        """load: as asked for, None where the run chose it."""
+        """load: the configured load, None where the run calibrated it."""
         result = finished.result
         queries, throughput = result["queries"] or {}, result["throughput_per_s"] or {}
         load = load or {"target_qps": throughput.get("asked"), **queries}.get(self._axis.field)
@@ -278,20 +249,8 @@ class PeakJob:
             folder=str(finished.folder.relative_to(self.folder)),
         )
 
-    def _raise_if_no_answer(self, finished: Finished) -> None:
-        """A run that was stopped, died, or is INVALID for a reason that is not its load."""
-        other = other_reason(finished.result)
-        if other is None:
-            return
-        if other.code != INTERRUPTED:
-            say(
-                f"{finished.folder}: this run says nothing about its load, so the search ends: "
-                f"{other.code}: {other.text}"
-            )
-        raise _Ended(finished.status or RunInvalid.exit_status)
-
     def _publish(self) -> int:
-        """The confirmed run's files become the folder's own; without one it stays `.partial`."""
+        """Moves the confirm run's files into the folder, which stays `.partial` without such a run."""
         if self._best is None:
             return RunInvalid.exit_status
         load, probe, finished = self._best
@@ -312,7 +271,7 @@ class PeakJob:
         return status
 
     def _write_page(self) -> None:
-        """As an ordinary run has it; made here, where the run lies in its place."""
+        """The page of an ordinary run, written once the run's files are in their final place."""
         from harness.results.pages.report import report
 
         try:
@@ -321,7 +280,7 @@ class PeakJob:
             say(f"no report: {e}")
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
-        """Whether that went well: where not, it is told."""
+        """Whether the file was written; a line on stderr says why not."""
         about = (
             f"the highest rate found VALID under {self._slo}, by a run of {queries:,} queries\n"
             f"({self.folder.name}): 600 s may show more late ones"
@@ -334,13 +293,12 @@ class PeakJob:
             return False
         return True
 
-    def _save(self) -> None:
-        files.write_json(self.folder / run_folder.PEAK, self.content())
-
     def content(self) -> dict[str, Any]:
-        """Of peak.json. peak: None while it is searched for, and where no load passed. ended_early: why
-        the search could not go on from there, None where it came to its end. fastest_ns: the fastest
-        answer, where even that took longer than the SLO allows, else None.
+        """The content of peak.json.
+
+        peak: None during the search and where no load passed.
+        ended_early: why the search stopped after it had a result, None where it was completed.
+        fastest_ns: the fastest answer where even that one missed the SLO, else None.
         """
         above = self._found.above if self._found else None
         content: dict[str, Any] = {
@@ -360,6 +318,9 @@ class PeakJob:
             "probes": [probe.to_json() for probe in self._probes],
         }
         return {**content, "warnings": list(table.warnings(content))}
+
+
+find = PeakJob.execute
 
 
 def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:

@@ -1,11 +1,11 @@
-"""One run of a search: how many late queries it may have, and what it said."""
+"""Sizes and judges one run of a search: queries, late queries allowed, passed or failed."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from harness.core.codes import HOPELESS, About, Kind, Reason, codes
+from harness.core.codes import HOPELESS
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import MAX_CONCURRENCY
@@ -18,12 +18,8 @@ from harness.results.evidence.stages import query_latency_ns
 from harness.results.outcome import Finished
 from harness.types import Array
 
-_LOAD_REASONS = codes(Kind.REASON, About.LOAD)
-"""The load was too high, or a short probe too short."""
-
 PROBE_LATE = 2
-"""With fewer queries a probe at a low rate says too little: it sees no burst."""
-
+"""Late queries that a probe must be able to bear; a shorter probe at a low rate sees no burst."""
 
 _OF_AN_INSTANCE = ("gather", "infer", "postprocess", "complete")
 """Stages in which a batch occupies its instance."""
@@ -32,51 +28,59 @@ IN_FLIGHT = Axis("concurrency", "in flight", 1, MAX_CONCURRENCY, whole=True)
 
 
 def axis_of(config: RunConfig) -> Axis | None:
-    """The load that is searched for; None where the scenario has none."""
+    """The kind of load to search for; None where the scenario has none."""
     return scenario_named(config.scenario).search_axis if config.concurrency is None else IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """kind: calibration, probe or full. load: None of a calibration that did not come to one. passed:
-    None where the run says nothing about its load: a calibration, or one that ended the search.
-    busy_share: of the time in which an instance computed, by the median times of a batch; None
-    where the run has none. ended: the reason's code of the latter. queries: as planned; of a run that ended the search those
-    answered. scheduled_per_s: what the seed made of a rate, in queries/s, None where no rate is offered.
-    folder: below the search's.
-    """
+    """One run of a search, as in peak.json."""
 
     kind: str
+    """calibration, probe or full."""
     load: float | None
+    """None for a calibration that ended before it had a rate."""
     passed: bool | None
+    """None for a calibration and for a run that ended the search."""
     ended: str | None
+    """The reason's code, for a run that ended the search."""
     queries: int
+    """Planned queries; answered ones for a run that ended the search."""
     late: int | None
+    """Queries above the SLO's bound."""
     latency_ns: Mapping[str, Any] | None
     scheduled_per_s: float | None
+    """queries/s in the schedule that the seed produced; None where no rate is offered."""
     completed_per_s: float | None
+    """queries/s."""
     mean_batch: float | None
+    """Samples."""
     busy_share: float | None
+    """Share of the time in which an instance computed, from the median stage times of a batch."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
     seconds: float
+    """Wall time of the whole run."""
     folder: str
+    """Relative to the search's folder."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class Judge:
-    """Pure: from a load to the queries it takes, and from a finished run to whether it passed."""
+    """Computes how many queries a load needs, and whether a finished run passed."""
 
     def __init__(self, scenario: Scenario, slo: Slo) -> None:
         self._scenario = scenario
         self._slo = slo
 
     def full_queries(self, config: RunConfig) -> int:
-        """Of a full-length run; streams and fixed concurrency: as if every query took as long as it
-        may, so that so many in flight make the least rate that passes (Little's law).
+        """Queries of a full-length run.
+
+        For streams and a fixed concurrency every query is taken to last the whole bound: with N in
+        flight that is the least rate that passes (Little's law).
         """
         slowest = Calibration(
             slowest_batch_ns=0,
@@ -86,11 +90,11 @@ class Judge:
         return self._scenario.load(config, self._slo, slowest).query_count
 
     def _least_rate(self, config: RunConfig) -> float:
-        """queries/s, where each of those in flight takes as long as it may."""
+        """queries/s where every query in flight takes the whole bound."""
         return (config.concurrency or 1) * NS_PER_S / self._slo.bound_ns
 
     def probe_queries(self, config: RunConfig, probe_ns: int) -> int:
-        """Of a short one: at least so many as pass early stopping with PROBE_LATE late ones."""
+        """Queries of a probe: at least the number that passes early stopping with PROBE_LATE late ones."""
         per_s = config.target_qps or self._least_rate(config)
         wanted = max(
             ceil(probe_ns / NS_PER_S * per_s), queries_needed(PROBE_LATE, self._slo.percentile)
@@ -98,23 +102,24 @@ class Judge:
         return min(wanted, self.full_queries(config))
 
     def allowed(self, config: RunConfig, queries: int) -> int:
-        """Late ones of `queries`: the share with which a full-length run is VALID. LoadGen's
-        estimate for streams leaves out one less than its early stopping does for Server.
+        """Late queries with which a run of `queries` passes: the share that a full-length run bears.
+
+        LoadGen's estimate for streams leaves out one query less than its early stopping for Server.
         """
         full = self.full_queries(config)
         late = max(0, late_allowed(full, self._slo.percentile) - self._scenario.streams)
         return late * queries // full
 
     def passed(self, finished: Finished, kind: str, late: int | None, allowed: int) -> bool:
-        """A full-length run where it is VALID; a probe, too short for that, by its late queries."""
+        """A full-length run passes when it is VALID, a shorter probe when few enough queries are late."""
         failed = {reason["code"] for reason in finished.result["reasons"]}
         few = kind == "probe" and late is not None and late <= allowed
         return not failed or (few and HOPELESS not in failed)
 
     def late(self, finished: Finished, allowed: int | None) -> int | None:
-        """Queries above the bound, by LoadGen where it counts them, else by the journal. A run that
-        was ended early had more than `allowed` for certain: some of them, which were never answered,
-        are in no row.
+        """Queries above the bound, counted by LoadGen or else from the journal.
+
+        A run that was ended early had more than `allowed`: the unanswered ones are in no row.
         """
         late = self._counted(finished)
         failed = [reason["code"] for reason in finished.result["reasons"]]
@@ -130,8 +135,8 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """The least latency of a query, by LoadGen, or by the journal of a run that was ended early;
-        None where no query was answered.
+        """The shortest latency of a query, from LoadGen or, for a run that was ended early, from the
+        journal; None where no query was answered.
         """
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
@@ -149,8 +154,8 @@ def _journal_latency_ns(finished: Finished) -> Array | None:
 
 
 def busy_share(result: Mapping[str, Any]) -> float | None:
-    """How much of the time an instance computed: batches a second and instance, times the median time
-    that a batch occupies one. result: of result.json.
+    """Share of the time in which an instance computed, from the content of result.json: batches per
+    second and instance, times the median time that a batch occupies an instance.
     """
     stages, queries = result.get("stages_ns"), result["queries"] or {}
     rate, batch = (result["throughput_per_s"] or {}).get("completed"), queries.get("mean_batch")
@@ -162,11 +167,5 @@ def busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def answered(queries: Mapping[str, Any]) -> int:
-    """So many. queries: of result.json, empty where the run did not come to them."""
+    """Answered queries. queries: that part of result.json, empty where the run issued none."""
     return int(queries.get("samples_answered", 0)) // int(queries.get("samples_per_query", 1))
-
-
-def other_reason(result: Mapping[str, Any]) -> Reason | None:
-    """The first reason that says nothing about the load: the run failed for another."""
-    others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
-    return next(others, None)

@@ -1,10 +1,10 @@
-"""The highest load that passes: bracketed by doubling, closed in on with short probes, then with
-full-length runs, of which the last word is one's that passed. Pure: it only asks.
+"""Finds the highest load that passes: doubles to a bracket, bisects with probes, confirms with full runs.
 
-A probe may be wrong, both ways, and loads need not be monotone: what a probe said is never taken
-for the result, full-length runs go up as well as down from it, by steps that grow, but not above
-doubling and halving: a run at a thousandth of the rate takes a thousand times as long. A machine's
-stall can spoil a run but not mend one, so the failure that bounds the result is asked once more.
+The search is pure: it only calls `ask`. A probe can be wrong in both directions, and passing need not
+be monotone in the load, so the result is always a full-length run that passed. From the probes'
+result full-length runs go up or down in growing steps, at most by a factor of two: a run at a
+thousandth of the rate takes a thousand times as long. A stall of the machine can fail a run but
+never pass one, so the failure that bounds the result is repeated once.
 """
 
 from collections.abc import Callable
@@ -16,39 +16,45 @@ Ask = Callable[[float, bool], bool]
 
 DOUBLING = 2.0
 TOLERANCE = 0.02
-"""The lowest load known to fail is at most so far above the highest that passed."""
+"""The search ends when the lowest failed load is this close above the highest that passed."""
 
 PROBE_TOLERANCE = 0.10
-"""Short probes end here: they know no better. Of simulated queues (tests/search/peak/test_peak.py, 36 seeds) 36
-were found within 5 % so, 35 where probes went on to 5 % and left fewer full-length runs."""
+"""Probes end at this distance, because they cannot resolve less. In simulated queues
+(tests/search/peak/test_peak.py, 36 seeds) all 36 searches came within 5 %; 35 did where probes went
+on to 5 % and left fewer full-length runs.
+"""
 
 KEPT_FOR_FULL = 4
-"""Of all runs; the probes before them end in time for that."""
+"""Runs that the probes must leave for full-length runs."""
 
 MOST_FAILURES = 8
-"""Full-length runs beyond the number asked for, while none has passed."""
+"""Full-length runs beyond `Limits.runs` while none has passed."""
 
 
 class Limits(NamedTuple):
-    """least, most: of the load. whole: it is a whole number. runs: of all, short and full-length."""
+    """Bounds of a search."""
 
     least: float
+    """The lowest load to try."""
     most: float
+    """The highest load to try."""
     runs: int
+    """Probes and full-length runs together."""
     whole: bool = False
+    """Whether the load is a whole number."""
 
 
 class Found(NamedTuple):
-    """load: the highest that a full-length run passed, None where none did. above: the lowest load
-    above it at which a full-length run failed; where none did, at which a probe failed, None without.
-    """
+    """The result of a search."""
 
     load: float | None
+    """The highest load at which a full-length run passed."""
     above: float | None
+    """The lowest load above it at which a full-length run failed, else the one at which a probe did."""
 
 
 def search(ask: Ask, start: float, limits: Limits) -> Found:
-    """start: the first load to try; from there by doubling or halving."""
+    """start: the first load to try; the next ones double or halve it."""
     looking = _Search(ask, limits)
     low, high = looking.close_in(start, full=False)
     first = low if low is not None else (high or start) / DOUBLING
@@ -65,10 +71,10 @@ class _Search:
         self._left = limits.runs
 
     def close_in(self, start: float, *, full: bool) -> tuple[float | None, float | None]:
-        """The highest load that passed and the lowest above it that failed, as near as may be.
+        """The highest load that passed and the lowest above it that failed.
 
-        In simulated searches where 5 % of the full-length runs and 2 % of the probes failed by accident
-        3.2 % missed by 5 % or more; 6.1 % did without asking the bound once more.
+        In simulated searches in which 5 % of the full-length runs and 2 % of the probes failed by
+        accident, 3.2 % of the results were off by 5 % or more; 6.1 % without repeating the bound.
         """
         low = high = None
         failed: set[float] = set()
@@ -98,7 +104,7 @@ class _Search:
     def _next(
         self, low: float | None, high: float | None, step: float, tolerance: float
     ) -> float | None:
-        """None once nothing is left to try."""
+        """The next load to try, None where the bracket is narrow enough."""
         limits = self._limits
         if high is None:
             assert low is not None
@@ -113,7 +119,7 @@ class _Search:
         return middle if low < middle < high else None
 
     def _rounded(self, load: float) -> float:
-        """Four digits, or whole, within the limits."""
+        """The load rounded to four digits or a whole number, within the limits."""
         limits = self._limits
         near = round(load) if limits.whole else float(f"{load:.4g}")
         return min(max(near, limits.least), limits.most)

@@ -1,4 +1,4 @@
-"""What a search says: a line as each run ends, a table at its end. All of it is in peak.json."""
+"""Prints a search: a line as each run ends, and a table from peak.json at the end."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,26 +8,27 @@ from harness.core.codes import INTERRUPTED
 from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_S, show_ns, show_rate
 from harness.results.evidence.stages import PERCENTILES
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.peak.cause import confirming_run, machine_warnings, set_by_machine
 from harness.search.peak.probe import Probe
 
 SHORTFALL = 0.02
-"""Of the offered queries/s: where those completed fall further behind, a queue was left at the end.
-The search itself comes no nearer than that.
+"""A queue was left at the end where the completed rate is this share below the offered rate. The
+search resolves no smaller difference.
 """
 
 
 def warnings(content: Mapping[str, Any]) -> Iterator[str]:
-    """Why the rate must not be quoted as it stands. content: of peak.json."""
+    """Reasons not to quote the rate as it stands, from the content of peak.json."""
     yield from machine_warnings(content)
     yield from _unsustained(content)
 
 
 def _unsustained(content: Mapping[str, Any]) -> Iterator[str]:
-    """Why a rate that was found is above what is sustained.
+    """A warning where the peak is above the rate that the system sustains.
 
-    A queue that grows is VALID while it stays within the bound: a run of D seconds passes at up to
-    1 + bound / D times the capacity, and completes what it is behind by after its last arrival.
+    A run stays VALID while its growing queue stays within the bound: a run of D seconds passes at up
+    to 1 + bound / D times the capacity, and completes the backlog after its last arrival.
     """
     if content["peak"] is None:
         return
@@ -37,31 +38,31 @@ def _unsustained(content: Mapping[str, Any]) -> Iterator[str]:
         return
     bound_ns = parse_slo(content["slo"]).bound_ns
     short = run["queries"] / offered * NS_PER_S < bound_ns / SHORTFALL
-    wanted = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
+    advice = f", best to {show_ns(bound_ns / SHORTFALL)}" if short else ""
     yield (
         f"{show_rate(completed)} of {show_rate(offered)} queries/s offered were completed: a queue was "
-        f"left at the end, so this is more than is sustained: lengthen --duration{wanted}"
+        f"left at the end, so this is more than is sustained: lengthen --duration{advice}"
     )
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
-    """One line: what a run of the search found."""
-    said = _said(probe.passed, probe.ended) or probe.kind
-    what = "full-length run" if probe.kind == "full" else "run"
+    """One line about a run that has just ended."""
+    outcome = _outcome(probe.passed, probe.ended) or probe.kind
+    name = "full-length run" if probe.kind == "full" else "run"
     at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
     late = "" if probe.late is None else f", {probe.late:,} of {probe.queries:,} queries late"
-    return f"{what} {number}{at}: {said}{late}, {probe.seconds:.1f} s"
+    return f"{name} {number}{at}: {outcome}{late}, {probe.seconds:.1f} s"
 
 
-def _said(passed: bool | None, ended: str | None) -> str:
-    """In a word; '' of a calibration that went well."""
+def _outcome(passed: bool | None, ended: str | None) -> str:
+    """The outcome in one word, '' for a calibration that went well."""
     if ended is not None:
         return "stopped" if ended == INTERRUPTED else ended
     return {None: "", True: "passed", False: "failed"}[passed]
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The table. content: of peak.json."""
+    """The table from the content of peak.json."""
     unit, slo = content["unit"], content["slo"]
     head = (
         ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"
@@ -69,40 +70,51 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{head}  {content['scenario']}  {content['backend']}  {content['model']}  {slo}"
     yield ""
     percentile = reported_percentile(parse_slo(slo).percentile)
-    yield (
-        f"{'run':>4}  {'':<12}{unit:>14}{'queries':>10}{'late':>8}{'p50':>11}{percentile:>11}"
-        f"{'batch':>8}{'took':>9}"
+    columns = (
+        Column("run", "count"),
+        Column(""),
+        Column(unit, "samples/s"),
+        Column("queries", "count"),
+        Column("late", "count"),
+        Column("p50", "ns"),
+        Column(percentile, "ns"),
+        Column("batch", "samples"),
+        Column("took", "s"),
+        Column(""),
+        Column(""),
     )
-    for number, probe in enumerate(content["probes"], 1):
-        yield _row(number, probe, percentile).rstrip()
+    rows = [_row(number, probe, percentile) for number, probe in enumerate(content["probes"], 1)]
+    yield from aligned(columns, rows)
     yield ""
-    yield from _found(content)
+    yield from _summary(content)
     yield f"{'results':<12}{folder}"
 
 
-def reported_percentile(wanted: float) -> str:
-    """The one that results tell which is `wanted`, in (0, 1), or the next above it."""
-    return next((n for n, fraction in PERCENTILES.items() if fraction >= wanted - 1e-9), "p99.9")
-
-
-def _row(number: int, probe: Mapping[str, Any], percentile: str) -> str:
-    latency = probe["latency_ns"] or {}
-    p50, tail = (
-        show_ns(latency[name]) if latency.get(name) is not None else "-"
-        for name in ("p50", percentile)
-    )
-    late = f"{probe['late']:,}" if probe["late"] is not None else "-"
-    batch = f"{probe['mean_batch']:.1f}" if probe["mean_batch"] is not None else "-"
-    said = _said(probe["passed"], probe["ended"])
-    load = "-" if probe["load"] is None else show_rate(probe["load"])
-    doubts = f"  doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else ""
-    return (
-        f"{number:>4}  {probe['kind']:<12}{load:>14} {probe['queries']:>9,}"
-        f"{late:>8}{p50:>11}{tail:>11}{batch:>8}{probe['seconds']:>7.1f} s  {said:<6}{doubts}"
+def reported_percentile(percentile: float) -> str:
+    """The name of the percentile in results that is `percentile`, in (0, 1), or the next above it."""
+    return next(
+        (n for n, fraction in PERCENTILES.items() if fraction >= percentile - 1e-9), "p99.9"
     )
 
 
-def _found(content: Mapping[str, Any]) -> Iterator[str]:
+def _row(number: int, probe: Mapping[str, Any], percentile: str) -> list[Cell]:
+    latency_ns = probe["latency_ns"] or {}
+    return [
+        number,
+        probe["kind"],
+        probe["load"],
+        probe["queries"],
+        probe["late"],
+        latency_ns.get("p50"),
+        latency_ns.get(percentile),
+        probe["mean_batch"],
+        f"{probe['seconds']:.1f} s",
+        _outcome(probe["passed"], probe["ended"]),
+        f"doubts: {' '.join(probe['doubts'])}" if probe["doubts"] else "",
+    ]
+
+
+def _summary(content: Mapping[str, Any]) -> Iterator[str]:
     unit, above = content["unit"], content["failed_above"]
     if content["peak"] is None:
         fastest_ns = content.get("fastest_ns")

@@ -1,4 +1,4 @@
-"""sweep.html: a sweep as plots, for a person."""
+"""Writes sweep.html: the plots and the table of a sweep."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -6,28 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.core.units import NS_PER_MS, show_ns, show_rate
+from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure, table
-from harness.search.sweep.report import scale
+from harness.results.pages.tables import Cell, Column, shown_rows
+from harness.search.sweep import report
 
 PAGE = "sweep.html"
 
 _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VALID": "#1a7f37"}
-"""name of an upright line -> its colour."""
+"""Colour of each vertical line, by name."""
 
 _CROSSED = "circle-x-open"
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """The page's path. content: of sweep.json. A PluginUnavailable names the extra that is missing."""
+    """Writes the page from the content of sweep.json. A PluginUnavailable names the missing extra."""
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """Latency, then achieved rate and batch size, against the offered rate; none without points."""
+    """Latency, then achieved rate and batch size, over the offered rate; none without points."""
     points = content["points"]
     if not points:
         return
@@ -37,7 +38,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
     yield Figure(
         "Latency against offered load",
-        f"Percentiles of each run; dashed: the SLO's bound.{_told(valid)}",
+        f"Percentiles of each run; dashed: the SLO's bound.{_note(valid)}",
         [
             {
                 "x": offered,
@@ -59,7 +60,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
     ends = [0, max(offered)]
     yield Figure(
         "Achieved rate and batch size",
-        f"Dotted: as much achieved as offered.{_told(valid)}",
+        f"Dotted: as much achieved as offered.{_note(valid)}",
         [
             {"x": ends, "y": ends, "name": "offered", "mode": "lines", "line": {"dash": "dot"}},
             {
@@ -90,7 +91,7 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
-    """What is INVALID looks so: hollow and crossed."""
+    """Markers in which INVALID points are hollow and crossed."""
     return {
         "symbol": ["circle" if one else _CROSSED for one in valid],
         "size": [6 if one else 10 for one in valid],
@@ -98,25 +99,25 @@ def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
 
 
 def _key(valid: Sequence[bool]) -> list[Mapping[str, Any]]:
-    """A name for the crossed ones in the legend, where there are any."""
+    """The legend's entry for crossed markers, where there are any."""
     marker = {"symbol": _CROSSED, "size": 10, "color": "#57606a"}
     one = {"x": [None], "y": [None], "name": "INVALID", "mode": "markers", "marker": marker}
     return [] if all(valid) else [one]
 
 
-def _told(valid: Sequence[bool]) -> str:
+def _note(valid: Sequence[bool]) -> str:
     return "" if all(valid) else " Crossed: INVALID, left out of the knee."
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Upright lines at the knee, and at the measured peak, else at the highest VALID rate and at a
-    scale that was given; their names above.
+    """Vertical lines and their labels: the knee, and the measured peak or else the rate from --peak
+    and the highest VALID rate.
     """
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     if content["peak"] is not None:
-        at_rate[scale(content)[0]] = content["peak"]
+        at_rate[report.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = content["highest_valid"]
     for name, at in at_rate.items():
@@ -139,9 +140,9 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
     for name, about in (
-        ("peak", ": ".join(scale(content))),
+        ("peak", ": ".join(report.scale(content))),
         ("highest_valid", "the highest offered rate that was VALID"),
-        ("knee", "the knee: most throughput for its mean latency, of the VALID ones"),
+        ("knee", "the knee: the VALID point with most throughput for its mean latency"),
     ):
         if content[name] is not None:
             yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"
@@ -149,17 +150,13 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Points</h2>"
-    heads = ("offered/s", "achieved/s", "p50", "p90", "p99", "batch", "verdict", "doubts")
-    yield table(heads, [_cells(point) for point in content["points"]])
-
-
-def _cells(point: Mapping[str, Any]) -> list[str]:
-    achieved, batch = point["completed_per_s"], point["mean_batch"]
-    return [
-        show_rate(point["rate_per_s"]),
-        "-" if achieved is None else show_rate(achieved),
-        *("-" if point[n] is None else show_ns(point[n]) for n in ("p50_ns", "p90_ns", "p99_ns")),
-        "-" if batch is None else f"{batch:.1f}",
-        " ".join([point["verdict"], *point["reasons"]]),
-        " ".join(point["doubts"]),
+    columns = [*report.columns(content), Column("verdict"), Column("doubts")]
+    rows: list[list[Cell]] = [
+        [
+            *report.numbers(point),
+            " ".join([point["verdict"], *point["reasons"]]),
+            " ".join(point["doubts"]),
+        ]
+        for point in content["points"]
     ]
+    yield table([column.name for column in columns], shown_rows(columns, rows))

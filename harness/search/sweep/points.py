@@ -1,38 +1,43 @@
-"""What one run of a sweep says, and where the curve of all of them bends."""
+"""Extracts a point from each run of a sweep, and finds the knee of the curve through them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.search.peak.probe import other_reason
+from harness.search.study import other_reason
 
 
 class Point(NamedTuple):
-    """One run. share: of the peak, None where none is known. Rates in queries/s, mean_batch in
-    samples; None where LoadGen or the journal had no number. folder: below the sweep's.
-    """
+    """One run. A number that neither LoadGen nor the journal had is None."""
 
     rate_per_s: float
+    """The offered rate, queries/s."""
     share: float | None
+    """The offered rate as a share of the peak, None where no peak is known."""
     scheduled_per_s: float | None
+    """queries/s in the schedule that the seed produced."""
     completed_per_s: float | None
+    """queries/s."""
     p50_ns: float | None
     p90_ns: float | None
     p99_ns: float | None
     mean_ns: float | None
     mean_batch: float | None
+    """Samples."""
     queries: int
     late: int | None
+    """Queries above the SLO's bound."""
     verdict: str
     reasons: tuple[str, ...]
     doubts: tuple[str, ...]
     folder: str
+    """Relative to the sweep's folder."""
 
 
 def point_of(
     result: Mapping[str, Any], folder: Path, below: Path, peak: float | None
 ) -> Point | None:
-    """None of a run that failed for a reason that is not its rate."""
+    """None where the run failed for a reason that is not its rate."""
     if other_reason(result) is not None or not result["queries"]:
         return None
     rates, latency = result["throughput_per_s"], result["latency_ns"] or {}
@@ -59,9 +64,8 @@ LEAST_FOR_KNEE = 3
 
 
 def knee(points: Sequence[Point]) -> float | None:
-    """The offered rate beyond which latency grows faster than throughput: where completed queries/s
-    divided by mean latency is largest. Of VALID points only, for what another one says of its rate
-    must not be quoted; None with fewer than LEAST_FOR_KNEE of them.
+    """The offered rate beyond which latency grows faster than throughput: the VALID point at which
+    completed queries/s divided by mean latency is largest; None with fewer than LEAST_FOR_KNEE.
 
     Source: Kleinrock, Power and deterministic rules of thumb (1979): this ratio, the power, is
     largest where a line from the origin touches the curve of latency over throughput.

@@ -1,4 +1,4 @@
-"""Bare loops of a placement, timed in a child process: the model without load generator."""
+"""Times bare loops of a layout in a child process: the model without load generator."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,15 +13,15 @@ from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProce
 
 
 class Bare(NamedTuple):
-    """tunable: backend option -> values to try beside the configured one. ended: why larger sizes
-    were not measured although they were to be, '' where nothing was wrong. fixed_batch: samples,
-    where the model file allows no other batch.
-    """
+    """The result of bare loops."""
 
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
+    """Backend option -> values to try beside the configured one."""
     ended: str = ""
+    """The error that kept larger sizes from being measured, '' without one."""
     fixed_batch: int | None = None
+    """Samples, where the model file allows no other batch."""
 
 
 def time_layout(
@@ -32,9 +32,9 @@ def time_layout(
     most_ns: int | None,
     output: Path,
 ) -> Bare:
-    """config: with the layout in it. most_ns: no larger size where a batch takes longer.
+    """config: includes the layout. most_ns: a size whose batches take longer is the last one.
 
-    Raises what kept the first size from being measured.
+    Raises the HarnessError that kept the first size from being measured.
     """
     setup = {
         "config": to_plain(config),
@@ -44,19 +44,19 @@ def time_layout(
         "most_ns": most_ns,
         "streams": scenario_named(config.scenario).streams,
     }
-    given_ns = config.hang_timeout_ns
-    limit_s = START_LIMIT_S if given_ns is None else given_ns / 1e9
+    hang_ns = config.hang_timeout_ns
+    limit_s = START_LIMIT_S if hang_ns is None else hang_ns / 1e9
     parts: list[ServiceTimes] = []
     ended = ""
 
     def ignore(_done: int, _total: int) -> None:
-        """How far the dataset is."""
+        """Progress of loading the dataset."""
 
     with MeasuredProcess(setup, output, "harness.run.measured.bare_loops") as process:
         loaded = process.expect("loaded", limit_s, ignore)
         try:
-            while (told := process.expect("timed", limit_s, ignore))["event"] != "done":
-                parts.append(ServiceTimes.from_json(told["times"]))
+            while (message := process.expect("timed", limit_s, ignore))["event"] != "done":
+                parts.append(ServiceTimes.from_json(message["times"]))
         except HarnessError as e:
             if not parts:
                 raise

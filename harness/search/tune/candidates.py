@@ -1,4 +1,4 @@
-"""What `tune` chooses from, and what bare loops say of it before LoadGen is asked. Pure."""
+"""Lists the candidates of `tune`, and forecasts their performance from bare loops."""
 
 import math
 from collections.abc import Sequence
@@ -21,24 +21,24 @@ from harness.results.evidence.simulation import simulate
 from harness.types import Array
 
 LARGEST_BATCH = 1024
-"""Samples; larger ones are tried only where --max-batch names one."""
+"""Samples; a larger batch is tried only where --max-batch asks for it."""
 
 ALIKE = 0.02
-"""Predictions that differ by less are the same: then the smaller batch is taken."""
+"""Forecasts that differ by a smaller share count as equal; then the smaller batch is taken."""
 
 SIMULATED_QUERIES = 10_000
 MOST_UTILISATION = 0.98
-"""Of the bare loops' rate: so short a simulation hardly sees a queue grow that is offered more."""
+"""Share of the bare loops' rate up to which the short simulation can see a queue grow."""
 
 LEAST_UTILISATION = 0.001
-"""The least that is tried: there a query hardly ever meets another."""
+"""The least share of that rate to try: at this rate queries hardly ever meet."""
 
 RATE_STEPS = 10
-"""Of the bisection between these two, in ratios: to 0.7 % of the rate."""
+"""Steps of the geometric bisection between these shares; they resolve 0.7 % of the rate."""
 
 
 class Layout(NamedTuple):
-    """options: of the backend, beside those that were configured."""
+    """options: backend options to set in addition to the configured ones."""
 
     instances: int
     threads: int
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """Of two plans that are equally good, the one with less is simpler."""
+        """A sort key: of two equally good placements the one with less effort is simpler."""
         instances, threads, options = self.layout
         return len(options), instances * threads, instances, self.max_batch
 
@@ -77,14 +77,14 @@ class Plan(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """A number that plans are compared by. unit: ns, or something a second."""
+    """The number by which placements are compared. unit: ns, or a rate such as samples/s."""
 
     what: str
     unit: str
     more_is_better: bool
 
     def gain(self, a: float, b: float) -> float:
-        """Above 1 where `a` is the better one."""
+        """How many times as good `a` is as `b`."""
         return a / b if self.more_is_better else b / a
 
     def show(self, value: float) -> str:
@@ -94,11 +94,11 @@ class Aim(NamedTuple):
 def layouts(
     config: RunConfig, scenario: Scenario, cores: Cores, default: Instances
 ) -> list[Layout]:
-    """default first: what would run without tuning. Then what fills the cores, or half of them, by
-    as many instances as divide them and by powers of two, and as many instances of one thread;
-    on cores with SMT also as many threads as they have. --instances and --threads are kept.
+    """The default layout first, then layouts that use all cores, half of them, or one thread for each
+    instance; with numbers of instances that divide the cores or are powers of two. On cores with SMT
+    the same for all hardware threads. --instances and --threads stay as they are.
     """
-    found = {Layout(default.instances, default.threads): None}
+    layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):
         powers = _powers(budget)
         counts = sorted({*powers, *(n for n in range(1, budget + 1) if budget % n == 0)})
@@ -108,8 +108,8 @@ def layouts(
             for threads in _given(config.threads, several):
                 fits = instances * threads <= cores.threads or config.oversubscribe
                 if threads >= 1 and fits:
-                    found[Layout(instances, threads)] = None
-    return list(found)
+                    layouts[Layout(instances, threads)] = None
+    return list(layouts)
 
 
 def _given(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
@@ -123,27 +123,26 @@ def _powers(most: int) -> list[int]:
 
 
 def batch_sizes(config: RunConfig, scenario: Scenario) -> list[int]:
-    """Ascending: those whose service times are measured, as far as larger ones are worth it."""
+    """The batch sizes to time, ascending; larger ones only while they are worth it."""
     if scenario.streams:
         samples = scenario.samples_per_query(config)
         return sorted({-(-samples // (1 << k)) for k in range(13)})
     return _powers(config.max_batch or LARGEST_BATCH)
 
 
-def candidates(given: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
-    """What may be the largest batch: the sizes that were measured, or the one that the user has given.
+def candidates(max_batch: int | None, service: ServiceTimes, fixed: int | None) -> Sequence[int]:
+    """Candidates for the largest batch: the measured sizes, or --max-batch where the user has set it.
 
-    given: as a run would have it. fixed: by the model file, which caps it as it does in a run; where
-    bare loops ended before it says nothing of what may be asked for.
+    max_batch: the value that a run would use. fixed: the batch that the model file fixes.
     """
-    return service.sizes if given is None else [min(given, fixed or given)]
+    return service.sizes if max_batch is None else [min(max_batch, fixed or max_batch)]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a dispatcher that costs nothing would reach with these service times.
+    """Forecasts what a dispatcher without cost would reach with given service times.
 
-    slo: of Server; rate_per_s: the offered rate, None where the highest is looked for.
+    slo: set for Server. rate_per_s: the offered rate, None to search for the highest one.
     """
 
     scenario: Scenario
@@ -175,12 +174,12 @@ class Forecast:
         return _highest_rate(service, instances, max_batch, most_per_s, self.slo)
 
     def alone_ns(self, service: ServiceTimes) -> int:
-        """The SLO's percentile of a query that meets no other. Of Server."""
+        """The SLO's percentile of the latency of queries that never meet (Server)."""
         assert self.slo is not None
         return percentile_ns(np.sort(service.of(1)), self.slo.percentile)
 
     def hopeless(self, service: ServiceTimes) -> str:
-        """Why no rate at all can meet the SLO; '' where one may, or where none is looked for."""
+        """Why no rate can meet the SLO; '' where one can, or where no rate is searched for."""
         if self.slo is None or not self._queued or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
@@ -196,7 +195,7 @@ class Forecast:
 def best_batch(
     forecast: Forecast, service: ServiceTimes, instances: int, sizes: Sequence[int]
 ) -> tuple[dict[int, float], int]:
-    """What each largest batch is predicted to reach, and the smallest one that is as good as any."""
+    """Largest batch -> forecast, and the smallest batch that is as good as any."""
     values = {size: forecast.of(service, instances, size) for size in sizes}
     aim = forecast.aim
     best = (max if aim.more_is_better else min)(values.values())
@@ -209,13 +208,13 @@ def _bare_rate(service: ServiceTimes, instances: int, size: int) -> float:
 
 
 def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
-    """The batches of one query, one after another."""
+    """The time of one query whose batches run one after another."""
     starts = range(0, samples, max_batch)
     return sum(service.median_ns(min(max_batch, samples - start)) for start in starts)
 
 
 def _unit_arrivals() -> Array:
-    """(SIMULATED_QUERIES,) the same for all plans: times in seconds at one query a second."""
+    """(SIMULATED_QUERIES,) arrival times in seconds at one query/s, the same for all placements."""
     return server_schedule_ns(SIMULATED_QUERIES, 1.0, 0) / NS_PER_S
 
 
@@ -223,15 +222,15 @@ def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
     arrivals_ns = (_unit_arrivals() * (NS_PER_S / rate_per_s)).astype(np.int64)
-    found = simulate(arrivals_ns, service, instances, max_batch)
-    return float(percentile_ns(np.sort(found.queue_ns + found.infer_ns), slo.percentile))
+    times = simulate(arrivals_ns, service, instances, max_batch)
+    return float(percentile_ns(np.sort(times.queue_ns + times.infer_ns), slo.percentile))
 
 
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """queries/s. Where no rate that was tried meets the bound, the least of them: it is above any that
-    does, and still far below those of layouts that have one.
+    """The highest queries/s that meet the bound; the least rate tried where none does, which ranks such
+    a layout far below all others.
     """
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:

@@ -1,7 +1,7 @@
-"""Which of the plans that LoadGen has judged is the one to take, and how sure that is. Pure.
+"""Decides which of the judged placements to take, and how certain that is.
 
-In every round each plan is run once, with the same seeds. So plans are compared round by round, and
-what the machine did meanwhile, faster or slower for all, is in no difference.
+In every round each placement is run once, with the same seeds. Placements are compared within each
+round, so a machine that becomes faster or slower for all of them changes no difference.
 """
 
 import math
@@ -13,29 +13,31 @@ from harness.results.evidence.bootstrap import over_runs
 from harness.search.tune.candidates import Aim, Plan
 
 ROUNDS_TO_DROP = 3
-"""After so many a plan that is surely worse than the best one is judged no further."""
+"""After this many rounds a placement that is certainly worse than the best one is dropped."""
 
 
 @dataclass(slots=True)
 class Finalist:
-    """values: round -> what LoadGen measured, in the aim's unit. failed: why it has no more of them."""
+    """A placement that LoadGen judges."""
 
     plan: Plan
     predicted: float
     is_default: bool
     values: dict[int, float] = field(default_factory=dict)
+    """Round -> measured value, in the aim's unit."""
     failed: str = ""
+    """Why it could not be judged any further."""
     dropped: bool = False
 
     @property
     def mean(self) -> float | None:
-        """Geometric, of all rounds; None before the first."""
+        """The geometric mean of all rounds; None before the first."""
         values = self.values.values()
         return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 
 
 class Gain(NamedTuple):
-    """How many times as good one plan is as another, and the interval of that over the rounds."""
+    """How many times as good one placement is as another, with the interval over the rounds."""
 
     ratio: float
     low: float
@@ -44,35 +46,37 @@ class Gain(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """best: by its mean. taken: the simplest of those that no difference to it is seen from,
-    if it meets the SLO as that does. second: the next best, None where there is one plan; gain: of
-    `best` over it; second_is_beaten: a third plan is surely better than that.
-    """
+    """The outcome of all rounds."""
 
     best: Finalist
+    """The placement with the best mean."""
     taken: Finalist
+    """The simplest placement without a visible difference to `best`; it meets the SLO if `best` does."""
     second: Finalist | None
+    """The next best placement, None where there is no other."""
     gain: Gain | None
+    """The gain of `best` over `second`."""
     second_is_beaten: bool
+    """Whether a third placement is certainly better than `second`."""
 
 
 def gain(aim: Aim, a: Finalist, b: Finalist) -> Gain | None:
-    """Over the rounds that both have; None with too few for an interval (LEAST_RUNS)."""
+    """The gain of a over b in their common rounds; None with too few for an interval (LEAST_RUNS)."""
     both = sorted(a.values.keys() & b.values.keys())
-    found = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
-    ratio, interval = found or (0.0, None)
+    gains = over_runs([aim.gain(a.values[n], b.values[n]) for n in both])
+    ratio, interval = gains or (0.0, None)
     return Gain(ratio, *interval, len(both)) if interval else None
 
 
 def best_of(aim: Aim, finalists: Sequence[Finalist]) -> Finalist | None:
-    """Among those with the most rounds."""
+    """The best mean among the finalists with the most rounds."""
     most = max((len(one.values) for one in finalists), default=0)
     full = [one for one in finalists if most and len(one.values) == most and not one.failed]
     return max(full, key=lambda one: aim.gain(one.mean or 0.0, 1.0), default=None)
 
 
 def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
-    """Those that are surely worse than the best one; two always go on."""
+    """The finalists that are certainly worse than the best one; two always continue."""
     best = best_of(aim, finalists)
     running = [one for one in finalists if not (one.dropped or one.failed)]
     if best is None or len(best.values) < ROUNDS_TO_DROP:
@@ -88,14 +92,14 @@ def to_drop(aim: Aim, finalists: Sequence[Finalist]) -> Iterator[Finalist]:
 def decide(
     aim: Aim, finalists: Sequence[Finalist], bound_ns: float | None = None
 ) -> Decision | None:
-    """None where no plan has two rounds.
+    """None where no placement has two rounds.
 
-    To look like the best one is no order: where two plans do, one may still be surely worse than the
-    other, as it is than a third. So none is taken that is surely worse than any, or was dropped for
-    that; of those only where all others failed.
+    "No visible difference" is not transitive: of two placements that both look like the best one, one
+    can still be certainly worse than the other. So a placement that is certainly worse than any
+    other, or was dropped for that, is taken only where all others failed.
 
-    bound_ns: of the SLO, where it is its percentile that is judged: where the best plan meets it, so
-    does the one that is taken.
+    bound_ns: the SLO's bound where its percentile is judged. Where the best placement meets it, the
+    one that is taken meets it, too.
     """
     sound = [one for one in finalists if not one.failed]
     running = [one for one in sound if not one.dropped] or sound
@@ -121,10 +125,10 @@ def _meets(one: Finalist, bound_ns: float) -> bool:
 
 
 def _surely_better(aim: Aim, a: Finalist, b: Finalist) -> bool:
-    found = gain(aim, a, b)
-    return found is not None and found.low > 1
+    over = gain(aim, a, b)
+    return over is not None and over.low > 1
 
 
 def _behind(aim: Aim, best: Finalist, one: Finalist) -> float:
-    found = gain(aim, best, one)
-    return found.ratio if found else math.inf
+    over = gain(aim, best, one)
+    return over.ratio if over else math.inf

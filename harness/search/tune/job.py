@@ -1,9 +1,8 @@
-"""`tune`: instances, threads, largest batch and the backend's own options for a scenario and SLO.
+"""Finds instances, threads, largest batch and backend options for a scenario and SLO (`tune`).
 
-Bare loops over the whole grid cut it down (harness/search/tune/screening.py), by what they predict of a
-dispatcher that costs nothing (harness/search/tune/candidates.py); LoadGen judges the few that are left
-(harness/search/tune/rounds.py, harness/search/tune/decision.py). The folder has the winner as tuned.yaml, all that was
-measured in tune.json, and a page.
+Bare loops screen the whole grid (screening.py) by a forecast for a dispatcher without cost
+(candidates.py); runs under LoadGen judge the finalists (rounds.py, decision.py). The folder has the
+winner as tuned.yaml, all measurements in tune.json, and a page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,25 +15,24 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.core.console import say
-from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid
+from harness.core.signals import Stopped
+from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
 from harness.models.manifest.manifest import load_model
 from harness.models.opened import instances
-from harness.results import resolved, run_folder
+from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Measure
-from harness.run.jobs import conclude, keep_or_remove
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
+from harness.search.study import Ended, Study, unfit_options, write_page
 from harness.search.tune import table
 from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import Forecast, Layout, Plan, batch_sizes, candidates, layouts
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
-from harness.search.tune.rounds import Ended, Rounds
+from harness.search.tune.rounds import Rounds
 from harness.search.tune.screening import Cut
 
 TUNE = "tune.json"
@@ -43,41 +41,25 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
-    """All that stands against tuning with these options."""
-    if config.mlperf:
-        yield "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
-    if config.mode == "accuracy":
-        yield "tune needs performance runs: drop --mode accuracy"
+    """Every reason why tuning with these options cannot start."""
+    yield from unfit_options(config, "tune", mlperf="; its tuned.yaml is for it")
     if config.audit is not None:
         yield "--audit is one run, tune makes many: drop it"
-    if config.metrics_linger_ns:
-        yield "--metrics-linger waits after one run, tune makes many: drop it"
     if config.meter:
         yield "--meter reads one run, tune makes many: drop it"
 
 
-def tune(
-    config: RunConfig,
-    options: TuneOptions,
-    measure: Measure,
-    *,
-    as_json: bool = False,
-    quiet: bool = False,
-) -> int:
-    """Tunes, prints the table (or tune.json) and returns the exit status."""
-    job = TuneJob(config, options, measure, quiet=quiet)
-    return conclude(job, table.lines, as_json=as_json)
+class TuneJob(Study):
+    """One search for the placement that suits model, machine, scenario and SLO."""
 
-
-class TuneJob:
-    """One search. folder: where it lies by now."""
+    file = TUNE
 
     def __init__(
         self, config: RunConfig, options: TuneOptions, measure: Measure, *, quiet: bool
     ) -> None:
-        self._config = config = replace(config, mode="performance")
+        config = replace(config, mode="performance")
+        super().__init__(config, options, measure, quiet=quiet)
         self._options = options
-        self._quiet = quiet
         self._scenario: Scenario = registry.load("scenario", config.scenario)
         self._model = load_model(config.model)
         self._dataset = config.dataset or default_dataset(self._model)
@@ -88,45 +70,39 @@ class TuneJob:
         _check_percentile(self._scenario, self._slo)
         samples = self._scenario.samples_per_query(config)
         self._forecast = Forecast(self._scenario, samples, self._slo, config.target_qps)
-        words = (f"tune-{config.scenario}", config.backend, self._model.name)
-        self._results = run_folder.new_folder(config.out, *words)
-        self.folder = self._results.path
+        self._results = self._new_folder(
+            f"tune-{config.scenario}", config.backend, self._model.name
+        )
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
-        given = self._default.max_batch if config.max_batch is not None else None
-        self._cut = Cut(self._forecast, self._time, partial(candidates, given), self._tell)
+        max_batch = self._default.max_batch if config.max_batch is not None else None
+        self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)
         self._rounds = Rounds(
-            *(config, self._scenario, self._slo, measure, self.folder, self._tell, self._save)
+            config, self._scenario, self._slo, measure, self.folder, self._say, self._save
         )
         self._finalists: list[Finalist] = []
         self._decision: Decision | None = None
 
     def run(self) -> int:
-        """Returns the exit status: 4 where no plan could be judged, 128 + signal where it was stopped."""
-        with keep_or_remove(lambda: self.folder, lambda: self._cut.has_measured):
-            try:
-                with stoppable() as stopping, stopping.allowed():
-                    preflight.obtain_model(self._config, self._model)
-                    self._cut_down()
-                    self._rounds.judge(self._finalists, self._options.rounds)
-                    with stopping.allowed(False):
-                        return self._publish()
-            except Stopped as e:
-                self._save()
-                return e.exit_status
-            except Ended as e:
-                self._save()
-                return e.status
-            except HarnessError:
-                self._save()
-                raise
+        """Returns 4 where no placement could be judged, else 0."""
+        try:
+            with self._stopping.allowed():
+                preflight.obtain_model(self._config, self._model)
+                self._cut_down()
+                self._rounds.judge(self._finalists, self._options.rounds)
+        except (Stopped, Ended, HarnessError):
+            self._save()
+            raise
+        return self._publish()
 
-    def _tell(self, text: str) -> None:
-        if not self._quiet:
-            say(text)
+    def has_measured(self) -> bool:
+        return self._cut.has_measured
+
+    def lines(self) -> Iterator[str]:
+        return table.lines(self.content(), self.folder)
 
     def _cut_down(self) -> None:
-        """Leaves the finalists: the plan without tuning, and the best of the others."""
+        """Leaves the finalists: the default placement, and the best of the others."""
         config = self._config
         grid = layouts(config, self._scenario, self._cores, self._default)
         self._cut.run(grid, batch_sizes(config, self._scenario), dict(config.backend_option))
@@ -155,7 +131,7 @@ class TuneJob:
         return time_layout(config, self._dataset, spec, sizes, most_ns, output)
 
     def _publish(self) -> int:
-        """tuned.yaml, and the folder whole; `.partial` where no plan could be judged."""
+        """Writes tuned.yaml and completes the folder; it stays `.partial` where nothing was judged."""
         aim = self._rounds.aim
         bound_ns = self._slo.bound_ns if self._slo and aim.unit == "ns" else None
         self._decision = decide(aim, self._finalists, bound_ns)
@@ -169,25 +145,16 @@ class TuneJob:
             plain.pop(key, None)
         files.write_yaml(self.folder / TUNED, plain)
         with suppress(OSError):
-            (self.folder / "bare").rmdir()  # no process had anything to say
+            (self.folder / "bare").rmdir()  # empty, as no process printed anything
         self.folder = self._results.finish(newest=False)
         if not self._config.no_report:
-            self._write_page()
+            from harness.search.tune.page import write
+
+            write_page(write, self.content(), self.folder)
         return 0
 
-    def _write_page(self) -> None:
-        from harness.search.tune.page import write
-
-        try:
-            write(self.content(), self.folder)
-        except PluginUnavailable as e:
-            say(f"no page was made: {e}")
-
-    def _save(self) -> None:
-        files.write_json(self.folder / TUNE, self.content())
-
     def content(self) -> dict[str, Any]:
-        """Of tune.json. taken: None while plans are judged, and where none could be."""
+        """The content of tune.json. taken: None while plans are judged, and where none could be."""
         aim, decision = self._rounds.aim, self._decision
         return {
             "schema_version": SCHEMA_VERSION,
@@ -200,7 +167,7 @@ class TuneJob:
             "judged": aim._asdict(),
             "rate_per_s": self._rounds.rate_per_s,
             "layouts": [one.to_json() for one in self._cut.measured.values()],
-            "finalists": [self._told(one) for one in self._finalists],
+            "finalists": [self._finalist(one) for one in self._finalists],
             "best": str(decision.best.plan) if decision else None,
             "second": str(decision.second.plan) if decision and decision.second else None,
             "best_over_second": _gain(decision.gain) if decision else None,
@@ -209,7 +176,7 @@ class TuneJob:
             "runs": self._rounds.runs,
         }
 
-    def _told(self, one: Finalist) -> dict[str, Any]:
+    def _finalist(self, one: Finalist) -> dict[str, Any]:
         best = self._decision.best if self._decision else None
         over = gain(self._rounds.aim, one, best) if best and best is not one else None
         return {
@@ -225,7 +192,7 @@ class TuneJob:
 
 
 def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
-    """A ConfigError where plans would be judged by a percentile below the SLO's."""
+    """A ConfigError where runs report no percentile as high as the SLO's."""
     name, most = max(PERCENTILES.items(), key=lambda item: item[1])
     if slo is not None and not scenario.all_at_once and slo.percentile > most + 1e-9:
         raise ConfigError(
@@ -234,5 +201,8 @@ def _check_percentile(scenario: Scenario, slo: Slo | None) -> None:
         )
 
 
-def _gain(found: Gain | None) -> dict[str, float] | None:
-    return found._asdict() if found else None
+tune = TuneJob.execute
+
+
+def _gain(over: Gain | None) -> dict[str, float] | None:
+    return over._asdict() if over else None

@@ -1,4 +1,4 @@
-"""tune.html: what tuning tried, as a heat map, and how LoadGen judged the plans that were left."""
+"""Writes tune.html: the forecast as a heat map, and the runs that judged the finalists."""
 
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -15,17 +15,17 @@ PAGE = "tune.html"
 _ROW_REM = 1.6
 _AXES_REM = 8.0
 _WIDE_REM = Figure._field_defaults["height_rem"] + 1
-"""What is higher than the others has the page's whole width: room for a number in each cell."""
+"""A figure above this height takes the page's whole width, so that each cell has room for a number."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """The page's path. content: of tune.json. A PluginUnavailable names the extra that is missing."""
+    """Writes the page from the content of tune.json. A PluginUnavailable names the missing extra."""
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
 def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
-    """The predictions as a heat map; LoadGen's runs, round by round."""
+    """The forecast as a heat map, and LoadGen's runs by round."""
     yield _heat_map(content)
     aim = Aim(**content["judged"])
     scale, unit = (NS_PER_MS, "ms") if aim.unit == "ns" else (1, aim.unit)
@@ -81,23 +81,20 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
     yield f"<p><b>{escape(str(content['taken']))}</b></p>"
-    for line in tune_report.said(content):
+    for line in tune_report.conclusion(content):
         yield f"<p>{escape(line)}</p>"
 
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
     yield "<h2>Plans judged</h2>"
-    heads = ("plan", f"{predicted.what}, predicted", aim.what, "rounds", "against the best", "")
+    heads = ("plan", aim.what, "rounds", "against the best", f"{predicted.what}, predicted", "")
     yield table(
         heads,
         [
             [
-                one["plan"],
+                *tune_report.finalist(one, content),
                 predicted.show(one["predicted"]),
-                "-" if one["mean"] is None else aim.show(one["mean"]),
-                str(len(one["values"])),
-                tune_report.against(one["over_best"]),
                 one["failed"] or ("not tuned" if one["is_default"] else ""),
             ]
             for one in content["finalists"]

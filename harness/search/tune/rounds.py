@@ -1,4 +1,4 @@
-"""The second half of `tune`: LoadGen judges the finalists, in ordinary runs that take turns."""
+"""Judges the finalists of `tune` by ordinary runs under LoadGen that take turns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,38 +16,30 @@ from harness.errors import HarnessError, RunInvalid, one_line
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.versions import seeds_of
 from harness.results.outcome import Measure
-from harness.search.peak.probe import other_reason
 from harness.search.peak.table import reported_percentile
+from harness.search.study import Ended, other_reason
 from harness.search.tune.candidates import Aim
 from harness.search.tune.decision import Finalist, to_drop
 
 NOISE_PROBE_S = 0.2
-"""Before each of so many runs; one that stands alone looks for a second."""
+"""Length of the noise probe before each run; a run that stands alone probes for one second."""
 
 START_SHARE = 0.9
-"""Of the rate predicted for the best plan: bare loops do not know what issuing queries costs."""
+"""The first rate as a share of the best forecast: bare loops leave out the cost of issuing queries."""
 
 MOST_PER_S = 1e6
-"""One thread issues queries: bare loops of a backend that does next to nothing predict more, and
-Offline's samples, that many, would not fit into memory.
+"""Queries/s at most. One thread issues them; for a backend that does next to nothing bare loops
+predict more, and as many samples of an Offline run would not fit into memory.
 """
 
 DOWN = 0.8
 MOST_RATES = 8
 LEAST_BATCHES = 4
-"""Largest ones, for each instance, in an Offline run: with fewer its end would decide."""
-
-
-class Ended(Exception):
-    """A run was stopped. status: the exit status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+"""Batches of the largest size per instance in an Offline run; with fewer its end would dominate."""
 
 
 class Rounds:
-    """runs: every one, as tune.json tells it. rate_per_s: of Server's runs, None until it is found."""
+    """runs: the entries of `runs` in tune.json. rate_per_s: the offered rate, None until it is known."""
 
     def __init__(
         self,
@@ -56,7 +48,7 @@ class Rounds:
         slo: Slo | None,
         measure: Measure,
         folder: Path,
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
         save: Callable[[], None],
     ) -> None:
         self.runs: list[dict[str, Any]] = []
@@ -66,7 +58,7 @@ class Rounds:
         self._slo = slo
         self._measure = measure
         self._folder = folder
-        self._tell = tell
+        self._say = say
         self._save = save
         self._first_seed = seeds_of(config).schedule
         self._percentile = slo.percentile if slo else scenario.percentile
@@ -80,7 +72,7 @@ class Rounds:
         return Aim(f"{name}{rate}", "ns", more_is_better=False)
 
     def judge(self, finalists: Sequence[Finalist], rounds: int) -> None:
-        """Each one once a round, the next round in reverse order, all of a round with one seed."""
+        """Runs each finalist once a round, in alternating order; the runs of a round share one seed."""
         if self._scenario.scheduled and self.rate_per_s is None:
             self._find_rate(finalists)
         for number in range(rounds):
@@ -97,13 +89,13 @@ class Rounds:
                 one.dropped = True
 
     def _find_rate(self, finalists: Sequence[Finalist]) -> None:
-        """As high as the plan predicted to be best meets the SLO: there plans differ most."""
+        """Finds the highest rate at which the best forecast meets the SLO: there placements differ most."""
         assert self._slo is not None
         for one in finalists:
             rate = min(MOST_PER_S, START_SHARE * one.predicted)
             for _ in range(MOST_RATES):
                 self.rate_per_s = float(f"{rate:.3g}")
-                result = self._run(one, 0, "looking for the rate")
+                result = self._run(one, 0, "searching for the rate")
                 if result is None:
                     break
                 tail_ns = self._value(result)
@@ -114,8 +106,8 @@ class Rounds:
             if not one.failed:
                 return
 
-    def _run(self, one: Finalist, number: int, told: str) -> Mapping[str, Any] | None:
-        """result.json; None where the plan failed, which it says."""
+    def _run(self, one: Finalist, number: int, purpose: str) -> Mapping[str, Any] | None:
+        """The content of result.json; None where the placement failed, with the reason in `failed`."""
         name = f"{len(self.runs) + 1:02}-{_plain(str(one.plan))}"
         config = replace(
             one.plan.applied(self._config),
@@ -124,7 +116,7 @@ class Rounds:
             schedule_seed=(self._first_seed + number) & MAX_SEED,
             out=self._folder / "runs" / name,
         )
-        self._tell(f"{told}: {one.plan}")
+        self._say(f"{purpose}: {one.plan}")
         try:
             finished = self._measure(config, probe_s=NOISE_PROBE_S)
         except HarnessError as e:
@@ -134,7 +126,7 @@ class Rounds:
         self.runs.append(
             {
                 "plan": str(one.plan),
-                "round": number if told.startswith("round") else None,
+                "round": number if purpose.startswith("round") else None,
                 "rate_per_s": self.rate_per_s,
                 "value": self._value(result),
                 "verdict": result["verdict"],
@@ -152,13 +144,13 @@ class Rounds:
 
     def _value(self, result: Mapping[str, Any]) -> float | None:
         if self._scenario.all_at_once:
-            found = (result["throughput_per_s"] or {}).get("completed")
+            value = (result["throughput_per_s"] or {}).get("completed")
         else:
-            found = (result["latency_ns"] or {}).get(reported_percentile(self._percentile))
-        return float(found) if found else None
+            value = (result["latency_ns"] or {}).get(reported_percentile(self._percentile))
+        return float(value) if value else None
 
     def _queries(self, one: Finalist) -> int:
-        """As many as take --duration, and as the percentile needs."""
+        """Queries that fill --duration, and at least as many as the percentile needs."""
         seconds = self._config.duration_ns / NS_PER_S
         if self._scenario.all_at_once:
             full = one.plan.layout.instances * one.plan.max_batch

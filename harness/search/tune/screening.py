@@ -1,4 +1,4 @@
-"""The first half of `tune`: bare loops over the whole grid, so that LoadGen need judge only a few."""
+"""Screens the whole grid of `tune` with bare loops, so that LoadGen judges only a few placements."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,25 +11,27 @@ from harness.search.tune.bare_loops import Bare
 from harness.search.tune.candidates import ALIKE, Forecast, Layout, Plan, best_batch
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
-"""Measures a layout at these batch sizes; raises a HarnessError where it cannot."""
+"""(layout, batch sizes) -> service times; raises a HarnessError where it cannot be measured."""
 
 WITH_OPTIONS = 2
-"""The options of the backend are tried on so many of the best layouts."""
+"""Number of the best layouts on which the backend's options are tried."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """One layout. parts: of each pass. values: largest batch -> what is predicted for it.
-
-    failed: why it was not measured, or can be no plan. ended: why larger batches were not measured.
-    """
+    """The measurements of one layout."""
 
     layout: Layout
     parts: list[ServiceTimes] = field(default_factory=list)
+    """The service times of each pass."""
     values: Mapping[int, float] = field(default_factory=dict)
+    """Largest batch -> forecast."""
     batch: int = 0
+    """The best largest batch, 0 without a forecast."""
     failed: str = ""
+    """Why the layout was not measured, or cannot meet the SLO."""
     ended: str = ""
+    """Why larger batches were not measured."""
 
     @property
     def plan(self) -> Plan:
@@ -41,7 +43,7 @@ class Measured:
 
     @property
     def service(self) -> ServiceTimes:
-        """Of every size all passes that timed it."""
+        """The service times of all passes, by batch size."""
         sizes = sorted({size for part in self.parts for size in part.sizes})
         return joined([together(*(p.only({s}) for p in self.parts if s in p.sizes)) for s in sizes])
 
@@ -62,8 +64,8 @@ class Measured:
 
 
 class Cut:
-    """measured: so far, the default first; it grows while `run` goes on. fixed_batch: samples, where
-    the model file allows no other batch; known as soon as a layout could be loaded.
+    """measured: the layouts measured so far, the default first.
+    fixed_batch: samples, where the model file allows no other batch; known once a layout was loaded.
     """
 
     def __init__(
@@ -71,15 +73,15 @@ class Cut:
         forecast: Forecast,
         time_layout: TimeLayout,
         largest: Callable[[ServiceTimes, int | None], Sequence[int]],
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
-        """largest: what to choose a largest batch from, by the times and the batch that the file fixes."""
+        """largest: (service times, fixed batch) -> candidates for the largest batch."""
         self.measured: dict[Layout, Measured] = {}
         self.fixed_batch: int | None = None
         self._forecast = forecast
         self._time_layout = time_layout
         self._largest = largest
-        self._tell = tell
+        self._say = say
         self._tunable: Mapping[str, Sequence[str]] = {}
         self._errors: list[HarnessError] = []
 
@@ -90,11 +92,10 @@ class Cut:
     def run(
         self, layouts: Sequence[Layout], sizes: Sequence[int], configured: Mapping[str, str]
     ) -> None:
-        """configured: backend options that the user has chosen, which are kept.
+        """configured: backend options that the user has set; they are not varied.
 
-        Every layout is measured twice, the second time in reverse order, so that a machine that
-        becomes slower or faster does so for all. Raises where none can be measured, or none
-        can meet the SLO.
+        Every layout is measured twice, the second time in reverse order, so that a drift of the
+        machine affects all alike. Raises where no layout can be measured, or none can meet the SLO.
         """
         self._pass_twice(layouts, sizes)
         best = self._left()
@@ -115,16 +116,16 @@ class Cut:
         combined = self._all_that_helped(best[0].layout)
         if combined is not None:
             self._pass_twice([combined], near)
-        self._left()  # the passes after the first two may have seen what rules a layout out
+        self._left()  # later passes may have ruled a layout out
 
     def ranked(self) -> list[Measured]:
-        """Those that could be measured, best prediction first."""
+        """The layouts with a forecast, the best first."""
         aim = self._forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
     def _left(self) -> list[Measured]:
-        """As `ranked`; raises why where there is none."""
+        """`ranked`; where it is empty, an error with the cause."""
         ranked = self.ranked()
         if ranked:
             return ranked
@@ -138,7 +139,7 @@ class Cut:
         )
 
     def brings_nothing(self, one: Measured) -> bool:
-        """Its options are no better than doing without them."""
+        """Whether the layout is no better than the same layout without its options."""
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
@@ -149,9 +150,9 @@ class Cut:
             one = self.measured.setdefault(layout, Measured(layout))
             if one.failed:
                 continue
-            self._tell(f"bare loops: {layout}")
+            self._say(f"bare loops: {layout}")
             try:
-                found = self._time_layout(layout, sizes)
+                bare = self._time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
                 if one.parts:  # it went well the first time
@@ -159,10 +160,10 @@ class Cut:
                 else:
                     one.failed = one_line(e)
                 continue
-            self.fixed_batch = found.fixed_batch
-            self._tunable = found.tunable or self._tunable
-            one.parts.append(found.service)
-            one.ended = one.ended or found.ended
+            self.fixed_batch = bare.fixed_batch
+            self._tunable = bare.tunable or self._tunable
+            one.parts.append(bare.service)
+            one.ended = one.ended or bare.ended
         self._predict(layouts)
 
     def _predict(self, layouts: Iterable[Layout]) -> None:
@@ -177,7 +178,7 @@ class Cut:
                 one.values, one.batch = best_batch(self._forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
-        """Where more than one option alone made it better."""
+        """The layout with every option that helped alone; None for fewer than two options."""
         helped = [
             one.layout.options[0]
             for one in reversed(self.ranked())  # of an option's values the best one stays
@@ -190,6 +191,6 @@ class Cut:
 
 
 def _near(sizes: Sequence[int], best: Sequence[Measured]) -> Sequence[int]:
-    """The smallest, and those up to a quarter and four times of what was best; others are settled."""
+    """The smallest size, and the sizes from a quarter to four times the best ones."""
     least, most = min(one.batch for one in best), max(one.batch for one in best)
     return [s for s in sizes if s == sizes[0] or least / 4 <= s <= most * 4]

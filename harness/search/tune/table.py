@@ -1,4 +1,4 @@
-"""The table of `tune`. Everything in it is in tune.json."""
+"""Prints the tables of `tune` from the content of tune.json."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.tune.candidates import Aim
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """content: of tune.json."""
+    """The tables from the content of tune.json."""
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
@@ -19,55 +20,77 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield ""
     yield from _finalists(content)
     yield ""
-    yield from said(content)
+    yield from conclusion(content)
     if content["taken"]:
         yield f"{'tuned':<12}{folder / 'tuned.yaml'}: a run with it: --config {folder / 'tuned.yaml'}"
     yield f"{'results':<12}{folder}"
 
 
 def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
-    """One line a layout: its best largest batch."""
+    """A row for each layout with its best largest batch."""
     aim = Aim(**content["predicted"])
-    yield f"{'bare loops: instances x threads':<40}{'batch':>7}{aim.what + ', predicted':>44}"
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
+    columns = (
+        Column("bare loops: instances x threads"),
+        Column("batch", "count"),
+        Column(f"{aim.what}, predicted", aim.unit),
+        Column(""),
+    )
+    rows: list[list[Cell]] = []
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
-        value = aim.show(best[name_of(one)])
-        more = f"  no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
-        yield f"{name_of(one):<40}{one['best_batch']:>7}{value:>44}{more}"
-    for one in content["layouts"]:
-        if one["failed"]:
-            yield f"{name_of(one):<40}{'-':>7}  failed: {one['failed']}"
+        ended = f"no larger batch: {one['larger_batches']}" if one["larger_batches"] else ""
+        rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
+    failed = (one for one in content["layouts"] if one["failed"])
+    rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
+    yield from aligned(columns, rows)
 
 
 def name_of(one: Mapping[str, Any]) -> str:
-    """Of a layout in tune.json."""
+    """The name of a layout in tune.json."""
     options = [f"{name}={value}" for name, value in one["options"].items()]
     return " ".join([f"{one['instances']} x {one['threads']}", *options])
 
 
 def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
     aim = Aim(**content["judged"])
-    heads = f"{aim.what:>32}{'rounds':>8}{'against the best':>28}"
-    yield f"{'LoadGen: plan':<40}{heads}"
+    columns = (
+        Column("LoadGen: plan"),
+        Column(aim.what, aim.unit),
+        Column("rounds", "count"),
+        Column("against the best", "ratio"),
+        Column(""),
+    )
+    rows = []
     for one in content["finalists"]:
-        mean = aim.show(one["mean"]) if one["mean"] is not None else "-"
-        marks = "  not tuned" if one["is_default"] else ""
-        marks += "  <- taken" if one["plan"] == content["taken"] else ""
-        marks += f"  failed: {one['failed']}" if one["failed"] else ""
-        told = against(one["over_best"]) if one["plan"] != content["best"] else "best"
-        yield f"{one['plan']:<40}{mean:>32}{len(one['values']):>8}{told:>28}{marks}"
+        marks = ["not tuned"] if one["is_default"] else []
+        marks += ["<- taken"] if one["plan"] == content["taken"] else []
+        marks += [f"failed: {one['failed']}"] if one["failed"] else []
+        rows.append([*finalist(one, content), "  ".join(marks)])
+    yield from aligned(columns, rows)
+
+
+def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
+    """The placement, its mean, its rounds, and how it compares with the best one."""
+    mean = "-" if one["mean"] is None else Aim(**content["judged"]).show(one["mean"])
+    best = one["plan"] == content["best"]
+    return [
+        one["plan"],
+        mean,
+        str(len(one["values"])),
+        "best" if best else against(one["over_best"]),
+    ]
 
 
 def against(gain: Mapping[str, float] | None) -> str:
-    """How many times as good, with its interval."""
+    """The gain as text: how many times as good, with its interval."""
     if gain is None:
         return "-"
     return f"{gain['ratio']:.3f} [{gain['low']:.3f}, {gain['high']:.3f}]"
 
 
-def said(content: Mapping[str, Any]) -> Iterator[str]:
-    """How sure it is, and what speaks against it."""
+def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
+    """How certain the decision is, with its warnings and doubts."""
     yield _sure(content)
     yield from _warnings(content)
     yield from _doubts(content)
@@ -106,7 +129,7 @@ def _why_none(content: Mapping[str, Any]) -> str:
 
 
 def _why_taken(content: Mapping[str, Any], plan: str, other: str) -> str:
-    """Of two plans that no difference is seen between."""
+    """Why `plan` is taken although no difference to `other` was seen."""
     means, bound_ns = _means(content), _bound_ns(content)
     if means[plan] <= bound_ns < means[other]:
         return f"one that meets {content['slo']}"
@@ -132,7 +155,7 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
-    """In how many of the runs that judged each of them was."""
+    """A line for each doubt: in how many of the judging runs it arose."""
     runs = [run["doubts"] for run in _judged(content)]
     for code in sorted({code for doubts in runs for code in doubts}):
         count = sum(code in doubts for doubts in runs)
@@ -140,18 +163,18 @@ def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The runs of the rounds, without those that looked for the rate."""
+    """The runs of the rounds, without those that searched for the rate."""
     return [run for run in content["runs"] if run["round"] is not None]
 
 
 def _means(content: Mapping[str, Any]) -> dict[str, float]:
-    """Of the plans that were judged."""
+    """Placement -> mean, for the placements that were judged."""
     known = [one for one in content["finalists"] if one["mean"] is not None]
     return {one["plan"]: one["mean"] for one in known}
 
 
 def _bound_ns(content: Mapping[str, Any]) -> float:
-    """Of the SLO, where plans are judged by its percentile; else none is too much."""
+    """The SLO's bound where placements are judged by its percentile, else infinity."""
     if content["slo"] and content["judged"]["unit"] == "ns":
         return parse_slo(content["slo"]).bound_ns
     return math.inf

@@ -164,7 +164,7 @@ def test_a_probe_takes_each_place_in_flight_ten_times_however_short(searched: Se
 def test_what_a_number_in_flight_cannot_be_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     file = ("--write-user-conf", "user.conf")
     assert main([*SERVER, "--concurrency", "4", *file]) == 2
-    assert "no load of MLPerf's" in capsys.readouterr().err
+    assert "MLPerf has no load with a fixed concurrency" in capsys.readouterr().err
     Path("a.csv").write_text("0\n1\n")
     assert main([*SERVER, "--arrivals", "a.csv"]) == 2
     assert "drop --arrivals" in capsys.readouterr().err
@@ -520,8 +520,8 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
     ("arguments", "line"),
     [
         ("--scenario offline", "peak is for --scenario multi-stream and server: offline has no rate to find"),
-        ("--scenario multi-stream", "the peak of multi-stream is that under an SLO: give one, e.g. --slo p99=50ms"),
-        ("--scenario server --mlperf", "peak searches with quick runs: drop --mlperf; --write-user-conf FILE is for it"),
+        ("--scenario multi-stream", "the peak of multi-stream depends on an SLO: give one, e.g. --slo p99=50ms"),
+        ("--scenario server --mlperf", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"),
         ("--scenario server --mode accuracy", "peak needs performance runs: drop --mode accuracy"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, peak makes many: drop it"),
         ("--scenario server --audit a.config", "--audit is one run, peak makes many: drop it"),

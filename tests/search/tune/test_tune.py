@@ -38,7 +38,7 @@ from harness.search.tune.candidates import (
 from harness.search.tune.decision import Finalist, decide, to_drop
 from harness.search.tune.page import figures
 from harness.search.tune.screening import Cut
-from harness.search.tune.table import said
+from harness.search.tune.table import conclusion
 from tests.stand_ins.fake_peak import names, result
 
 OFFLINE = ("tune", "--scenario", "offline", "--backend", "ort", "--quiet", "--no-report")
@@ -250,7 +250,7 @@ def test_doubts_of_the_runs_that_judged_are_counted(
     machine = Machine(by_batch, doubted=(1, 4, 5))
     _, content = tuned(machine, *OFFLINE, "--rounds", "3")
     assert re.search(r"^doubt +busy-machine in 3 of 9 runs$", capsys.readouterr().out, re.MULTILINE)
-    assert "doubt" not in "".join(said(content | {"runs": []}))
+    assert "doubt" not in "".join(conclusion(content | {"runs": []}))
 
 
 def test_an_slo_that_no_rate_meets_is_told(

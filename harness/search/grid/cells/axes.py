@@ -1,4 +1,4 @@
-"""From the command line's lists to the axes of a grid, with what is not said decided."""
+"""Makes the axes of a grid from the command line's lists and the defaults."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridO
 
 
 def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: GridOptions) -> Axes:
-    """lists: as grid_options.take_lists found them. A ConfigError with all that cannot be."""
+    """lists: from options.take_lists. A ConfigError names every problem."""
     models = lists.get("model", (config.model,))
     problems = list(_unknown(models, lists.get("backend", ())))
     if options.ops and "model" in lists:

@@ -1,4 +1,4 @@
-"""A cell of a grid: the run that it is, and what its folder says. Everything here is read from files."""
+"""Defines the cells of a grid: the configuration of each run, and the row read from its folder."""
 
 import hashlib
 import re
@@ -22,14 +22,14 @@ from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
 BLOCKS = 20
-"""In time, whose means tell how far a throughput may be off: neighbouring batches are alike."""
+"""Blocks of consecutive batches whose means give the uncertainty: neighbouring batches are alike."""
 
 JITTER = 1.4826
-"""Times the median absolute deviation is the standard deviation of a normal distribution."""
+"""Factor from the median absolute deviation to the standard deviation of a normal distribution."""
 
 
 class Cell(NamedTuple):
-    """batch: samples. threads: of the one instance. shape: --input-shape's. data: real or synthetic."""
+    """batch: samples. threads: per instance. shape: as --input-shape. data: real or synthetic."""
 
     model: str
     backend: str
@@ -57,17 +57,15 @@ class Cell(NamedTuple):
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
-    """What each model is called in tables: its file's name, with the folders above it as far as two
-    files of one name differ.
-    """
-    found = {}
+    """Model -> name in tables: the file's name, with as many parent folders as make it unique."""
+    names = {}
     parts_of = {model: _parts(model) for model in models}
     for model, parts in parts_of.items():
         others = [parts_of[other] for other in models if other != model]
         ends = (parts[-n:] for n in range(1, len(parts) + 1))
         unlike = (end for end in ends if all(other[-len(end) :] != end for other in others))
-        found[model] = "/".join(next(unlike, (model,)))
-    return found
+        names[model] = "/".join(next(unlike, (model,)))
+    return names
 
 
 def _parts(model: str) -> tuple[str, ...]:
@@ -76,7 +74,7 @@ def _parts(model: str) -> tuple[str, ...]:
 
 
 def _short(name: str) -> str:
-    """Plug-ins and models by path end alike: their paths are told apart."""
+    """A name for a file; a plug-in or model given by path gets a digest of the path."""
     plain = re.sub(r"[^A-Za-z0-9._]+", "_", Path(name).name if "/" in name else name).strip("_")
     if not is_path(name) and ":" not in name:
         return plain
@@ -84,17 +82,23 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """Those that will be compared, precisions above all, are measured close together in time."""
+    """All cells; the ones to be compared, precisions above all, are measured close together in time."""
     order = product(
-        *(axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision)
+        axes.model,
+        axes.shape,
+        axes.data,
+        axes.threads,
+        axes.batch,
+        axes.backend,
+        axes.precision,
     )
     for model, shape, data, threads, batch, backend, precision in order:
         yield Cell(model, backend, precision, batch, threads, shape, data)
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """file: made for the cell's precision. One instance, unless the user has others: then a batch
-    has the machine for itself.
+    """file: the model file of the cell's precision. One instance is the default, so that a batch has
+    the machine to itself.
     """
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
@@ -116,11 +120,7 @@ def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> Run
 
 
 class Row(NamedTuple):
-    """What one cell measured; None where it did not. uncertainty, jitter: of the throughput, as
-    shares (see `spread`). batch_*: from taking a batch to having answered it; forward: in the framework
-    alone. accuracy: in the metric's unit. rss_bytes: the measured process at its largest.
-    cpu_over_wall: cores' worth of time it used. folder: below the grid's. absent: why it was not run.
-    """
+    """The measurements of one cell; None where a number was not measured."""
 
     model: str
     backend: str
@@ -134,12 +134,17 @@ class Row(NamedTuple):
     doubts: tuple[str, ...] = ()
     throughput_per_s: float | None = None
     uncertainty: float | None = None
+    """Of the throughput, a share (see `spread`)."""
     jitter: float | None = None
+    """Of the throughput, a share (see `spread`)."""
     batch_p50_ns: float | None = None
+    """From taking a batch to having answered it."""
     batch_p99_ns: float | None = None
     forward_p50_ns: float | None = None
+    """In the framework alone."""
     forward_least_ns: float | None = None
     accuracy: float | None = None
+    """In the metric's unit."""
     metric: str | None = None
     target: float | None = None
     lower_is_better: bool = False
@@ -148,11 +153,15 @@ class Row(NamedTuple):
     energy_source: str = ""
     no_energy: str = ""
     rss_bytes: int | None = None
+    """The largest resident size of the measured process."""
     cpu_over_wall: float | None = None
+    """Cores that the process kept busy on average."""
     fixed_batch: int | None = None
     cores: int | None = None
     folder: str = ""
+    """Relative to the grid's folder."""
     absent: str = ""
+    """Why the cell was not run."""
 
     @property
     def cell(self) -> Cell:
@@ -188,7 +197,7 @@ def row_of(cell: Cell, folder: Path, below: Path) -> Row:
 
 
 def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
-    """fixed_batch: what the run had instead, where the model's file allows no other."""
+    """The times of batches. fixed_batch: the batch of the run where the model's file fixes another one."""
     run = files.performance
     planned = (files.result["plan"] or {}).get("max_batch")
     fixed = {"fixed_batch": planned if planned not in (None, cell.batch) else None}
@@ -211,7 +220,7 @@ def _batches(cell: Cell, files: RunFiles) -> dict[str, Any]:
 
 
 def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
-    """(n,) of each batch of `size` samples: how long it took, that in the framework, and its end."""
+    """Three (n,) arrays of the batches of `size` samples: duration, time in the framework, end."""
     _, first = np.unique(done.columns["batch"], return_index=True)
     first = first[done.columns["batch_size"][first] == size]
     at = {name: done.columns[f"{name}_ns"][first] for name in ("taken", "gathered", "inferred")}
@@ -220,10 +229,11 @@ def times_ns(done: Completions, size: int) -> tuple[Array, Array, Array]:
 
 
 def spread(took_ns: Array) -> tuple[float | None, float | None]:
-    """took_ns: (n,) of batches, in order of time. -> uncertainty and jitter of the throughput, as
-    shares: the standard error over the mean of blocks of neighbours, stalls included; and 1.4826 times
-    the median absolute deviation over the median of single batches. Both are 0 where every batch is
-    as fast. None of one batch.
+    """Uncertainty and jitter of the throughput, as shares; None for fewer than two batches.
+
+    took_ns: (n,) durations of batches in order of time. Uncertainty: the standard error of the mean
+    over blocks of neighbours, stalls included. Jitter: 1.4826 times the median absolute deviation of
+    single batches over their median.
 
     Source: tf_cnn_benchmarks' columns of these names, there both over single steps.
     """
@@ -239,19 +249,19 @@ def spread(took_ns: Array) -> tuple[float | None, float | None]:
 
 
 def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
-    found = result["accuracy"] or {}
-    if found.get("value") is None:
-        return {"no_accuracy": found.get("reason") or "not measured"}
+    accuracy = result["accuracy"] or {}
+    if accuracy.get("value") is None:
+        return {"no_accuracy": accuracy.get("reason") or "not measured"}
     return {
-        "accuracy": found["value"],
-        "metric": found["metric"],
-        "target": found["target"],
-        "lower_is_better": bool(found.get("lower_is_better")),
+        "accuracy": accuracy["value"],
+        "metric": accuracy["metric"],
+        "target": accuracy["target"],
+        "lower_is_better": bool(accuracy.get("lower_is_better")),
     }
 
 
 def _costs(files: RunFiles) -> dict[str, Any]:
-    """Of several meters' sources the first."""
+    """Energy (from the first of several sources), memory and CPU time."""
     readings = (files.result.get("power") or {}).get("readings") or ()
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}

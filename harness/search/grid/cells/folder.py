@@ -1,4 +1,4 @@
-"""The folder of a grid: what its files are called, and where a cell's run lies."""
+"""Names the files in a grid's folder, and finds the run of a cell."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from harness.results import run_folder
 from harness.search.grid.cells.cells import Cell
 
 GRID = "grid.json"
-"""What was asked for, what was made, and what could not be run: all that no cell's folder says."""
+"""The file with the options, the precisions made and the absent cells of a grid."""
 
 CELLS = "cells"
 PROBES = "probes"

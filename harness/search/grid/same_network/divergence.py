@@ -1,4 +1,4 @@
-"""How far the outputs of one model lie apart in two precisions or frameworks, on the same samples."""
+"""Measures the distance between a model's outputs in two precisions or frameworks."""
 
 from typing import NamedTuple
 
@@ -9,21 +9,21 @@ from harness.types import Array
 
 
 class Divergence(NamedTuple):
-    """samples: compared. relative_l2: Euclidean distance of all outputs, over the first's length.
-    largest: absolute difference of one value. js_bits: mean Jensen-Shannon divergence of the rows'
-    softmax, in [0, 1]; None where rows are no scores of classes. top1: share of rows with the same
-    largest value, None likewise.
-    """
+    """The distance between two sets of outputs for the same samples."""
 
     samples: int
     relative_l2: float
+    """Euclidean distance of all outputs over the length of the first set."""
     largest: float
+    """The largest absolute difference of one value."""
     js_bits: float | None
+    """Mean Jensen-Shannon divergence of the rows' softmax, in [0, 1]; None unless rows are scores."""
     top1: float | None
+    """Share of rows with the same largest value; None unless rows are scores."""
 
 
 def divergence(ours: Array, theirs: Array) -> Divergence | None:
-    """ours, theirs: (n, ...) raw outputs of the same samples; None where they cannot be compared."""
+    """ours, theirs: (n, ...) raw outputs for the same samples. None where they cannot be compared."""
     if ours.shape != theirs.shape or not ours.size:
         return None
     a, b = (rows.astype(np.float64).reshape(len(rows), -1) for rows in (ours, theirs))
@@ -49,7 +49,7 @@ def _js_bits(a: Array, b: Array) -> float:
 
 
 def _softmax(rows: Array) -> Array:
-    """Rows that are probabilities already stay as they are."""
+    """The softmax of each row; rows that are probabilities already stay as they are."""
     if (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1.0, atol=1e-3):
         return rows
     grown: Array = np.exp(rows - rows.max(axis=1, keepdims=True))

@@ -1,7 +1,7 @@
-"""What a model answers in one framework and precision, and which network its file holds.
+"""Probes a model in one framework and precision: its outputs, and the network in its file.
 
-Runs in a process of its own (harness/core/child.py), untimed. The raw outputs are kept, so that any two
-ways to run a model can be compared from files alone.
+A probe runs untimed in a child process (harness/core/child.py). The raw outputs are stored, so that
+any two ways to run a model can be compared from files alone.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from harness.models.opened.loading import (
 from harness.types import Array, Batch, Dataset, HasNetwork, Outputs
 
 SAMPLES = 64
-"""At most, evenly spread over the dataset."""
+"""The largest number of samples, evenly spread over the dataset."""
 
 _BATCH = 8
 
@@ -38,8 +38,8 @@ _BATCH = 8
 def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     """request: `config` of a run, and `out`, the .npz file for the outputs.
 
-    -> `structure` of the model's file or why it is `unknown`, the number of `samples`, and what the
-    backend says of itself (`backend`).
+    Returns the `structure` of the model's file or why it is `unknown`, the number of `samples`, and
+    the backend's description of itself (`backend`).
     """
     config = from_plain(request["config"])
     model = load_model(config.model)
@@ -81,14 +81,14 @@ def _loaded(dataset: Dataset, indices: list[int]) -> Batch:
 
 
 def _rows(outputs: Outputs, name: str | None) -> list[Array]:
-    """Each sample's first output, or that of `name`."""
+    """The output `name` of each sample, or its first one."""
     if isinstance(outputs, Mapping):
         outputs = outputs.get(name or "", next(iter(outputs.values())))
     return [np.asarray(row) for row in outputs]
 
 
 def _structure(path: Path | None, backend: object, batch: Batch) -> tuple[Structure | None, str]:
-    """batch: the smallest that the file takes. -> the network, or '' and why it is not known."""
+    """The network, or None with the reason. batch: the smallest one that the file accepts."""
     if path is None:
         return None, "it has no file"
     try:

@@ -1,4 +1,4 @@
-"""grid.html: a grid as heat maps, lines and fronts, for a person."""
+"""Writes grid.html: the heat maps, lines, fronts and tables of a grid."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -16,7 +16,7 @@ PAGE = "grid.html"
 
 
 def write(view: View, folder: Path) -> Path:
-    """The page's path. A PluginUnavailable names the extra that is missing."""
+    """Writes the page. A PluginUnavailable names the missing extra."""
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
     text = "\n".join(report.lines(view, folder))
     tail = [
@@ -54,7 +54,7 @@ def _heat_maps(view: View) -> Iterator[Figure]:
 
 
 def _lines(view: View) -> Iterator[Figure]:
-    """Throughput over batch, a line for each way to run the model."""
+    """Throughput over batch, with a line for each way to run the model."""
     groups: dict[str, list[Row]] = {}
     for row in view.ranked:
         groups.setdefault(_label(view, row), []).append(row)
@@ -96,7 +96,7 @@ def _label(view: View, row: Row) -> str:
 
 
 def _fronts(view: View) -> Iterator[Figure]:
-    """One for each two numbers that cells measured; filled: no other cell beats it in everything."""
+    """A scatter plot for each pair of measured numbers; filled marks are on the front."""
     beaten = tables.front(view.ranked)
     told = [(row, tables.numbers(row)) for row in view.ranked]
     names = list(dict.fromkeys(name for _, found in told for name in found))

@@ -1,41 +1,42 @@
-"""A grid's tables as text. Everything in them is in grid.csv and heatmaps.json, too."""
+"""Prints the tables of a grid; their numbers are in grid.csv and heatmaps.json, too."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import show_bytes, show_ns, show_percent, show_rate, show_si
+from harness.core.units import show_percent, show_si
 from harness.models.network.network import Structure
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import GAIN
+from harness.results.pages.tables import Cell, Column, aligned
 from harness.search.grid.cells.cells import Row
 from harness.search.grid.view import tables
 from harness.search.grid.view.tables import Context, Line
 from harness.search.grid.view.view import View
 
-_HEADS = (
-    "samples/s",
-    "+-",
-    "jitter",
-    "batch p50",
-    "batch p99",
-    "score",
-    "same",
-    "energy",
-    "memory",
+_NUMBERS = (
+    Column("samples/s", "samples/s"),
+    Column("+-", "share"),
+    Column("jitter", "share"),
+    Column("batch p50", "ns"),
+    Column("batch p99", "ns"),
+    Column("score", "of the metric"),
+    Column("same", "share"),
+    Column("energy", "J"),
+    Column("memory", "bytes"),
 )
 _WORST_WALL = 1.2
-"""Wall time over CPU time of one thread from which on the machine was not this run's."""
+"""From this ratio of wall time to CPU time of one thread on, other programs had the core."""
 
 
 def lines(view: View, folder: Path) -> Iterator[str]:
     config = view.content["config"]
     yield f"GRID  {config['scenario']}  {config['duration']} a cell"
-    yield from _made(view)
+    yield from _precisions(view)
     yield ""
     yield from _cells(view)
     yield from _notes(view)
-    for title, made in (
+    for title, ratios in (
         (f"throughput by precision, times {BASELINE}", tables.precision_gain(view.ranked)),
         (
             f"median batch by precision, times the speed of {BASELINE}",
@@ -45,7 +46,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
         ("throughput by framework, at the same precision", tables.framework_gain(view.ranked)),
         ("throughput on synthetic data, times real", tables.data_gain(view.ranked)),
     ):
-        yield from _ratios(view, title, made)
+        yield from _ratios(view, title, ratios)
     yield from _optimal(view)
     yield from _divergences(view)
     yield from _fastest(view)
@@ -54,7 +55,7 @@ def lines(view: View, folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def _made(view: View) -> Iterator[str]:
+def _precisions(view: View) -> Iterator[str]:
     for name, about in view.content["precisions"].items():
         model, _, precision = name.rpartition(" ")
         yield f"  {precision:<6}{view.labels.get(model, Path(model).stem)}: {about['about']}"
@@ -63,7 +64,7 @@ def _made(view: View) -> Iterator[str]:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    """The axes on which these cells differ; the others need no column."""
+    """The axes on which these cells differ; only they have a column."""
     return [axis for axis in tables.AXES if len({getattr(row, axis) for row in rows}) > 1]
 
 
@@ -74,48 +75,35 @@ def _value(view: View, axis: str, value: Any) -> str:
 
 
 def _word(view: View, axis: str, value: Any) -> str:
-    """A value that stands in no column of its own."""
+    """A value outside of a column, with its axis where the number alone says too little."""
     plain = _value(view, axis, value)
     return f"{axis} {plain}" if axis in ("threads", "batch") else plain
-
-
-def _columns(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """The first `left` columns to the left, the others to the right; the last one as it is."""
-    if not rows:
-        return
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            f"{text:<{width}}" if i < left or i == len(row) - 1 else f"{text:>{width}}"
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
 
 
 def _cells(view: View) -> Iterator[str]:
     axes = _varying(view.rows) or ["precision", "batch"]
     has_ops = bool(view.content["ops"])
-    heads = [*axes, *_HEADS, *(["GFLOP/s"] if has_ops else []), "verdict"]
-    body = [heads]
+    speed = [Column("GFLOP/s", "samples/s")] if has_ops else []
+    columns = [*map(Column, axes), *_NUMBERS, *speed, Column("verdict")]
+    rows = []
     for row in view.rows:
-        told = [_value(view, axis, getattr(row, axis)) for axis in axes]
-        speed = [_rate(view.gflop_per_s(row))] if has_ops else []
-        body.append([*told, *_numbers(view, row), *speed, _verdict(view, row)])
-    yield from _columns(body, len(axes))
+        values: list[Cell] = [_value(view, axis, getattr(row, axis)) for axis in axes]
+        gflop_per_s = [view.gflop_per_s(row)] if has_ops else []
+        rows.append([*values, *_numbers(view, row), *gflop_per_s, _verdict(view, row)])
+    yield from aligned(columns, rows)
 
 
-def _numbers(view: View, row: Row) -> list[str]:
-    same = view.same_answers.get(row.cell)
+def _numbers(view: View, row: Row) -> list[Cell]:
     return [
-        _rate(row.throughput_per_s),
-        _share(row.uncertainty),
-        _share(row.jitter),
-        _time(row.batch_p50_ns),
-        _time(row.batch_p99_ns),
-        "-" if row.accuracy is None else f"{row.accuracy:.2f}",
-        "-" if same is None else show_percent(same, 1),
-        "-" if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
-        "-" if row.rss_bytes is None else show_bytes(row.rss_bytes),
+        row.throughput_per_s,
+        row.uncertainty,
+        row.jitter,
+        row.batch_p50_ns,
+        row.batch_p99_ns,
+        None if row.accuracy is None else f"{row.accuracy:.2f}",
+        view.same_answers.get(row.cell),
+        None if row.joules_per_sample is None else show_si(row.joules_per_sample, "J"),
+        row.rss_bytes,
     ]
 
 
@@ -128,22 +116,10 @@ def _verdict(view: View, row: Row) -> str:
     return " ".join(marks)
 
 
-def _rate(value: float | None) -> str:
-    return "-" if value is None else show_rate(value)
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else show_percent(value, 1)
-
-
-def _time(ns: float | None) -> str:
-    return "-" if ns is None else show_ns(ns)
-
-
 def _notes(view: View) -> Iterator[str]:
-    """Each reason once, with the cells that it is true of."""
-    notes = [f"network: {told}" for told in _each(_networks(view))]
-    notes += [f"doubt: {told}" for told in view.namesakes]
+    """Each note once, with the cells to which it applies."""
+    notes = [f"network: {text}" for text in _each(_networks(view))]
+    notes += [f"doubt: {text}" for text in view.namesakes]
     notes += _left_out(view)
     notes += [f"no score: {why}" for why in _each(r.no_accuracy for r in view.rows)]
     notes += [f"energy: by {source}" for source in _each(r.energy_source for r in view.rows)]
@@ -166,7 +142,7 @@ def _notes(view: View) -> Iterator[str]:
 
 
 def _networks(view: View) -> Iterator[str]:
-    """What every file that is ranked holds, once for each size of its input."""
+    """The network of every ranked file, once for each size of its input."""
     for variant, found in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
         if is_first and isinstance(found, Structure):
@@ -175,18 +151,18 @@ def _networks(view: View) -> Iterator[str]:
 
 
 def _left_out(view: View) -> Iterator[str]:
-    """Every reason with the ways to run the model, or the cells, that it is true of."""
-    whose: dict[tuple[str, str], list[str]] = {}
+    """Every reason with the ways to run the model, or the cells, to which it applies."""
+    cells: dict[tuple[str, str], list[str]] = {}
     for row in view.rows:
         if row.absent:
             words = [view.labels[row.model], row.backend, row.precision]
-            whose.setdefault(("absent", row.absent), []).append(" ".join(words))
+            cells.setdefault(("absent", row.absent), []).append(" ".join(words))
         elif row.cell in view.why_not:
             words = [_word(view, axis, getattr(row, axis)) for axis in _varying(view.rows)]
             reason = ("not ranked", view.why_not[row.cell])
-            whose.setdefault(reason, []).append(" ".join(words))
-    for (kind, why), told in whose.items():
-        yield f"{kind}: {', '.join(dict.fromkeys(told))}: {why}"
+            cells.setdefault(reason, []).append(" ".join(words))
+    for (kind, why), names in cells.items():
+        yield f"{kind}: {', '.join(dict.fromkeys(names))}: {why}"
 
 
 def _each(texts: Iterable[str]) -> Iterator[str]:
@@ -194,7 +170,7 @@ def _each(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _about(view: View, context: Context) -> list[str]:
-    """What of a context is not the same everywhere."""
+    """The parts of a context that differ between cells."""
     varying = _varying(view.rows)
     return [_word(view, axis, value) for axis, value in context if axis in varying]
 
@@ -206,10 +182,12 @@ def _ratios(view: View, title: str, found: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield title
     first = [" ".join([*_about(view, line.context), line.of]) for line in found]
-    body = [["", *(f"batch {batch}" for batch in batches), ""]]
-    for name, line in zip(first, found, strict=True):
-        body.append([name, *(_times(line, batch) for batch in batches), ""])
-    yield from _columns(body, 1)
+    columns = [Column(""), *(Column(f"batch {batch}", "ratio") for batch in batches)]
+    rows = [
+        [name, *(_times(line, batch) for batch in batches)]
+        for name, line in zip(first, found, strict=True)
+    ]
+    yield from aligned(columns, rows)
 
 
 def _times(line: Line, batch: int) -> str:
@@ -225,16 +203,16 @@ def _optimal(view: View) -> Iterator[str]:
     yield ""
     marked = " (~ within the noise)" if any(best.unsure for best in found) else ""
     yield f"optimal batch: doubling it gives {show_percent(GAIN)} or less{marked}"
-    body = [
+    columns = (Column(""), Column("batch", "count"), Column("samples/s", "samples/s"))
+    rows: list[list[Cell]] = [
         [
             " ".join(_about(view, best.context)) or "all",
             _optimum(best),
-            f"{show_rate(best.throughput_per_s)} samples/s",
-            "",
+            best.throughput_per_s,
         ]
         for best in found
     ]
-    yield from _columns(body, 1)
+    yield from aligned(columns, rows)
 
 
 def _optimum(best: tables.Best) -> str:
@@ -248,21 +226,28 @@ def _divergences(view: View) -> Iterator[str]:
         return
     yield ""
     yield "raw outputs against fp32 of the same framework (fp32: of the first framework)"
-    body = [["", "samples", "relative L2", "largest", "JS, bits", "same label", ""]]
+    columns = (
+        Column(""),
+        Column("samples", "count"),
+        Column("relative L2", "ratio"),
+        Column("largest", "ratio"),
+        Column("JS, bits", "bits"),
+        Column("same label", "share"),
+    )
+    rows: list[list[Cell]] = []
     for variant, found in view.divergences.items():
         words = [view.labels[variant.model], variant.backend, variant.precision, variant.data]
-        body.append(
+        rows.append(
             [
                 " ".join([*words, *variant.shape]),
-                str(found.samples),
+                found.samples,
                 f"{found.relative_l2:.3g}",
                 f"{found.largest:.3g}",
-                "-" if found.js_bits is None else f"{found.js_bits:.3g}",
-                "-" if found.top1 is None else show_percent(found.top1, 1),
-                "",
+                None if found.js_bits is None else f"{found.js_bits:.3g}",
+                found.top1,
             ]
         )
-    yield from _columns(body, 1)
+    yield from aligned(columns, rows)
 
 
 def _fastest(view: View) -> Iterator[str]:
@@ -271,19 +256,21 @@ def _fastest(view: View) -> Iterator[str]:
     found = tables.fast_enough(view.ranked, floor)
     if not found:
         return
-    wanted = found[0].target if floor is None else floor
+    target = found[0].target if floor is None else floor
     yield ""
     sign = "<=" if found[0].lower_is_better else ">="
-    yield f"fastest with {found[0].metric} {sign} {wanted:g}, batches of {found[0].batch}"
+    yield f"fastest with {found[0].metric} {sign} {target:g}, batches of {found[0].batch}"
+    names = ("model", "backend", "precision", "data", "threads")
+    columns = [Column("p50", "ns"), Column("p99", "ns"), Column(found[0].metric or "", "score")]
+    columns += [*map(Column, names), Column("" if price is None else "for a million samples")]
+    rows: list[list[Cell]] = []
     for row in found:
         cost = ""
         if price is not None and row.throughput_per_s:
-            cost = f"  {price / 3600 / row.throughput_per_s * 1e6:.3g} for a million samples"
-        words = " ".join([row.backend, row.precision, row.data, f"threads {row.threads}"])
-        yield (
-            f"  {_time(row.batch_p50_ns):>9} p50  {_time(row.batch_p99_ns):>9} p99  "
-            f"{row.accuracy:.2f}  {view.labels[row.model]} {words}{cost}"
-        )
+            cost = f"{price / 3600 / row.throughput_per_s * 1e6:.3g}"
+        words = (view.labels[row.model], row.backend, row.precision, row.data, str(row.threads))
+        rows.append([row.batch_p50_ns, row.batch_p99_ns, f"{row.accuracy:.2f}", *words, cost])
+    yield from aligned(columns, rows)
 
 
 def _front(view: View) -> Iterator[str]:

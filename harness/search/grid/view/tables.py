@@ -1,7 +1,7 @@
-"""What the cells of a grid say together. Pure: rows in, tables out.
+"""Computes the tables of a grid from its rows.
 
-Only what is comparable is compared: VALID cells of the same network that differ in the one thing a
-table is about.
+Only comparable cells are compared: VALID cells of the same network that differ only in the axis of
+the table.
 """
 
 from collections import defaultdict
@@ -16,13 +16,13 @@ from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
 Context = tuple[tuple[str, Any], ...]
-"""What the cells of one line have in common: (axis, value) each."""
+"""(axis, value) pairs that the cells of one line share."""
 
 AXES = ("model", "backend", "precision", "threads", "shape", "data", "batch")
 
 
 class Line(NamedTuple):
-    """One line of a table: a number for each batch. unsure: those that may be 1 by the noise."""
+    """One line of a table: a ratio for each batch. unsure: batches whose ratio may be 1 within the noise."""
 
     context: Context
     of: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The batch beyond which larger ones are not worth it."""
+    """The optimal batch: doubling it gains too little."""
 
     context: Context
     optimal: int | None
@@ -43,15 +43,15 @@ class Best(NamedTuple):
 
 
 def ranked(rows: Sequence[Row], why_not: Mapping[Any, str]) -> list[Row]:
-    """why_not: cell -> why it is not compared."""
+    """The rows to compare. why_not: cell -> why it is not compared."""
     return [row for row in rows if row.cell not in why_not]
 
 
 def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) -> dict[Any, str]:
-    """cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the
-    real data have labels, so that a precision without its accuracy is no result.
+    """Cell -> why it is not ranked. strangers: variant -> why it is another network. scored: the real
+    data have labels, so a precision without its accuracy is no result.
     """
-    found = {}
+    reasons_by_cell = {}
     for row in rows:
         if row.absent:
             why = row.absent
@@ -69,12 +69,12 @@ def reasons(rows: Sequence[Row], strangers: Mapping[Any, str], *, scored: bool) 
             )
         else:
             continue
-        found[row.cell] = why
-    return found
+        reasons_by_cell[row.cell] = why
+    return reasons_by_cell
 
 
 def _grouped(rows: Sequence[Row], *axes: str) -> dict[Context, list[Row]]:
-    """By everything but `axes`."""
+    """The rows grouped by all axes except `axes`."""
     groups: dict[Context, list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple((a, getattr(row, a)) for a in AXES if a not in axes)].append(row)
@@ -87,7 +87,7 @@ def _ratios(
     base: Callable[[Sequence[Row]], Any],
     speed: Callable[[Row], float | None] = lambda row: row.throughput_per_s,
 ) -> Iterator[Line]:
-    """How many times the speed of the base value of `axis` each of its other values has, by batch."""
+    """The speed at each value of `axis` over that at its base value, by batch."""
     for context, members in _grouped(rows, axis, "batch").items():
         values: dict[Any, dict[int, Row]] = defaultdict(dict)
         for row in members:
@@ -110,36 +110,38 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
 
 
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """For each batch how many times the throughput of fp32: the effect of a precision depends on it."""
+    """Throughput over that of fp32, by batch, on which the effect of a precision depends."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """The same of the median batch, which tells of the kernels where others' work holds some up."""
+    """The speed of the median batch over that of fp32: other programs disturb it less than the mean."""
     lines = _ratios(
-        *(rows, "precision", lambda _members: BASELINE),
+        rows,
+        "precision",
+        lambda _members: BASELINE,
         lambda row: 1 / row.batch_p50_ns if row.batch_p50_ns else None,
     )
     return [line._replace(unsure=frozenset()) for line in lines]
 
 
 def thread_gain(rows: Sequence[Row]) -> list[Line]:
-    """Against the fewest threads."""
+    """Throughput over that with the fewest threads."""
     return list(_ratios(rows, "threads", lambda rows: min(row.threads for row in rows)))
 
 
 def framework_gain(rows: Sequence[Row]) -> list[Line]:
-    """Against the first framework, at the same precision."""
+    """Throughput over that of the first framework, at the same precision."""
     return list(_ratios(rows, "backend", lambda rows: rows[0].backend))
 
 
 def data_gain(rows: Sequence[Row]) -> list[Line]:
-    """Synthetic against real data: 1 where the values do not matter to the speed."""
+    """Throughput on synthetic over real data: 1 where values do not affect the speed."""
     return list(_ratios(rows, "data", lambda _members: "real"))
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:
-    """One for each setting that was measured with several batches."""
+    """The optimal batch of each setting that was measured with several batches."""
     return [
         _best(context, {row.batch: row for row in members})
         for context, members in _grouped(rows, "batch").items()
@@ -156,7 +158,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
 
 
 def numbers(row: Row) -> dict[str, Told]:
-    """Those in which one cell can beat another."""
+    """The numbers by which one cell can beat another."""
     per_ms = 1e-6
     found: dict[str, tuple[float | None, float, str, bool]] = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
@@ -173,8 +175,8 @@ def numbers(row: Row) -> dict[str, Told]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """cell -> the first cell that beats it in everything, None where none does. Cells of different
-    models, shapes or data are not rivals.
+    """Cell -> the first cell that beats it in everything, None on the front. Cells of different models,
+    shapes or data do not compete.
     """
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
@@ -190,8 +192,8 @@ def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
 
 
 def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
-    """Of those that score at least `floor` (errors: at most), or their model's target, the ones of
-    the smallest batch, the fastest first. None of models without a score.
+    """The cells of the smallest batch that reach the accuracy `floor`, or their model's target; the
+    fastest first. Cells without a score are left out.
     """
     good = [row for row in rows if row.accuracy is not None and _passes(row, floor)]
     least = min((row.batch for row in good), default=0)
@@ -202,14 +204,14 @@ def fast_enough(rows: Sequence[Row], floor: float | None) -> list[Row]:
 
 
 def _passes(row: Row, floor: float | None) -> bool:
-    wanted = row.target if floor is None else floor
-    if wanted is None or row.accuracy is None:
+    target = row.target if floor is None else floor
+    if target is None or row.accuracy is None:
         return False
-    return row.accuracy <= wanted if row.lower_is_better else row.accuracy >= wanted
+    return row.accuracy <= target if row.lower_is_better else row.accuracy >= target
 
 
 def heat_maps(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Precision against batch, a map for each other setting and number; null where nothing is ranked."""
+    """Maps of precision against batch for each setting and number; null where no cell is ranked."""
     measured: dict[str, Callable[[Row], float | None]] = {
         "throughput, samples/s": lambda row: row.throughput_per_s,
         "latency of a batch (p50), ms": lambda row: row.batch_p50_ns and row.batch_p50_ns / 1e6,

@@ -1,4 +1,4 @@
-"""A grid as its folder holds it: every cell's row, and what is said of them together."""
+"""Reads a grid from its folder: the row of every cell, and the comparisons between cells."""
 
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,38 +21,40 @@ from harness.search.grid.cells.options import Axes, GridOptions
 from harness.search.grid.same_network.divergence import Divergence, divergence
 from harness.search.grid.view import tables
 
-_WANTED = {"config": dict, "axes": dict, "precisions": dict, "absent": dict, "ops": dict}
+_KINDS = {"config": dict, "axes": dict, "precisions": dict, "absent": dict, "ops": dict}
 _WEIGHTS = {"fp32": ("float32", "float64")}
 
 
 def content_of(folder: Path) -> Mapping[str, Any]:
-    """Of grid.json; a ConfigError where it is not what a grid writes."""
+    """The content of grid.json; a ConfigError where no grid has written it."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
-    said = files.read_json(folder / GRID)
-    wrong = [name for name, kind in _WANTED.items() if not isinstance(said.get(name), kind)]
+    content = files.read_json(folder / GRID)
+    wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
         raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
     try:
-        Axes.from_json(said["axes"])
+        Axes.from_json(content["axes"])
     except (KeyError, TypeError, ValueError) as e:
         raise ConfigError(f"{folder / GRID}: its axes cannot be read: {one_line(e)}") from None
-    return said
+    return content
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """content: of grid.json. rows: of every cell that was run, or that cannot be. structures: variant
-    -> its network, or why that is not known. same_answers: cell -> share of its answers that are
-    fp32's. divergences: variant -> how far its outputs are from the baseline's.
-    """
+    """A grid with everything that its tables and its page show."""
 
     content: Mapping[str, Any]
+    """The content of grid.json."""
     options: GridOptions
     rows: Sequence[Row]
+    """Every cell that was run or cannot run."""
     structures: Mapping[Cell, Structure | str]
+    """Variant -> its network, or why it is not known."""
     same_answers: Mapping[Cell, float]
+    """Cell -> share of its answers that equal those of fp32."""
     divergences: Mapping[Cell, Divergence]
+    """Variant -> distance of its outputs from those of the baseline."""
 
     @cached_property
     def strangers(self) -> Mapping[Cell, str]:
@@ -60,12 +62,12 @@ class View:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """Model -> what it is called in the tables."""
+        """Model -> its name in the tables."""
         return labels(self.content["axes"]["model"])
 
     @cached_property
     def namesakes(self) -> Sequence[str]:
-        """One line for every two models of one name that are different networks."""
+        """A line for every two models of the same name that are different networks."""
         return tuple(namesakes(self.structures, self.labels))
 
     @cached_property
@@ -78,7 +80,7 @@ class View:
         return tables.ranked(self.rows, self.why_not)
 
     def gflop_per_s(self, row: Row) -> float | None:
-        """Of an operator, whose work is known: in its fastest batch, as DeepBench reports."""
+        """The speed of an operator, whose work is known, in its fastest batch, as DeepBench reports it."""
         about = self.content["ops"].get(row.model)
         if about is None or not row.forward_least_ns:
             return None
@@ -88,8 +90,14 @@ class View:
         return tables.heat_maps(self.ranked)
 
     columns = (
-        *(*Row._fields, "not_ranked", "same_answers", "relative_l2", "js_bits", "gflop_per_s"),
-        *("weights", "macs"),
+        *Row._fields,
+        "not_ranked",
+        "same_answers",
+        "relative_l2",
+        "js_bits",
+        "gflop_per_s",
+        "weights",
+        "macs",
     )
 
     def csv_rows(self) -> Iterator[list[Any]]:
@@ -116,14 +124,14 @@ class View:
 
 
 def stored_view(folder: Path, options: GridOptions) -> View:
-    """From the files in `folder`, and from nothing else."""
+    """The view from the files in `folder` alone."""
     content = content_of(folder)
     known = list(cells(Axes.from_json(content["axes"])))
     rows = []
     for cell in known:
-        there = folder_of(folder, cell)
-        if there is not None:
-            rows.append(row_of(cell, there, folder))
+        run = folder_of(folder, cell)
+        if run is not None:
+            rows.append(row_of(cell, run, folder))
         elif cell.key in content["absent"]:
             rows.append(empty_row(cell, str(content["absent"][cell.key])))
     variants = dict.fromkeys(row.cell.variant for row in rows)
@@ -138,7 +146,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
 
 
 def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell, str]]:
-    """Variants that are another network than the first of the same model, or that nobody can tell."""
+    """(variant, reason) where its network differs from the first variant's, or cannot be identified."""
     for model in dict.fromkeys(variant.model for variant in structures):
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))
@@ -156,7 +164,7 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
 def namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
-    """labels: model -> what it is called. Each model is looked at in its first variant that is known."""
+    """labels: model -> name. Each model is represented by its first variant with a known network."""
     first: dict[str, tuple[Cell, Structure]] = {}
     for variant, found in structures.items():
         if isinstance(found, Structure):
@@ -170,14 +178,14 @@ def namesakes(
 
 
 def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
-    """What the first of those with the same input takes: it depends on the input's size."""
+    """Multiplications of the first variant with the same input, on whose size they depend."""
     alike = (s for v, s in own.items() if (v.shape, v.data) == (variant.shape, variant.data))
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
 
 def _other_precision(variant: Cell, found: Structure) -> str:
-    wanted = _WEIGHTS.get(variant.precision)
-    if wanted is None or not found.types or set(found.types) & set(wanted):
+    expected = _WEIGHTS.get(variant.precision)
+    if expected is None or not found.types or set(found.types) & set(expected):
         return ""
     return f"its weights are {' '.join(found.types)}, not {variant.precision}"
 
@@ -189,16 +197,19 @@ def _structures(
         path = folder / PROBES / f"{variant.key}.json"
         if not path.is_file():
             continue
-        said = files.read_json(path)
+        probe = files.read_json(path)
         try:
-            given = said["structure"]
-            yield variant, Structure.from_json(given) if given is not None else str(said["unknown"])
+            stored = probe["structure"]
+            yield (
+                variant,
+                str(probe["unknown"]) if stored is None else Structure.from_json(stored),
+            )
         except (KeyError, TypeError, ValueError) as e:
             raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
-    """Of whole accuracy runs, against fp32 with the same batch, threads, framework and data."""
+    """Agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
         if row.precision != BASELINE and row.folder and base is not None:
@@ -208,7 +219,7 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
-    """Of raw outputs, against fp32 in the same framework; of fp32 itself, in the first framework."""
+    """Distance of raw outputs from fp32 in the same framework; fp32 itself: in the first framework."""
     first = {variant.model: variant.backend for variant in reversed(list(variants))}
     for variant in variants:
         base = variant._replace(precision=BASELINE)

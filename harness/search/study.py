@@ -1,0 +1,176 @@
+"""A study: many runs in one result folder, saved after each run, with a table at the end."""
+
+import csv
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from harness.core import files
+from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
+from harness.core.config.run_config import RunConfig
+from harness.core.console import say, show
+from harness.core.signals import Stopped, Stopping, stoppable
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.results import run_folder
+from harness.results.outcome import Finished, Measure
+from harness.run.jobs import keep_or_remove
+
+_LOAD_REASONS = codes(Kind.REASON, About.LOAD)
+"""Reasons of runs whose load was too high, or whose probe was too short."""
+
+
+class Ended(Exception):
+    """A run was stopped, or failed in a way that ends the study. status: the exit status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def unfit_options(config: RunConfig, verb: str, *, mlperf: str = "") -> Iterator[str]:
+    """Options of `config` that make no sense for a verb of many performance runs."""
+    if config.mlperf:
+        yield f"{verb} makes quick runs: drop --mlperf{mlperf}"
+    if config.mode == "accuracy":
+        yield f"{verb} needs performance runs: drop --mode accuracy"
+    if config.metrics_linger_ns:
+        yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
+
+
+class Study(ABC):
+    """One search, sweep or set of repeats; a subclass decides which runs to make.
+
+    `content` is written to `file` in `folder` after each run, so a study that is stopped keeps
+    what it has measured.
+    """
+
+    file: ClassVar[str]
+    """Name of the JSON file in the folder."""
+
+    folder: Path
+    """Where the results are now; a folder that is not complete ends in `.partial`."""
+
+    def __init__(self, config: RunConfig, _options: Any, measure: Measure, *, quiet: bool) -> None:
+        self._config = config
+        self._measure = measure
+        self._quiet = quiet
+        self._stopping = Stopping()
+
+    @classmethod
+    def execute(
+        cls,
+        config: RunConfig,
+        options: Any,
+        measure: Measure,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+    ) -> int:
+        """Makes the runs, prints the table (or JSON) and returns the exit status.
+
+        A signal between two runs ends the next one, and the table is still printed.
+        """
+        study = cls(config, options, measure, quiet=quiet)
+        with stoppable() as study._stopping:
+            status = study.attempt()
+            study.show(as_json=as_json)
+        return status
+
+    def attempt(self) -> int:
+        """Calls `run`; removes the folder where that fails before anything was measured."""
+        with keep_or_remove(lambda: self.folder, self.has_measured):
+            try:
+                return self.run()
+            except Ended as e:
+                return e.status
+            except Stopped as e:
+                return e.exit_status
+
+    @abstractmethod
+    def run(self) -> int:
+        """Makes the runs and returns the exit status."""
+
+    @abstractmethod
+    def content(self) -> Mapping[str, Any]:
+        """The content of `file`."""
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The output of --json."""
+        return self.content()
+
+    @abstractmethod
+    def lines(self) -> Iterable[str]:
+        """The table for people."""
+
+    def has_measured(self) -> bool:
+        """Whether the folder is kept after an error."""
+        return any(self.folder.glob("*/*"))
+
+    def show(self, *, as_json: bool) -> None:
+        show(json.dumps(self.to_json(), indent=2) if as_json else "\n".join(self.lines()))
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            say(text)
+
+    def _save(self) -> None:
+        files.write_json(self.folder / self.file, self.content())
+
+    def _new_folder(self, *words: str) -> run_folder.ResultFolder:
+        """Makes --out, or a folder named after `words`: scenario, backend and model."""
+        new = run_folder.new_folder(self._config.out, *words)
+        self.folder = new.path
+        return new
+
+    def _open_folder(self, *words: str) -> bool:
+        """Whether --out holds a study begun earlier; else makes a folder.
+
+        The new folder has its final name at once, because runs can be added at any time.
+        """
+        out = self._config.out
+        if out is not None and (out / self.file).is_file():
+            self.folder = out
+            return True
+        self.folder = self._new_folder(*words).finish(newest=False)
+        return False
+
+    def _check_same(self, noun: str, ours: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+        """A ConfigError where the folder holds a study with other options."""
+        differ = sorted(k for k in {**ours, **stored} if ours.get(k) != stored.get(k))
+        if differ:
+            names = ", ".join(differ)
+            raise ConfigError(f"{self.folder} is a {noun} with another {names}: pass another --out")
+
+    def _check_answered(self, finished: Finished, consequence: str) -> None:
+        """Raises Ended where the run was stopped, or failed for a reason that is not its load."""
+        other = other_reason(finished.result)
+        if other is None:
+            return
+        if other.code != INTERRUPTED:
+            say(f"{finished.folder}: {consequence}: {other.code}: {other.text}")
+        raise Ended(finished.status or RunInvalid.exit_status)
+
+
+def other_reason(result: Mapping[str, Any]) -> Reason | None:
+    """The first reason in result.json that says nothing about the load."""
+    others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
+    return next(others, None)
+
+
+def write_page(write: Callable[..., object], *arguments: object) -> None:
+    """Calls `write`; one line says what is missing where pages cannot be made here."""
+    try:
+        write(*arguments)
+    except PluginUnavailable as e:
+        say(f"no page was made: {e}")
+
+
+def write_csv(path: Path, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """Writes a CSV file; the words of a tuple are joined by spaces."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(heads)
+        for row in rows:
+            writer.writerow([" ".join(c) if isinstance(c, tuple) else c for c in row])
