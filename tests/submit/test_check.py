@@ -292,7 +292,7 @@ def test_what_a_rehearsal_must_keep_is_printed_alone(
         (["chek", "x"], "submit: no verb 'chek': did you mean 'check'?"),
         (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
         (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
-        (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),
+        (["check", ".", "--official", "nowhere"], "--official nowhere: it has no tools/submission/"),
         (["check", ".", "--raw", "nowhere"], "--raw nowhere is not a folder"),
     ],
 )
