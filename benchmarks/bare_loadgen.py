@@ -1,11 +1,8 @@
-"""LoadGen answered inside its callback by nobody: the least any Python harness can cost.
+"""Runs LoadGen with an empty callback, the lower bound of any Python harness; prints p50 and p99 as JSON."""
 
-bare_loadgen.py single-stream QUERIES | server QUERIES RATE     prints JSON: p50 and p99 in ns
-"""
-
+import argparse
 import json
 import re
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,14 +12,18 @@ _PERCENTILE = re.compile(r'"result_(50|99)\.00_percentile_latency_ns", "value": 
 
 
 def main() -> None:
-    scenario, queries = sys.argv[1], int(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenario", choices=("single-stream", "server"))
+    parser.add_argument("queries", type=int)
+    parser.add_argument("rate", type=float, nargs="?", default=1.0, help="queries/s (server)")
+    options = parser.parse_args()
     settings = lg.TestSettings()
     settings.scenario = lg.TestScenario.SingleStream
     settings.mode = lg.TestMode.PerformanceOnly
-    settings.min_duration_ms, settings.min_query_count = 1, queries
-    if scenario == "server":
+    settings.min_duration_ms, settings.min_query_count = 1, options.queries
+    if options.scenario == "server":
         settings.scenario = lg.TestScenario.Server
-        settings.server_target_qps = float(sys.argv[3])
+        settings.server_target_qps = options.rate
         settings.server_coalesce_queries = True
     responses: list[lg.QuerySampleResponse] = []
 

@@ -1,6 +1,7 @@
-"""Runs the command with a supervisor that watches, or does not: watching.py looks|blind ARGUMENTS...
+"""Runs the command with or without an active supervisor: watching.py looks|blind ARGUMENTS...
 
-A person at a terminal also sees a progress line; it is made here too, and discarded.
+looks: the supervisor also formats the progress line that a terminal would show, and discards it.
+blind: the supervisor never reads the journal or the machine.
 """
 
 import sys
@@ -13,7 +14,7 @@ from harness.run.supervisor.watchdog import Now
 
 
 class _Blind:
-    """A watchdog that reads nothing of the journal."""
+    """Stands in for the watchdog and never reads the journal."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -26,7 +27,7 @@ class _Blind:
 
 
 def _never(*_: object) -> AbstractContextManager[None]:
-    """In place of the thread that reads the machine."""
+    """Stands in for the thread that reads the machine's sensors."""
     return nullcontext()
 
 
@@ -35,6 +36,8 @@ class _Shown(progress.Progress):
         self.line(now)
 
 
+if sys.argv[1:2] not in (["looks"], ["blind"]):
+    sys.exit(__doc__)
 if sys.argv[1] == "blind":
     patch.object(loadgen_run, "Watchdog", _Blind).start()
     patch.object(job, "Repeated", _never).start()

@@ -44,7 +44,7 @@ def tree(golden: Path, tmp_path: Path) -> Path:
 
 
 def rules(findings: Sequence[Finding]) -> list[str]:
-    return [f"{f.rule}: {f.file}: {f.found}" for f in findings]
+    return [f"{f.rule}: {f.file}: {f.actual}" for f in findings]
 
 
 def test_a_submission_that_keeps_the_rules_has_no_finding(golden: Path) -> None:
@@ -71,7 +71,7 @@ def test_each_fault_is_found_by_its_rule(name: str, tree: Path) -> None:
     assert rule in {f.rule for f in found}, rules(found)
     for finding in found:
         assert all(finding), finding
-        assert finding.mend
+        assert finding.fix
         assert all("\n" not in line for line in finding.lines())
 
 
@@ -250,9 +250,9 @@ def test_the_command_prints_findings_and_exits_4(
     MUTATIONS["INVALID run"][1](tree)
     assert main(["submit", "check", str(tree)]) == 4
     out = capsys.readouterr().out
-    assert out.startswith(f"invalid-result      {SERVER}/{RUN}/{DETAIL}\n    found   INVALID\n")
+    assert out.startswith(f"invalid-result      {SERVER}/{RUN}/{DETAIL}\n    actual    INVALID\n")
     assert main(["submit", "check", str(tree), "--json"]) == 4
-    assert json.loads(capsys.readouterr().out)["findings"][0]["wanted"] == "VALID"
+    assert json.loads(capsys.readouterr().out)["findings"][0]["expected"] == "VALID"
 
 
 def test_a_rehearsal_passes_as_one_only(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +292,10 @@ def test_what_a_rehearsal_must_keep_is_printed_alone(
         (["chek", "x"], "no verb 'submit chek': did you mean 'submit check'?"),
         (["check", "nowhere"], "nowhere is not a folder: name the root of a submission tree"),
         (["check", ".", "--round", "v9"], "no round named 'v9': choose from v6.1"),
-        (["check", ".", "--official", "nowhere"], "--official nowhere: no tools/submission/"),
+        (
+            ["check", ".", "--official", "nowhere"],
+            "--official nowhere: it has no tools/submission/",
+        ),
         (["check", ".", "--raw", "nowhere"], "--raw nowhere is not a folder"),
     ],
 )

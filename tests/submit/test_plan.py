@@ -79,7 +79,7 @@ def test_what_a_run_takes_is_told_by_rules_and_calibration(tmp_path: Path) -> No
     make_runs(CLOSED, tmp_path)
     rows = {row.name: row for row in plan(CLOSED, tmp_path)}
     assert rows["Offline-accuracy"].expected_s == pytest.approx(5 + 50_000 / 1000)
-    assert list(lines(list(rows.values())))[-1] == "0 of 16 runs to make, about 0:00"
+    assert list(lines(list(rows.values())))[-1] == "0 of 16 runs remain, about 0:00"
 
 
 def test_audit_configs_are_as_in_the_compliance_folder(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_run_with_other_options_or_of_another_model_is_stale(tmp_path: Path) -
     config = tmp_path / "runs/Offline-TEST04/attempt-1/config.yaml"
     config.write_text(config.read_text().replace("a" * 64, "b" * 64))
     rows = {row.name: row for row in plan(CLOSED, tmp_path)}
-    assert rows["Offline-TEST04"].why == "its model_sha256 is not the performance run's"
+    assert rows["Offline-TEST04"].why == "its model_sha256 differs from the performance run's"
 
 
 def test_an_audit_older_than_its_performance_run_is_stale(tmp_path: Path) -> None:
@@ -139,22 +139,22 @@ def test_server_needs_a_rate(tmp_path: Path) -> None:
         ({"category": "desk"}, "--category desk: choose from edge;"),
         ({"benchmark": "vgg"}, "--benchmark vgg: choose from resnet;"),
         ({"submitter": ""}, "--submitter is missing"),
-        ({"system": "my box"}, "--system 'my box' is no name of a folder"),
-        ({"system": "../box"}, "--system '../box' is no name of a folder"),
-        ({"system": "b" * 101}, f"--system '{'b' * 101}' is no name of a folder"),
-        ({"submitter": "Rehearsal"}, "--submitter Rehearsal is the mark of a rehearsal"),
-        ({"system": "box_REHEARSAL"}, "--system box_REHEARSAL is the mark of a rehearsal"),
+        ({"system": "my box"}, "--system 'my box' is not a valid folder name"),
+        ({"system": "../box"}, "--system '../box' is not a valid folder name"),
+        ({"system": "b" * 101}, f"--system '{'b' * 101}' is not a valid folder name"),
+        ({"submitter": "Rehearsal"}, "--submitter Rehearsal marks a rehearsal"),
+        ({"system": "box_REHEARSAL"}, "--system box_REHEARSAL marks a rehearsal"),
         (
             {"division": "open", "benchmark": "yolo-95", "folder": "resnet50"},
             "--folder resnet50 is the round's name for resnet: choose another",
         ),
-        ({"folder": "mine"}, "--folder is for the open division"),
-        ({"category": "datacenter"}, "--benchmark resnet has no place in datacenter"),
+        ({"folder": "mine"}, "--folder is only for the open division"),
+        ({"category": "datacenter"}, "--benchmark resnet is not in the category datacenter"),
         ({"scenarios": ("Offline",)}, "--scenarios: the closed division requires SingleStream"),
         ({"scenarios": ("offline",)}, "--scenarios offline: choose from SingleStream"),
-        ({"options": {"mode": "both"}}, "--mode is decided by the round"),
-        ({"options": {"duration": "3s"}}, "--duration is for --rehearsal"),
-        ({"benchmark": "llama2-70b-99.9"}, "language generation is not run by this harness"),
+        ({"options": {"mode": "both"}}, "--mode is set by the round"),
+        ({"options": {"duration": "3s"}}, "--duration is only for --rehearsal"),
+        ({"benchmark": "llama2-70b-99.9"}, "this harness does not run language generation"),
         ({"round": "v5.0"}, "no round named 'v5.0'"),
     ],
 )
@@ -180,11 +180,11 @@ def test_the_request_is_kept_and_not_replaced(
     assert "has no request.yaml: give --division" in capsys.readouterr().err
     assert main([*words, *WORDS]) == 0
     first = capsys.readouterr().out
-    assert "16 of 16 runs to make" in first
+    assert "16 of 16 runs remain" in first
     assert main(words) == 0
     assert capsys.readouterr().out == first
     assert main([*words, *WORDS, "--threads", "1"]) == 2
-    assert "asks for something else" in capsys.readouterr().err
+    assert "holds a different request" in capsys.readouterr().err
     assert read_request(tmp_path / "w").options == {
         "model": "digits", "backend": "ort", "target_qps": "2000"
     }  # fmt: skip
@@ -206,7 +206,7 @@ def test_a_broken_request_file_is_one_line(content: str, tmp_path: Path) -> None
         ("scenarios: []", "scenarios: {a: 1}", "scenarios must be a list"),
         ("round: v6.1", "round: [v6.1]", "round must be text"),
         ("folder: ''", "folder: 5", "folder must be text"),
-        ("backend: ort", "5: ort", "options must be named by text"),
+        ("backend: ort", "5: ort", "keys of options must be text"),
     ],
 )
 def test_a_changed_request_file_is_one_line(
@@ -235,11 +235,11 @@ def test_a_failed_run_leaves_its_audits_out_and_is_tried_again(
     (tmp_path / "fail-Offline-performance").unlink()
     assert execute.execute(request, tmp_path) == 0
     told = capsys.readouterr().err
-    assert told.startswith("harness: 0 of 3 runs are done, 3 to make\n")
+    assert told.startswith("harness: 0 of 3 runs are done, 3 remain\n")
     assert "2 of 3" not in told  # the accuracy run was made before, and now has one it belongs to
     assert "3 of 3: Offline-TEST01 done" in told
     assert execute.execute(request, tmp_path) == 0
-    assert capsys.readouterr().err == "harness: 3 of 3 runs are done, 0 to make\n"
+    assert capsys.readouterr().err == "harness: 3 of 3 runs are done, 0 remain\n"
     assert set(states(request, tmp_path).values()) == {DONE}
     assert (tmp_path / "runs/Offline-performance/attempt-1.log").exists()
     assert (tmp_path / "runs/Offline-performance/attempt-2").is_dir()
@@ -262,7 +262,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGTERM)
     _, told = process.communicate(timeout=100)
     assert process.returncode == 128 + signal.SIGTERM, told
-    assert "goes on with what is missing" in told
+    assert "to make the remaining runs" in told
     found = states(request, tmp_path)
     assert (found["Offline-performance"], found["Offline-accuracy"]) == (DONE, FAILED)
 
@@ -301,7 +301,7 @@ def test_two_do_not_measure_at_the_same_time(
         for words in ([], ["--only", "Server"]):
             assert main(["submit", "run", "--work", str(tmp_path), *words]) == 2
             told = capsys.readouterr().err
-            assert f"{tmp_path}/Server.lock is taken: another `submit run`" in told
+            assert f"{tmp_path}/Server.lock is locked: another `submit run`" in told
         with execute._alone(tmp_path, ["Offline"]):  # side by side, on purpose
             pass
     assert not (tmp_path / "runs").exists()

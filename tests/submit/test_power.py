@@ -69,7 +69,7 @@ def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
     request = replace(CLOSED, division="open", category="edge", scenarios=("Offline",))
     make_power_runs(replace(request, options=POWERED.options), tmp_path / "work")
     rows = plan(request, tmp_path / "work")
-    assert rows[0].why == "it was made with other options"
+    assert rows[0].why == "the run was made with other options"
     make_power_runs(request, tmp_path / "plain")
     found = packed(request, tmp_path / "plain", tmp_path / "tree")
     assert not [p for p in found.tree.rglob("*") if "power" in p.name or p.name == "ranging"]
@@ -80,13 +80,13 @@ def test_without_power_nothing_of_it_goes_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("meter", "told"),
     [
-        (["rapl"], r"^--meter rapl \(energy counters .* is no MLPerf Power, .*: drop it, or --meter p"),
-        (["estimate=4"], r"^--meter estimate \(busy CPU time .* is no MLPerf Power"),
-        (["mine.py:Meter"], r"^--meter mine.py:Meter \(a plug-in's readings\) is no MLPerf Power"),
+        (["rapl"], r"^--meter rapl \(energy counters .* cannot be submitted: .*: remove it, or use --meter p"),
+        (["estimate=4"], r"^--meter estimate \(busy CPU time .* cannot be submitted"),
+        (["mine.py:Meter"], r"^--meter mine.py:Meter \(a plug-in's readings\) cannot be submitted"),
         (["ptdaemon"], r"^meter 'ptdaemon': it needs a checkout of MLCommons' power-dev"),
         (["ptdaemon=a,director=b:0,ntp=c"], r"^meter 'ptdaemon': director=b:0: write HOST"),
-        ([METER, METER], r"^--meter is given twice: keep one$"),
-        ([METER, "rapl"], r"(?m)^--meter rapl .*\n--meter is given twice"),
+        ([METER, METER], r"^--meter appears twice: keep one$"),
+        ([METER, "rapl"], r"(?m)^--meter rapl .*\n--meter appears twice"),
         ("rapl", r"^--meter rapl"),
         ([""], r"^--meter: the name is empty$"),
         (5, r"^--meter 5 \(a plug-in"),

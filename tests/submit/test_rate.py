@@ -38,13 +38,22 @@ def test_the_rate_is_what_a_peak_found(file: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"scenario": "multi-stream", "unit": "samples/query"}, "is no search for Server's rate"),
+        (
+            {"scenario": "multi-stream", "unit": "samples/query"},
+            "is not a search for Server's rate",
+        ),
         ({"peak": None}, "found no rate that passes"),
         ({"peak": True}, "found no rate that passes"),
-        ({"model": "resnet50"}, "is of --model resnet50: this is for digits"),
-        ({"backend": "null"}, "is of --backend null: this is for ort"),
-        ({"slo": "p99=20ms"}, "searched under p99=20ms: the round judges Server by p99=15ms"),
-        ({"slo": "p95=10ms"}, "searched under p95=10ms: the round judges Server by p99=15ms"),
+        ({"model": "resnet50"}, "was made with --model resnet50, but this request has digits"),
+        ({"backend": "null"}, "was made with --backend null, but this request has ort"),
+        (
+            {"slo": "p99=20ms"},
+            "searched under p99=20ms: this is looser than the round's bound for Server, p99=15ms",
+        ),
+        (
+            {"slo": "p95=10ms"},
+            "searched under p95=10ms: this is looser than the round's bound for Server, p99=15ms",
+        ),
         ({"slo": "soon"}, "'soon' is not an SLO"),
     ],
 )
@@ -70,9 +79,9 @@ def test_two_rates_are_one_too_many(tmp_path: Path, capsys: pytest.CaptureFixtur
     peak = make_peak(tmp_path / "found")
     words = ["submit", "plan", "--work", str(tmp_path / "w"), *WORDS]
     assert main([*words, "--peak", str(peak)]) == 2
-    assert "--target-qps and --peak both say Server's rate" in capsys.readouterr().err
+    assert "--target-qps and --peak both set Server's rate" in capsys.readouterr().err
     assert main([*words, "--slo", "p99=12ms"]) == 2
-    assert "--slo is what Server's rate is searched under" in capsys.readouterr().err
+    assert "--slo requests a search for Server's rate" in capsys.readouterr().err
 
 
 def test_the_rate_is_that_of_the_user_conf(tmp_path: Path) -> None:
@@ -103,10 +112,19 @@ def test_a_value_is_taken_by_loadgens_precedence(text: str, found: str | None) -
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"options": {"slo": "p99=20ms"}}, "--slo p99=20ms: the round judges Server by p99=15ms"),
-        ({"options": {"slo": "p90=10ms"}}, "--slo p90=10ms: the round judges Server by p99=15ms"),
+        (
+            {"options": {"slo": "p99=20ms"}},
+            "--slo p99=20ms: this is looser than the round's bound for Server, p99=15ms",
+        ),
+        (
+            {"options": {"slo": "p90=10ms"}},
+            "--slo p90=10ms: this is looser than the round's bound for Server, p99=15ms",
+        ),
         ({"options": {"slo": "fast"}}, "--slo: 'fast' is not an SLO"),
-        ({"options": {"slo": "p99=9ms"}, "category": "edge"}, "--slo is of Server, which is not"),
+        (
+            {"options": {"slo": "p99=9ms"}, "category": "edge"},
+            "--slo applies to Server, which is not",
+        ),
     ],
 )
 def test_an_slo_that_the_round_does_not_know_is_refused(changed: dict[str, Any], told: str) -> None:

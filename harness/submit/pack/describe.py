@@ -1,6 +1,6 @@
-"""systems/<system>.json, measurements.json and calibration.md.
+"""Builds systems/<system>.json, measurements.json and calibration.md.
 
-What can be read is read from the machine and the runs, the rest is asked for in one YAML file.
+Values come from the machine and the runs where possible, and else from the user's --describe file.
 """
 
 import platform
@@ -18,7 +18,7 @@ from harness.submit.rules.tree.rounds import Round
 
 FILE = "describe.yaml"
 _ASKED = {
-    "status": "available, preview or rdi: can others buy it",
+    "status": "available, preview or rdi: whether others can buy the system",
     "cooling": "e.g. air, liquid",
     "host_networking": "e.g. 10 GbE; N/A where there is none",
     "host_networking_topology": "e.g. N/A, fat tree",
@@ -30,18 +30,18 @@ _ASKED = {
     "accelerator_host_interconnect": "e.g. PCIe Gen5 x16",
     "accelerator_interconnect": "e.g. N/A, NVLink",
     "accelerator_memory_configuration": "e.g. HBM3e",
-    "retraining": "yes or no: was the model trained further",
+    "retraining": "yes or no: whether the model was trained further",
     "weight_data_types": "e.g. fp32, int8",
     "weight_transformations": "e.g. none, pruned, quantised",
-    "starting_weights_filename": "the file the weights came in",
+    "starting_weights_filename": "the file of the original weights",
     "input_data_types": "e.g. fp32",
-    "calibration": "how int8 ranges were found; 'none' for float weights (closed division)",
+    "calibration": "how int8 ranges were determined; 'none' for float weights (closed division)",
 }
 POWER = {
-    "power_analyzer": "its firmware, last calibration, and how it is wired",
-    "power_settings": "what of firmware and system decides power: profile, governor, C-states, fans",
+    "power_analyzer": "the analyser's firmware, last calibration and wiring",
+    "power_settings": "settings of firmware and system that affect power: profile, governor, C-states, fans",
 }
-"""Beside results with power: what a session does not tell of itself."""
+"""Required with power: facts that a session does not record."""
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
@@ -59,7 +59,7 @@ _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 
 class Run(NamedTuple):
-    """What a finished run says of its machine and its model. input_types: of the model's inputs."""
+    """Facts of a finished run about its machine and model."""
 
     environment: Mapping[str, Any]
     backend: Mapping[str, Any]
@@ -69,19 +69,21 @@ class Run(NamedTuple):
 
 
 class Described(NamedTuple):
-    """system and measurements: the two JSON files. calibration: the text, '' where not asked.
-
-    power: of POWER, {} where no power was measured.
-    """
-
     system: dict[str, Any]
+    """Content of systems/<system>.json."""
+
     measurements: dict[str, Any]
+    """Content of measurements.json."""
+
     calibration: str
+    """Text of calibration.md; '' in the open division."""
+
     power: dict[str, str]
+    """Answers for the keys of POWER; {} without power."""
 
 
 def describe(
-    found: Round,
+    rules: Round,
     run: Run,
     fixed: Mapping[str, str],
     answers: Mapping[str, Any],
@@ -89,20 +91,20 @@ def describe(
     rehearsal: bool,
     power: bool,
 ) -> Described:
-    """fixed: division, submitter, system_name, system_type. answers: of the YAML file. power: there
-    are sessions of PTDaemon.
+    """Combines facts of machine and run, `answers` of the YAML file, and `fixed` values of the request.
 
-    A ConfigError with every key that is neither read nor answered; a rehearsal says so instead.
+    fixed: division, submitter, system_name, system_type. power: True with PTDaemon sessions.
+    Raises ConfigError with every key that lacks a value; a rehearsal gets placeholders instead.
     """
     known = {**read_machine(run), **_read_model(run), **answers, **fixed}
-    keys = found.system_keys
+    keys = rules.system_keys
     unanswered = []
     values: dict[str, Any] = {}
-    wanted = [*keys.required, *found.measurement_keys]
+    required = [*keys.required, *rules.measurement_keys]
     if fixed["division"] != "open":
-        wanted.append("calibration")
-    wanted += POWER if power else ()
-    for key in wanted:
+        required.append("calibration")
+    required += POWER if power else ()
+    for key in required:
         may_be_empty = key in keys.present
         values[key] = known.get(key, "" if may_be_empty else None)
         if values[key] in (None, "") and not may_be_empty:
@@ -115,47 +117,51 @@ def describe(
     system = {key: values[key] for key in keys.required}
     more = ("is_network", *keys.network, *((_CAPACITY,) if power else ()))
     system |= {key: answers[key] for key in more if key in answers}
-    measurements = {key: values[key] for key in found.measurement_keys}
-    told = {key: str(values[key]) for key in POWER if power}
-    return Described(system, measurements, str(values.get("calibration", "")), told)
+    measurements = {key: values[key] for key in rules.measurement_keys}
+    power_texts = {key: str(values[key]) for key in POWER if power}
+    return Described(system, measurements, str(values.get("calibration", "")), power_texts)
 
 
 def _stand_in(key: str) -> str:
-    return {"status": "rdi"}.get(key, "not told (rehearsal)")
+    return {"status": "rdi"}.get(key, "not described (rehearsal)")
 
 
 def _asked(key: str) -> str:
     about = {**_ASKED, **POWER}.get(key, "a text")
-    return f"{key} cannot be read here: give it in --describe FILE ({about})"
+    return f"{key} cannot be read from the machine: add it to the --describe file ({about})"
 
 
 def template() -> str:
-    """A file to fill in: every key that may be asked for, with what it wants."""
-    lines = ["# What cannot be read from the machine. Remove what does not apply; values win over"]
-    lines.append("# what is read. Pass it as --describe FILE.")
+    """A --describe file to fill in: every possible key with its meaning."""
+    lines = [
+        "# Facts that cannot be read from the machine. Remove lines that do not apply. Values here"
+    ]
+    lines.append("# override those of the machine. Pass this file as --describe FILE.")
     lines += [f'{key}: ""  # {about}' for key, about in _ASKED.items()]
     lines += [f'{key}: ""  # may stay empty' for key in _OPTIONAL]
     lines += [f'{key}: ""  # with power: {about}' for key, about in POWER.items()]
-    lines.append(f'{_CAPACITY}: ""  # with power, may stay empty: watts that its supplies can give')
+    lines.append(
+        f'{_CAPACITY}: ""  # with power, may stay empty: capacity of the power supplies, watts'
+    )
     return "\n".join(lines) + "\n"
 
 
-def read_answers_file(path: Path, found: Round) -> dict[str, Any]:
-    """The user's file; an empty value is no answer. A ConfigError for keys nobody asked for."""
+def read_answers_file(path: Path, rules: Round) -> dict[str, Any]:
+    """Reads the user's --describe file without empty values. Raises ConfigError for unknown keys."""
     content = load_yaml(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must map keys to values: see docs/submit.md")
-    keys = found.system_keys
-    known = {*keys.required, *keys.network, "is_network", *found.measurement_keys}
+    keys = rules.system_keys
+    known = {*keys.required, *keys.network, "is_network", *rules.measurement_keys}
     known |= {"calibration", *POWER, _CAPACITY}
     unknown = [str(key) for key in content if key not in known]
     if unknown:
-        raise ConfigError(f"{path}: nobody asks for {', '.join(unknown)}: see docs/submit.md")
+        raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}: see docs/submit.md")
     return {k: str(v) for k, v in content.items() if v not in (None, "")}
 
 
 def read_machine(run: Run) -> dict[str, str]:
-    """Of the machine the run was made on; what only that machine can tell is left out elsewhere."""
+    """Facts of the run's machine; those not in the run's files are added only on that machine."""
     machine, system = run.environment["machine"], run.environment["system"]
     packages = run.environment["packages"]
     known = {
@@ -171,11 +177,11 @@ def read_machine(run: Run) -> dict[str, str]:
     if run.device == "cpu":
         known |= _NO_ACCELERATOR
     if machine["host"] == platform.node():
-        known |= dict(_read_here())
+        known |= dict(_read_this_machine())
     return {key: str(value).replace('"', "'") for key, value in known.items() if value}
 
 
-def _read_here() -> Iterator[tuple[str, str]]:
+def _read_this_machine() -> Iterator[tuple[str, str]]:
     yield "host_processors_per_node", str(_sockets())
     yield "host_processor_core_count", str(psutil.cpu_count(logical=False) or psutil.cpu_count())
     yield "host_processor_caches", _caches()
@@ -200,7 +206,7 @@ def _sockets() -> int:
 
 
 def _caches() -> str:
-    """L1d 32K, L1i 32K, L2 1024K, L3 32M."""
+    """Text such as L1d 32K, L1i 32K, L2 1024K, L3 32M."""
     parts = []
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind = {"Data": "d", "Instruction": "i"}.get(_text(cache / "type"), "")

@@ -1,4 +1,4 @@
-"""A finished run as packing sees it: its files, what they say, and what forbids submitting it."""
+"""Reads a finished run for packing: its files, its facts, and the reasons that forbid submitting it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from harness.submit.rules.tree.rounds import Benchmark
 from harness.types import Answer, Score
 
 LEAST_BUSY = 0.25
-"""Of one thread. A model that sleeps 1 ms uses less than a tenth; one that computes uses all of it."""
+"""Least CPU time per wall time of a batch: a model that sleeps 1 ms has less than 0.1, one that computes about 1."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """folder: a result folder of the harness. scenario and kind: as in the plan."""
+class FinishedRun:
+    """folder: a result folder of the harness. scenario, kind: those of the planned run."""
 
     scenario: str
     kind: str
@@ -37,7 +37,7 @@ class Made:
 
     @property
     def logs(self) -> Path:
-        """LoadGen's."""
+        """The folder of LoadGen's logs."""
         accuracy = self.kind == "accuracy"
         return self.folder / ("accuracy" if accuracy else "performance/run_1")
 
@@ -54,7 +54,7 @@ class Made:
         path = self.folder / CONFIG
         plain = load_yaml(path)
         if not isinstance(plain, dict):
-            raise ConfigError(f"{path} is not what a run writes")
+            raise ConfigError(f"{path} is not the settings file of a run")
         return from_plain(plain, str(path))
 
     @cached_property
@@ -66,7 +66,7 @@ class Made:
         values, _ = read_findings(self.folder)
         loaded = values["loaded"]
         if not isinstance(loaded, Loaded):
-            raise ConfigError(f"{self.folder} loaded nothing: run it again")
+            raise ConfigError(f"{self.folder} has no loaded model: repeat the run")
         return loaded
 
     @property
@@ -74,12 +74,14 @@ class Made:
         ended = read_json(self.logs / RUN).get("ended")
         dtype = ended.get("answer_dtype") if isinstance(ended, dict) else None
         if not isinstance(dtype, str):
-            raise ConfigError(f"{self.logs / RUN} does not say what answers are: run it again")
+            raise ConfigError(
+                f"{self.logs / RUN} does not record the type of answers: repeat the run"
+            )
         return dtype
 
     @property
     def score_text(self) -> str:
-        """accuracy.txt, '' where nothing was scored."""
+        """The text of accuracy.txt; '' where nothing was scored."""
         path = self.folder / "accuracy" / ACCURACY_TEXT
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -87,7 +89,7 @@ class Made:
     def weights_file(self) -> str | None:
         try:
             path = model_file(self.config, self.model)
-        except HarnessError:  # it was there when the run was made
+        except HarnessError:  # the file was removed after the run
             return None
         return path.name if path is not None else None
 
@@ -101,13 +103,13 @@ class Made:
         )
 
     def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
-        """Why this run cannot be submitted although it is VALID. accelerated: something else than
-        the processor may have computed.
+        """Yields why this VALID run cannot be submitted. accelerated: an accelerator may have
+        computed, so CPU time proves nothing.
         """
         name = f"{self.scenario}-{self.kind}"
         yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
         if (self.result.get("backend_description") or {}).get("framework") == "none":
-            yield f"{name}: its backend says that it has no framework: no model answers"
+            yield f"{name}: its backend reports no framework, so no model computes"
         busy = self.busy_share
         if (
             not accelerated
@@ -116,20 +118,20 @@ class Made:
             and busy < LEAST_BUSY
         ):
             yield (
-                f"{name}: its backend waited and did not compute: {show_percent(busy, 1)} of its time "
-                "was CPU time (where an accelerator computes, describe it: accelerators_per_node; a server must be "
-                "started by the backend; a machine that others keep busy must be quiet)"
+                f"{name}: its backend waited instead of computing: {show_percent(busy, 1)} of its time "
+                "was CPU time (describe an accelerator by accelerators_per_node; let the backend "
+                "start its server; stop other programs on a busy machine)"
             )
         wanted = benchmark.samples_in(self.scenario)
         if self.loaded.total_count != wanted:
             yield f"{name}: {counted(self.loaded.total_count, 'sample')} instead of the round's {wanted:,}"
         if self.kind == "accuracy" and not self.score_text:
-            yield f"{name}: there is no score: {self._no_score()}"
+            yield f"{name}: it has no score: {self._no_score()}"
 
     @property
     def busy_share(self) -> float | None:
-        """CPU time for a batch over the time a batch takes in the backend, about: 1 a busy thread,
-        less where the machine held it up. None where the journal or the process tells neither.
+        """Approximate CPU time of a batch over its time in the backend: 1 for each busy thread,
+        less on a busy machine. None where either time is unknown.
         """
         used, stages, queries = (
             self.result.get(k) or {} for k in ("measured_process", "stages_ns", "queries")
@@ -144,22 +146,22 @@ class Made:
         accuracy = self.result.get("accuracy")
         return str(accuracy.get("reason")) if isinstance(accuracy, dict) else "not measured"
 
-    def scored(self, audit: "Made") -> tuple[Score, Score] | None:
-        """Of the samples that the audit answered: as here, in the accuracy run, and as there.
+    def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
+        """Scores the audit's samples with this accuracy run's answers and with the audit's.
 
-        None where answers have no right or wrong, or no metric is named.
+        Returns None where nothing was scored or no metric is known.
         """
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
             return None
-        there = list(read_answers(audit.accuracy_log))
-        samples = {answer.sample for answer in there}
-        here = [a for a in read_answers(self.accuracy_log) if a.sample in samples]
+        audited = list(read_answers(audit.accuracy_log))
+        samples = {answer.sample for answer in audited}
+        own = [a for a in read_answers(self.accuracy_log) if a.sample in samples]
         dataset = open_dataset(
             self.config, self.model, str(self.result["dataset"]), self.loaded.inputs
         )
         labels = {sample: dataset.label(sample) for sample in samples}
-        return self._score(here, metric, labels), self._score(there, metric, labels)
+        return self._score(own, metric, labels), self._score(audited, metric, labels)
 
     def _score(self, answers: list[Answer], metric: str, labels: dict[int, object]) -> Score:
         return of_some(answers, metric, self.answer_dtype, labels)

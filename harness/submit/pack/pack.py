@@ -1,4 +1,4 @@
-"""`submit pack`: the round's tree out of the finished runs. Nothing goes in that is not asked for."""
+"""Packs the finished runs into the round's tree, with exactly the files that the round requires."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit
 from harness.submit.pack.describe import FILE, Described, describe, template
-from harness.submit.pack.finished_run import Made
+from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.pack.power import missing_files, pack_power
 from harness.submit.pack.truncate import truncate
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
@@ -28,38 +28,37 @@ NO_SCORE = "not measured"
 
 
 class Packed(NamedTuple):
-    """tree: its root. raw: a folder beside it with the untruncated accuracy logs."""
-
     tree: Path
     raw: Path
+    """Folder beside the tree with the untruncated accuracy logs."""
 
 
-def made_runs(
+def finished_runs(
     request: Request, rows: list[PlannedRun], *, accelerated: bool
-) -> dict[tuple[str, str], Made]:
-    """All runs of the matrix by scenario and kind; a ConfigError with everything that is in the way.
+) -> dict[tuple[str, str], FinishedRun]:
+    """All runs of the matrix by scenario and kind; raises ConfigError with every obstacle.
 
-    accelerated: the user's description names an accelerator. A rehearsal takes INVALID runs, too:
-    the check then says so.
+    accelerated: the user's description names an accelerator. A rehearsal accepts INVALID runs,
+    which the check then reports.
     """
-    problems, made = [], {}
+    problems, runs = [], {}
     for row in rows:
         usable = row.state == DONE or (request.rehearsal and row.state == FAILED)
         if row.folder is None or not usable:
             why = f": {row.why}" if row.why else ""
-            problems.append(f"{row.name} is {row.state}{why}: `submit run` makes it")
+            problems.append(f"{row.name} is {row.state}{why}: make it with `submit run`")
             continue
-        run = Made(row.scenario, row.kind, row.folder)
-        made[row.scenario, row.kind] = run
+        run = FinishedRun(row.scenario, row.kind, row.folder)
+        runs[row.scenario, row.kind] = run
         if row.config.meter:
             lost = missing_files(run, request.rules)
-            mend = f"put it back, or remove {run.folder} and `submit run`"
-            problems += [f"{row.name}: {path} is not there any more: {mend}" for path in lost]
+            hint = f"restore it, or remove {run.folder} and repeat `submit run`"
+            problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round, accelerated=accelerated)
     if problems:
         raise ConfigError("\n".join(problems))
-    return made
+    return runs
 
 
 def pack(
@@ -69,9 +68,9 @@ def pack(
     out: Path,
     official: Path | None,
 ) -> Packed:
-    """Write the tree to `out` + `.partial`; the caller checks it and gives it its name.
+    """Write the tree to `out` + `.partial`; the caller checks and renames it.
 
-    answers: of the --describe file. official: a checkout whose scripts verify the audits.
+    answers: values of the --describe file. official: a checkout whose scripts verify the audits.
     """
     hint = "they were changed, or another version of the harness wrote them"
     with reading("the runs' files are not what runs write", hint):
@@ -86,27 +85,28 @@ def _packed(
     official: Path | None,
 ) -> Packed:
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
-    made = made_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
-    described = _described(request, made, answers)
+    runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
+    described = _described(request, runs, answers)
     out = out.absolute()
     tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))
     for path in (out, tree, raw):
         if path.exists() or path.is_symlink():
             raise ConfigError(f"{path} exists: pass another --to, or remove it")
     try:
-        _Packer(request, made, tree, raw, official).write(described)
+        _Packer(request, runs, tree, raw, official).write(described)
     except BaseException as e:
         for path in (tree, raw):
-            shutil.rmtree(path, ignore_errors=True)  # half of it would be in the way of the next
+            shutil.rmtree(path, ignore_errors=True)  # a partial tree would block the next attempt
         if not isinstance(e, OSError):
             raise
-        what = f"{e.filename2 or e.filename or tree} cannot be read or written: {e.strerror}"
-        raise ConfigError(f"{what}: mend it, or pass another --to") from e
+        path = e.filename2 or e.filename or tree
+        hint = "correct its permissions, or pass another --to"
+        raise ConfigError(f"{path} cannot be read or written: {e.strerror}: {hint}") from e
     return Packed(tree, raw)
 
 
 def _described(
-    request: Request, made: Mapping[tuple[str, str], Made], answers: Mapping[str, Any]
+    request: Request, runs: Mapping[tuple[str, str], FinishedRun], answers: Mapping[str, Any]
 ) -> Described:
     submitter, system = request.tree_names
     fixed = {
@@ -115,31 +115,34 @@ def _described(
         "system_name": str(answers.get("system_name") or system),
         "system_type": request.category,
     }
-    first = made[request.wanted_scenarios[0], PERFORMANCE]
+    first = runs[request.chosen_scenarios[0], PERFORMANCE]
     try:
         return describe(
-            *(request.rules, first.about(), fixed, answers),
+            request.rules,
+            first.about(),
+            fixed,
+            answers,
             rehearsal=request.rehearsal,
             power=bool(request.meters),
         )
     except ConfigError as e:
-        say(f"--describe FILE has what cannot be read; {FILE} begins like this:")
+        say(f"pass a --describe file; here is a {FILE} to fill in:")
         say(template())
         raise ConfigError(str(e)) from None
 
 
 class _Packer:
-    """One tree, folder by folder."""
+    """Writes one tree, folder by folder."""
 
     def __init__(
         self,
         request: Request,
-        made: Mapping[tuple[str, str], Made],
+        runs: Mapping[tuple[str, str], FinishedRun],
         tree: Path,
         raw: Path,
         official: Path | None,
     ) -> None:
-        self._request, self._made = request, made
+        self._request, self._runs = request, runs
         self._root, self._raw_root, self._official = tree, raw, official
         submitter, system = request.tree_names
         self._top = Path(request.division) / submitter
@@ -160,13 +163,13 @@ class _Packer:
         if request.division != "open":
             _write(top / "calibration.md", f"# Calibration\n\n{described.calibration}\n")
         self._sources(top / "src" / request.called)
-        for scenario in request.wanted_scenarios:
+        for scenario in request.chosen_scenarios:
             self._scenario(scenario, described)
 
     def _scenario(self, scenario: str, described: Described) -> None:
         request, path = self._request, self._results / scenario
         folder = self._root / path
-        performance, accuracy = (self._made[scenario, k] for k in (PERFORMANCE, ACCURACY))
+        performance, accuracy = (self._runs[scenario, k] for k in (PERFORMANCE, ACCURACY))
         _write_json(folder / "measurements.json", described.measurements)
         _write(folder / "user.conf", texts.user_conf(performance))
         _write(folder / "README.md", texts.reproduce(request, performance, list(request.audits)))
@@ -177,19 +180,19 @@ class _Packer:
         score = accuracy.score_text.strip() or NO_SCORE
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)
         for name in request.audits:
-            audit = self._made[scenario, name]
+            audit = self._runs[scenario, name]
             copy_logs(audit, folder / name / "performance" / "run_1")
-            found = pack_audit(name, performance, accuracy, audit, self._official)
-            for file, text in found.texts.items():
+            packed = pack_audit(name, performance, accuracy, audit, self._official)
+            for file, text in packed.texts.items():
                 _write(folder / name / file, text)
-            for file, text in found.accuracy_texts.items():
+            for file, text in packed.accuracy_texts.items():
                 _write(folder / name / "accuracy" / file, text)
-            if found.score_text:
+            if packed.score_text:
                 inside = path / name / "accuracy"
-                self._truncated(audit.accuracy_log, inside, found.score_text)
+                self._truncated(audit.accuracy_log, inside, packed.score_text)
 
     def _truncated(self, log: Path, inside: Path, score: str) -> None:
-        """What may be shown of an accuracy log, its score and its hash; the whole goes to raw."""
+        """Writes the truncated accuracy log with its score and hash, and the whole log to raw."""
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
@@ -199,18 +202,18 @@ class _Packer:
 
     def _sources(self, folder: Path) -> None:
         _write(folder / "README.md", texts.sources(self._request))
-        for (scenario, kind), made in self._made.items():
-            shutil.copyfile(made.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
-        first = next(iter(self._made.values()))
-        audits = [made.config.audit for made in self._made.values() if made.config.audit]
+        for (scenario, kind), run in self._runs.items():
+            shutil.copyfile(run.folder / CONFIG, folder / f"{scenario}-{kind}.yaml")
+        first = next(iter(self._runs.values()))
+        audits = [run.config.audit for run in self._runs.values() if run.config.audit]
         for path in dict.fromkeys([*_own_files(first), *audits]):
             if path.is_file():
                 shutil.copyfile(path, folder / texts.packed_name(path))
 
 
-def _own_files(made: Made) -> Iterator[Path]:
-    """The manifest, the hook, and the plug-ins that are files."""
-    config = made.config
+def _own_files(run: FinishedRun) -> Iterator[Path]:
+    """Files of the run's manifest, hook and plug-ins."""
+    config = run.config
     if config.model.endswith((".yaml", ".yml")):
         yield Path(config.model)
     elif not is_path(config.model):
@@ -223,12 +226,12 @@ def _own_files(made: Made) -> Iterator[Path]:
             yield Path(file)
 
 
-def copy_logs(made: Made, folder: Path) -> None:
-    """LoadGen's own two, and none of ours."""
+def copy_logs(run: FinishedRun, folder: Path) -> None:
+    """Copies LoadGen's detail log and summary, without the harness's files."""
     folder.mkdir(parents=True)
     for name in (DETAIL, SUMMARY):
-        if (made.logs / name).is_file():
-            shutil.copyfile(made.logs / name, folder / name)
+        if (run.logs / name).is_file():
+            shutil.copyfile(run.logs / name, folder / name)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Accuracy logs as a submission shows them: both ends, and the SHA-256 of the whole.
+"""Truncates accuracy logs to both ends and computes the SHA-256 of the whole.
 
-As mlcommons/inference's truncate_accuracy_log.py; a log that is short enough stays whole.
+Source: mlcommons/inference, truncate_accuracy_log.py. A log that is short enough stays whole.
 """
 
 import hashlib
@@ -10,10 +10,10 @@ from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.tree.rounds import Round
 
 
-def truncate(log: Path, shown: Path, found: Round) -> str:
-    """Write what may be shown of `log` to `shown`; returns the SHA-256 of the whole log."""
+def truncate(log: Path, shown: Path, rules: Round) -> str:
+    """Writes the truncated `log` to `shown`; returns the SHA-256 of the whole log."""
     digest, size = hashlib.sha256(), log.stat().st_size
-    end = found.shown_accuracy_log_bytes
+    end = rules.shown_accuracy_log_bytes
     with log.open("rb") as f:
         head = f.read(end)
         digest.update(head)
@@ -21,7 +21,7 @@ def truncate(log: Path, shown: Path, found: Round) -> str:
             digest.update(chunk)
         f.seek(max(0, size - end))
         tail = f.read(end)
-    if size <= found.largest_accuracy_log_bytes:
+    if size <= rules.largest_accuracy_log_bytes:
         shown.write_bytes(log.read_bytes())
     else:
         shown.write_bytes(head + CUT + tail)

@@ -1,1 +1,1 @@
-"""The runs that a submission needs, and their making."""
+"""Plans and makes the runs that a submission needs."""

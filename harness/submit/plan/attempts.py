@@ -1,4 +1,4 @@
-"""Where the runs of a request lie: WORK/runs/<run>/attempt-N, what was asked for beside each."""
+"""Locates the attempts of a run: WORK/runs/<run>/attempt-N, each beside the settings it was started with."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ RUNS, ASKED = "runs", "asked.yaml"
 
 
 def attempts(work: Path, name: str) -> list[Path]:
-    """All folders of a run, oldest first, those that did not end included."""
-    found = (work / RUNS / name).glob("attempt-*")
-    numbered = [(_number(p), p) for p in found if p.is_dir() and _number(p)]
+    """All attempt folders of a run, oldest first, including unfinished ones."""
+    folders = (work / RUNS / name).glob("attempt-*")
+    numbered = [(_number(p), p) for p in folders if p.is_dir() and _number(p)]
     return [path for _, path in sorted(numbered)]
 
 
 def asked_file(attempt: Path) -> Path:
-    """What this attempt was asked for."""
+    """The settings that this attempt was started with."""
     return attempt.with_name(f"{_number(attempt)}-{ASKED}")
 
 

@@ -1,6 +1,6 @@
-"""`submit run`: the missing runs, one after another, each in processes of its own.
+"""Executes `submit run`: makes the missing runs one after another, each in its own processes.
 
-What was made is kept, so that an interruption costs one run at most.
+Finished runs are kept, so an interruption costs at most one run.
 """
 
 import fcntl
@@ -33,34 +33,36 @@ from harness.submit.plan.matrix import (
 from harness.submit.plan.request import Request
 
 _COMMAND = "harness.cli.main"
-"""Module whose `main` makes a run."""
+"""Module whose `main` makes a single run."""
 
 LOOK_EVERY_S = 0.5
 STOP_LIMIT_S = 60.0
-"""For a run that was told to stop, to save what it has."""
+"""Time for a stopped run to save its files."""
 
 
 def execute(request: Request, work: Path, only: str | None = None) -> int:
-    """All that is not done; returns the exit status: 0 once every run is done, 4 where one failed.
+    """Makes all runs that are not done; returns exit status 0 once every run is done, else 4.
 
-    only: the runs of this scenario.
+    only: limits this to the runs of one scenario.
     """
-    if only is not None and only not in request.wanted_scenarios:
-        raise ConfigError(f"--only {only}: choose from {', '.join(request.wanted_scenarios)}")
+    if only is not None and only not in request.chosen_scenarios:
+        raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
     write_audits(request, work)
     rows = _rows(request, work, only)
-    found = list(problems(request, rows))
-    if found:
-        raise ConfigError("\n".join(found))
+    obstacles = list(problems(request, rows))
+    if obstacles:
+        raise ConfigError("\n".join(obstacles))
     done = sum(row.state == DONE for row in rows)
-    say(f"{done} of {len(rows)} runs are done, {len(rows) - done} to make")
-    scenarios = request.wanted_scenarios if only is None else (only,)
+    say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
+    scenarios = request.chosen_scenarios if only is None else (only,)
     with _alone(work, scenarios) as locks, stoppable() as stopping:
         try:
             with stopping.allowed():
-                has_rate = only not in (None, "Server") or _rate_found(request, work, rows, locks)
+                has_rate = only not in (None, "Server") or _has_rate(request, work, rows, locks)
             for number in range(len(rows)):
-                rows = _rows(request, work, only)  # a new performance run makes its audits stale
+                rows = _rows(
+                    request, work, only
+                )  # a new performance run makes earlier audits stale
                 possible = has_rate or rows[number].scenario != "Server"
                 if possible and _is_due(request, rows, rows[number]):
                     with stopping.allowed():
@@ -72,7 +74,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
                             _left_s(rows, number),
                         )
         except Stopped as e:
-            say("stopped: `submit run` again goes on with what is missing")
+            say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
     left = [row for row in _rows(request, work, only) if row.state != DONE]
     for row in left:
@@ -82,9 +84,9 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Descriptors of locks, one a scenario: two that make the same runs are in each other's way.
+    """Locks the scenarios against a second `submit run` and yields the locks' descriptors.
 
-    With --only, scenarios may be run side by side by who knows that they do not disturb each other.
+    With --only, a user may run different scenarios side by side.
     """
     with ExitStack() as stack:
         files = []
@@ -95,12 +97,13 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(
-                    f"{path} is taken: another `submit run` makes these runs, or one of a `submit run` "
-                    "that was killed goes on: wait for its end"
+                    f"{path} is locked: another `submit run` makes these runs, or a run of a killed "
+                    "`submit run` is still going on: wait for its end"
                 ) from None
             except OSError as e:
-                what = f"{path} cannot be written: {e.strerror}"
-                raise ConfigError(f"{what}: pass another --work") from e
+                raise ConfigError(
+                    f"{path} cannot be written: {e.strerror}: pass another --work"
+                ) from e
         yield tuple(file.fileno() for file in files)
 
 
@@ -108,10 +111,10 @@ def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
     return [row for row in plan(request, work) if only in (None, row.scenario)]
 
 
-def _rate_found(
+def _has_rate(
     request: Request, work: Path, rows: Sequence[PlannedRun], locks: tuple[int, ...]
 ) -> bool:
-    """True, too, where no search is asked for; else it is made, unless an earlier one has found it."""
+    """Searches Server's rate unless that is done or not requested; False where the search failed."""
     row = search(request, work)
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1))
@@ -123,7 +126,7 @@ def _rate_found(
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
-    """Not done; an audit without a valid performance run has nothing to be compared with."""
+    """True for a run that is not done, except an audit without a valid performance run."""
     if row.state == DONE:
         return False
     main = next(r for r in rows if (r.scenario, r.kind) == (row.scenario, PERFORMANCE))
@@ -134,14 +137,14 @@ def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bo
 
 
 def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
-    """After the run of this number."""
+    """Expected time of the unfinished runs after run `number`."""
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
 def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_s: float) -> None:
-    """One attempt, in a folder of its own: earlier ones stay as they are."""
+    """Makes one attempt in a new folder; earlier attempts are kept."""
     folder = work / RUNS / row.name
-    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # also of attempts that left no folder
+    number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # counts attempts that left no folder, too
     try:
         folder.mkdir(parents=True, exist_ok=True)
         asked = folder / f"{number}-{ASKED}"
@@ -150,18 +153,20 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
             words = ["--config", str(asked), "--out", str(folder / f"attempt-{number}")]
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
-            process = start(_COMMAND, words, fds=locks, log=log)  # lives on where we are killed
+            process = start(
+                _COMMAND, words, fds=locks, log=log
+            )  # the run holds the locks, even if this process is killed
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
     began_s = time.monotonic()
-    with _Line(lambda: _told(row, which, time.monotonic() - began_s, after_s)) as line:
+    with _Line(lambda: _progress(row, which, time.monotonic() - began_s, after_s)) as line:
         status = _wait(process, line)
-    told = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
-    say(f"{which}: {row.name} {told}, {show_s(time.monotonic() - began_s)}")
+    outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
+    say(f"{which}: {row.name} {outcome}, {show_s(time.monotonic() - began_s)}")
 
 
 def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
-    """Until it ends; when we are stopped, it is told to stop, too, and saves what it has."""
+    """Waits for the end of a run; passes a stop on, so that the run can save its files."""
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):
@@ -178,14 +183,14 @@ def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
         raise
 
 
-def _told(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
+def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
     left_s = max(0.0, (row.expected_s or 0.0) - took_s) + after_s
     of = f" of {show_s(row.expected_s)}" if row.expected_s is not None else ""
     return f"{which}: {row.name} {show_s(took_s)}{of}, about {show_s(left_s)} left for all"
 
 
 class _Line:
-    """One line on a terminal that is written over and over; nothing elsewhere."""
+    """A progress line that is rewritten in place; nothing is shown without a terminal."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text

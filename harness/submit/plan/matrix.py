@@ -1,4 +1,4 @@
-"""The matrix of runs a submission needs: what each takes, what is there, what is missing or stale."""
+"""Plans the matrix of runs that a submission needs, with the state and the expected time of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,35 +20,41 @@ from harness.submit.plan.request import Request
 PERFORMANCE, ACCURACY, SEARCH = "performance", "accuracy", "peak"
 DONE, MISSING, STALE, FAILED = "done", "missing", "stale", "failed"
 START_S = 5.0
-"""Load, noise floor and calibration of a small model; a large one takes longer."""
+"""Loading, noise floor and calibration of a small model; a large model takes longer."""
 
 OFFLINE_FACTOR = 1.1 * 1.3
-"""LoadGen's margin and ours: by how much an Offline run is longer than the least."""
+"""LoadGen's margin times ours: duration of an Offline run over the least duration."""
 
 SESSION_PAUSES_S = 40.0
-"""Of power-dev's client, around the two runs of a session."""
+"""Pauses of power-dev's client around the two runs of a session."""
 
 MOST_RUNS, PROBE_S = 12, 3.0
-"""Of a search (harness/search/peak/job.py); most end earlier."""
+"""Limits of a search (harness/search/peak/job.py); most searches end earlier."""
 
 _SAME = ("model_sha256", "dataset_digest", "loadgen_version", "backend")
-"""What all runs of a result must share."""
+"""Settings that all runs of a result must share."""
 
 
 class PlannedRun(NamedTuple):
-    """kind: performance, accuracy, TEST01, TEST04 or peak. folder: of its newest attempt, where done.
-
-    why: it is stale or failed. expected_s and queries: None where no calibration tells.
-    """
-
     scenario: str
     kind: str
+    """performance, accuracy, TEST01, TEST04 or peak."""
+
     config: RunConfig
     state: str
+    """done, missing, stale or failed."""
+
     why: str = ""
+    """Why the run is stale or failed."""
+
     folder: Path | None = None
+    """The newest attempt's result folder."""
+
     expected_s: float | None = None
+    """None where no calibration is known."""
+
     queries: int | None = None
+    """Expected queries; None where no calibration is known."""
 
     @property
     def name(self) -> str:
@@ -56,29 +62,29 @@ class PlannedRun(NamedTuple):
 
 
 def plan(request: Request, work: Path) -> list[PlannedRun]:
-    """In the order they are to be made: an audit needs its performance run."""
+    """All runs in the order of execution: an audit follows its performance run."""
     rows: list[PlannedRun] = []
-    found_rate = _searched_rate(request, work)
-    for scenario in request.wanted_scenarios:
+    searched_rate = _searched_rate(request, work)
+    for scenario in request.chosen_scenarios:
         main: Mapping[str, Any] | None = None
         for kind in (PERFORMANCE, ACCURACY, *request.audits):
             audit = audit_file(work, kind) if kind in request.audits else None
             mode = ACCURACY if kind == ACCURACY else PERFORMANCE
-            config = request.run_config(scenario, mode, audit, found_rate)
+            config = request.run_config(scenario, mode, audit, searched_rate)
             row = PlannedRun(scenario, kind, config, MISSING)
-            row, found = _judged(row, work, main, rehearsal=request.rehearsal)
-            main = found if kind == PERFORMANCE else main
-            rows.append(_timed(row, request, _calibration(rows, row, found)))
+            row, result = _judged(row, work, main, rehearsal=request.rehearsal)
+            main = result if kind == PERFORMANCE else main
+            rows.append(_timed(row, request, _calibration(rows, row, result)))
     return rows
 
 
 def search(request: Request, work: Path) -> PlannedRun | None:
-    """`peak` for Server's rate; None where nobody asks for it."""
+    """The `peak` search for Server's rate; None where it is not requested."""
     if not request.searches:
         return None
     config = request.search_config()
     state = MISSING if rate.searched(work, config) is None else DONE
-    half = MOST_RUNS / 2  # probes, and runs that confirm
+    half = MOST_RUNS / 2  # half are probes, half confirm runs
     expected_s = MOST_RUNS * START_S + half * (PROBE_S + config.duration_ns / 1e9)
     return PlannedRun("Server", SEARCH, config, state, expected_s=expected_s)
 
@@ -92,7 +98,7 @@ def audit_file(work: Path, audit: str) -> Path:
 
 
 def write_audits(request: Request, work: Path) -> None:
-    """LoadGen's audit.config for each audit, as compliance/ of mlcommons/inference has it."""
+    """Writes LoadGen's audit.config for each audit, with the settings of mlcommons/inference's compliance/."""
     for name in request.audits:
         lines = [f"*.*.{key} = {value}" for key, value in request.rules.audits[name].config.items()]
         if name == "TEST01":
@@ -107,11 +113,11 @@ def write_audits(request: Request, work: Path) -> None:
 def _judged(
     row: PlannedRun, work: Path, main: Mapping[str, Any] | None, *, rehearsal: bool
 ) -> tuple[PlannedRun, Mapping[str, Any] | None]:
-    """The row with its state, and the result of its newest attempt, where there is one."""
-    made = attempts(work, row.name)
-    if not made:
+    """Returns the row with its state, and the newest attempt's result if that is valid."""
+    folders = attempts(work, row.name)
+    if not folders:
         return row, None
-    folder = made[-1]
+    folder = folders[-1]
     try:
         result = read_json(folder / RESULT)
         asked = load_yaml(asked_file(folder))
@@ -132,20 +138,20 @@ def _judged(
 def _first_reason(result: Mapping[str, Any]) -> str:
     reasons = result.get("reasons")
     if isinstance(reasons, list) and reasons and isinstance(reasons[0], dict):
-        return str(reasons[0].get("text", "no reason given"))
-    return "it did not finish"
+        return str(reasons[0].get("text", "no reason recorded"))
+    return "the run did not finish"
 
 
 def _powerless(config: RunConfig, result: Mapping[str, Any], *, rehearsal: bool) -> str:
-    """Why a run under PTDaemon has no power that could be submitted, '' where it has.
+    """Returns why a run under PTDaemon has no power to submit, '' where it has.
 
-    rehearsal: a reading is enough, whatever power-dev's checker says of it.
+    rehearsal: any reading is accepted, even if power-dev's checker refuses it.
     """
     if not config.meter:
         return ""
     power = result.get("power")
     if not isinstance(power, dict):
-        return f"no power: {result.get('power_reason')}"
+        return f"no power reading: {result.get('power_reason')}"
     note = str(power.get("note"))
     return "" if rehearsal or note.startswith(OFFICIAL) else note
 
@@ -156,26 +162,26 @@ def _stale(
     result: Mapping[str, Any],
     main: Mapping[str, Any] | None,
 ) -> str:
-    """Why a valid run does not count any more."""
+    """Returns why a valid run is stale, '' where it is not."""
     if asked != to_plain(row.config):
-        return "it was made with other options"
+        return "the run was made with other options"
     if row.kind == PERFORMANCE:
         return ""
     if main is None:
-        return "there is no performance run it belongs to"
+        return "its performance run is missing"
     for key in _SAME:
         if result["settings"].get(key) != main["settings"].get(key):
-            return f"its {key} is not the performance run's"
+            return f"its {key} differs from the performance run's"
     if row.kind != ACCURACY and str(result.get("started")) < str(main.get("started")):
         return "the performance run is newer"
     return ""
 
 
 def _calibration(
-    rows: Sequence[PlannedRun], row: PlannedRun, found: Mapping[str, Any] | None
+    rows: Sequence[PlannedRun], row: PlannedRun, own: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
-    """Of this run, else of another of its scenario; {} where none tells."""
-    candidates = [found] if found else []
+    """The calibration of this run, else of another run of its scenario; {} where none is known."""
+    candidates = [own] if own else []
     for other in rows:
         if other.scenario == row.scenario and other.folder is not None:
             try:
@@ -195,7 +201,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
     rate, latency_ns = known.get("rate_per_s"), known.get("latency_ns")
     per_s = 1e9 / latency_ns if latency_ns else rate
     if row.kind == ACCURACY:
-        if request.is_short:  # as many samples as the data set happens to have
+        if request.is_short:  # the size of the data set is not known
             return row
         samples = request.of_round.samples
         seconds = START_S + samples / per_s if per_s else None
@@ -214,18 +220,18 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
 
 
 def _length_s(row: PlannedRun, measured_s: float) -> float:
-    """A PTDaemon session makes the run twice."""
+    """Expected duration of a run; a PTDaemon session makes it twice."""
     once_s = START_S + measured_s
     return 2 * once_s + SESSION_PAUSES_S if row.config.meter else once_s
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """What stands in the way of running what is missing."""
+    """Yields the problems that prevent the missing runs."""
     server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
     if server and not request.rehearsal and not request.is_rate_given and not request.searches:
         yield (
-            "Server needs the rate to prove: --target-qps, --peak FOLDER of a `peak`, its --user-conf, "
-            "or --slo, e.g. p99=15ms, under which it is searched for first"
+            "Server needs a rate: pass --target-qps, --peak with the folder of a `peak` search, "
+            "--user-conf, or --slo, e.g. p99=15ms, to search for the rate first"
         )
     if any(r.state != DONE for r in rows):
         config = rows[0].config
@@ -238,17 +244,17 @@ def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
 
 
 def lines(rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """For the terminal: a row a run, and the time that is left."""
+    """Lines for the terminal: one for each run, then the remaining time."""
     yield f"{'run':<28}{'state':<9}{'time':>9}{'queries':>12}  why"
     for row in rows:
-        took = show_s(row.expected_s) if row.expected_s is not None else "?"
+        time = show_s(row.expected_s) if row.expected_s is not None else "?"
         count = f"{row.queries:,}" if row.queries else "?"
-        yield f"{row.name:<28}{row.state:<9}{took:>9}{count:>12}  {row.why}".rstrip()
+        yield f"{row.name:<28}{row.state:<9}{time:>9}{count:>12}  {row.why}".rstrip()
     left = [r for r in rows if r.state != DONE]
     seconds = sum(r.expected_s or 0.0 for r in left)
     unknown = sum(r.expected_s is None for r in left)
     more = f" and {unknown} of unknown length" if unknown else ""
-    yield f"{len(left)} of {len(rows)} runs to make, about {show_s(seconds)}{more}"
+    yield f"{len(left)} of {len(rows)} runs remain, about {show_s(seconds)}{more}"
 
 
 def show_s(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Server's rate: given, of the user's user.conf, of a `peak` made before, or found by one."""
+"""Reads Server's rate from a finished `peak` search or from the user's user.conf."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,26 +16,30 @@ from harness.results.run_folder import PEAK
 from harness.submit.plan.attempts import asked_file, attempts
 
 SEARCH = "Server-peak"
-"""The folder of its runs."""
+"""Name of the search among the planned runs."""
 
 
 def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
-    """What a finished `peak` found, in queries/s, and under which SLO.
+    """Returns the rate of a finished `peak` search, in queries/s, and its SLO; prints its warnings.
 
-    path: its folder, or its peak.json. options: of this request's runs. A ConfigError where the
-    search did not end, found nothing, or was of another model or backend. Its warnings are told.
+    path: the search's folder or its peak.json. options: those of this request's runs. Raises
+    ConfigError where the search did not end, found no rate, or used another model or backend.
     """
     file = path / PEAK if path.is_dir() else path
     content = read_json(file)
     if content.get("scenario") != "server" or content.get("unit") != "queries/s":
-        raise ConfigError(f"--peak {file} is no search for Server's rate: `peak --scenario server`")
+        raise ConfigError(
+            f"--peak {file} is not a search for Server's rate: make one with `peak --scenario server`"
+        )
     rate = content.get("peak")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise ConfigError(f"--peak {file} found no rate that passes: pass another")
+        raise ConfigError(f"--peak {file} found no rate that passes: pass another search")
     for key, default in (("model", "digits"), ("backend", "ort")):
-        wanted, found = str(options.get(key, default)), str(content.get(key))
-        if _name(wanted) != _name(found):
-            raise ConfigError(f"--peak {file} is of --{key} {found}: this is for {wanted}")
+        expected, searched_for = str(options.get(key, default)), str(content.get(key))
+        if _name(expected) != _name(searched_for):
+            raise ConfigError(
+                f"--peak {file} was made with --{key} {searched_for}, but this request has {expected}"
+            )
     try:
         slo = parse_slo(str(content.get("slo")))
     except ValueError as e:
@@ -47,26 +51,26 @@ def of_peak(path: Path, options: Mapping[str, Any]) -> tuple[float, Slo]:
 
 
 def _name(name: str) -> str:
-    """The same file may be named from another folder."""
+    """The file name of a path: the same file may be named from another folder."""
     return Path(name).name if is_path(name) else name
 
 
 def of_user_conf(path: Path, model: str) -> float | None:
-    """What the user's file gives LoadGen; None where it leaves the rate open."""
-    found = user_conf.value(user_conf.lint(path), model, "Server", "target_qps")
-    return float(found) if found is not None else None
+    """Server's target_qps in the user's file; None where the file does not set it."""
+    rate = user_conf.value(user_conf.lint(path), model, "Server", "target_qps")
+    return float(rate) if rate is not None else None
 
 
 def searched(work: Path, config: RunConfig) -> float | None:
-    """What the newest search in `work` found; None where it has not ended, or was asked otherwise."""
-    made = attempts(work, SEARCH)
-    if not made:
+    """Rate of the newest search in `work`; None where it did not end or had other settings."""
+    folders = attempts(work, SEARCH)
+    if not folders:
         return None
     try:
-        if load_yaml(asked_file(made[-1])) != to_plain(config):
+        if load_yaml(asked_file(folders[-1])) != to_plain(config):
             return None
-        rate = read_json(made[-1] / PEAK).get("peak")
+        rate = read_json(folders[-1] / PEAK).get("peak")
     except ConfigError:
         return None
-    ended = not made[-1].name.endswith(".partial")
+    ended = not folders[-1].name.endswith(".partial")
     return float(rate) if ended and isinstance(rate, int | float) else None

@@ -1,4 +1,4 @@
-"""What is to be submitted: one benchmark on one system, all its runs."""
+"""Defines a request: one benchmark on one system to submit, and the settings of its runs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,25 +24,23 @@ OURS = {
     "Offline": "offline",
 }
 DECIDED = ("scenario", "mode", "out", "mlperf", "audit", "queries", "seed")
-"""Options of a run that the round or the matrix decides."""
+"""Options of a run that the round or the matrix sets."""
 
 OF_SERVER = ("target_qps", "slo", "dispatch", "batch_wait")
-"""Options that reach no other scenario."""
+"""Options that only Server's runs take."""
 
 CONFIRM = "60s"
-"""--duration of the runs that confirm a rate: nearer to 600 s than a search's own 10 s."""
+"""--duration of confirm runs: closer to 600 s than a search's default of 10 s."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """folder: of the benchmark in the tree, another than `benchmark` only in the open division.
+    """A validated request; raises ConfigError with all problems.
 
-    scenarios: of the round; () means those the category requires. options: of every run, under
-    their names on the command line; `meter` of performance runs alone. rehearsal: any data, any model; with `duration` among the
-    options short, too. An `slo` without a rate asks for a search of Server's; a short rehearsal is
-    judged by it.
+    An `slo` among the options without a rate requests a search for Server's rate; a short
+    rehearsal is judged by it.
     """
 
     division: str
@@ -51,10 +49,17 @@ class Request:
     category: str
     benchmark: str
     folder: str = ""
+    """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
+
     scenarios: tuple[str, ...] = ()
+    """The round's names; () stands for those that the category requires."""
+
     rehearsal: bool = False
+    """Accepts any data and model, and short runs with `duration` among the options."""
+
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of every run by their key; `meter` applies to performance runs alone."""
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -68,15 +73,15 @@ class Request:
             ("--category", self.category, rules.categories),
             ("--benchmark", self.benchmark, list(rules.benchmarks)),
         )
-        for flag, given, known in choices:
-            if given not in known:
-                yield f"{flag} {given or 'is missing'}: choose from {'; '.join(known)}"
+        for flag, value, known in choices:
+            if value not in known:
+                yield f"{flag} {value or 'is missing'}: choose from {'; '.join(known)}"
         yield from self._name_problems(rules)
         for key in DECIDED:
             if key in self.options:
-                yield f"--{key.replace('_', '-')} is decided by the round and the matrix: drop it"
+                yield f"--{key.replace('_', '-')} is set by the round and the matrix: remove it"
         if "duration" in self.options and not self.rehearsal:
-            yield "--duration is for --rehearsal: a real run takes what the rules say"
+            yield "--duration is only for --rehearsal: the rules set the duration of real runs"
         yield from self._meter_problems()
         if self.benchmark in rules.benchmarks and self.category in rules.categories:
             yield from self._scenario_problems(rules)
@@ -89,13 +94,13 @@ class Request:
             *([("--folder", self.called)] if self.called else []),
         ):
             if not _NAME.fullmatch(name):
-                what = f"{name!r} is no name of a folder" if name else "is missing"
-                yield f"{flag} {what}: letters, digits and .+-_, 100 at most"
+                what = f"{name!r} is not a valid folder name" if name else "is missing"
+                yield f"{flag} {what}: use at most 100 letters, digits and .+-_"
             marked = name == REHEARSAL_SUBMITTER or name.endswith(REHEARSAL_SUFFIX)
             if marked and not self.rehearsal:
-                yield f"{flag} {name} is the mark of a rehearsal: choose another name"
+                yield f"{flag} {name} marks a rehearsal: choose another name"
         if self.division == "closed" and self.called != self.benchmark:
-            yield "--folder is for the open division: closed folders have the benchmark's name"
+            yield "--folder is only for the open division: closed folders have the benchmark's name"
         known = rules.benchmark_of(self.called, {self.called: self.benchmark})
         if self.benchmark in rules.benchmarks and known != self.benchmark:
             yield f"--folder {self.called} is the round's name for {known}: choose another"
@@ -104,19 +109,19 @@ class Request:
         benchmark = rules.benchmarks[self.benchmark]
         required = benchmark.scenarios(self.category)
         if not required:
-            yield f"--benchmark {self.benchmark} has no place in {self.category}: another category"
+            yield f"--benchmark {self.benchmark} is not in the category {self.category}: choose another category"
         for name in self.scenarios:
             if name not in OURS:
                 yield f"--scenarios {name}: choose from {', '.join(OURS)}"
         missing = [s for s in required if self.scenarios and s not in self.scenarios]
         if self.division == "closed" and missing:
-            yield f"--scenarios: the closed division requires {', '.join(required)}, too"
+            yield f"--scenarios: the closed division requires {', '.join(required)}"
         unplanned = [a for a in benchmark.audits if not rules.audits[a].runs]
         if unplanned or benchmark.token_limits_ns is not None:
-            yield f"--benchmark {self.benchmark}: language generation is not run by this harness"
+            yield f"--benchmark {self.benchmark}: this harness does not run language generation"
 
     def _meter_problems(self) -> Iterator[str]:
-        """Power is submitted from PTDaemon sessions, and from nothing else."""
+        """Only PTDaemon sessions can be submitted."""
         try:
             meters = self.meters
         except ValueError as e:
@@ -126,8 +131,8 @@ class Request:
             if name != ptdaemon.NAME:
                 about = METERS[name].about if name in METERS else "a plug-in's readings"
                 yield (
-                    f"--meter {name} ({about}) is no MLPerf Power, which PTDaemon reads at the wall "
-                    f"of the whole system: drop it, or {ptdaemon.USAGE}"
+                    f"--meter {name} ({about}) cannot be submitted: MLPerf Power is measured by PTDaemon "
+                    f"at the wall, for the whole system: remove it, or use {ptdaemon.USAGE}"
                 )
                 continue
             try:
@@ -135,7 +140,7 @@ class Request:
             except ConfigError as e:
                 yield str(e)
         if len(meters) > 1:
-            yield "--meter is given twice: keep one"
+            yield "--meter appears twice: keep one"
 
     def _slo_problems(self, rules: Round) -> Iterator[str]:
         if "slo" not in self.options:
@@ -145,31 +150,31 @@ class Request:
         except ValueError as e:
             yield f"--slo: {e}"
             return
-        if "Server" not in self.wanted_scenarios:
-            yield "--slo is of Server, which is not among the scenarios: drop it"
+        if "Server" not in self.chosen_scenarios:
+            yield "--slo applies to Server, which is not among the scenarios: remove it"
         if self.is_short:
             return
         if self.is_rate_given:
-            yield "--slo is what Server's rate is searched under, and one is given: drop either"
+            yield "--slo requests a search for Server's rate, but the rate is set: remove one of them"
         yield from self.looser(slo, "--slo", rules)
 
     def looser(self, slo: Slo, what: str, rules: Round) -> Iterator[str]:
-        """At most one: a rate found under a looser bound than the round's says nothing."""
+        """Yields a problem where `slo` is looser than the round's bound, under which the rate might fail."""
         limit_ns = self.of_round.latency_limit_ns.get("Server")
         limit = Slo(rules.percentiles["Server"], limit_ns or slo.bound_ns)
         if slo.percentile < limit.percentile or slo.bound_ns > limit.bound_ns:
-            yield f"{what} {slo}: the round judges Server by {limit}: it must not be looser"
+            yield f"{what} {slo}: this is looser than the round's bound for Server, {limit}: use that or a tighter one"
 
     @property
     def meters(self) -> tuple[tuple[str, str], ...]:
-        """Name and argument. A ValueError where one is no meter's name."""
-        given = self.options.get("meter") or ()
-        texts = given if isinstance(given, list | tuple) else [given]
+        """(name, argument) of each meter. Raises ValueError for text that is not a meter."""
+        values = self.options.get("meter") or ()
+        texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
 
     @property
     def conf_rate(self) -> float | None:
-        """Server's in --user-conf."""
+        """Server's rate in --user-conf."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
 
@@ -179,9 +184,9 @@ class Request:
 
     @property
     def searches(self) -> bool:
-        """Whether Server's rate is to be found by `peak`."""
-        asked = "slo" in self.options and not self.is_rate_given
-        return asked and "Server" in self.wanted_scenarios
+        """Whether `peak` searches for Server's rate."""
+        requested = "slo" in self.options and not self.is_rate_given
+        return requested and "Server" in self.chosen_scenarios
 
     @property
     def rules(self) -> Round:
@@ -193,12 +198,12 @@ class Request:
 
     @property
     def called(self) -> str:
-        """The benchmark's folder."""
+        """The benchmark's folder in the tree."""
         return self.folder or self.benchmark
 
     @property
-    def wanted_scenarios(self) -> tuple[str, ...]:
-        """In the order of the round's table."""
+    def chosen_scenarios(self) -> tuple[str, ...]:
+        """Requested or required scenarios, in the order of OURS."""
         known = self.rules.benchmarks[self.benchmark].scenarios(self.category)
         return tuple(s for s in OURS if s in (self.scenarios or known))
 
@@ -212,20 +217,20 @@ class Request:
 
     @property
     def tree_names(self) -> tuple[str, str]:
-        """Submitter and system as the tree calls them; a rehearsal's cannot be mistaken."""
+        """Names of submitter and system in the tree; a rehearsal's carry its mark."""
         if not self.rehearsal:
             return self.submitter, self.system
         return REHEARSAL_SUBMITTER, self.system.removesuffix(REHEARSAL_SUFFIX) + REHEARSAL_SUFFIX
 
     def run_config(
-        self, scenario: str, mode: str, audit: Path | None, found_rate: float | None = None
+        self, scenario: str, mode: str, audit: Path | None, searched_rate: float | None = None
     ) -> RunConfig:
-        """One run of the matrix. found_rate: Server's by a search, in queries/s."""
+        """Settings of one run of the matrix. searched_rate: Server's rate from a search, in queries/s."""
         plain = {**self.options, "scenario": OURS[scenario], "mode": mode}
         if scenario != "Server":
             plain = {k: v for k, v in plain.items() if k not in OF_SERVER}
-        elif found_rate is not None:
-            plain["target_qps"] = found_rate
+        elif searched_rate is not None:
+            plain["target_qps"] = searched_rate
         if scenario in ("SingleStream", "MultiStream"):
             plain.pop("instances", None)
         if audit is not None:
@@ -242,7 +247,7 @@ class Request:
         return from_plain(plain, FILE)
 
     def search_config(self) -> RunConfig:
-        """Of `peak`, under the `slo` of the options."""
+        """Settings of the `peak` search under the `slo` of the options."""
         plain = {**self.options, "scenario": "server", "mode": "performance"}
         plain = {k: v for k, v in plain.items() if k not in ("user_conf", "meter")}
         if not self.is_short:

@@ -1,4 +1,4 @@
-"""A request from the command line, and as it is kept in WORK/request.yaml."""
+"""Builds a request from the command line, and writes and reads WORK/request.yaml."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -17,38 +17,39 @@ from harness.submit.plan.request import FILE, Request
 
 
 def given_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """values: of the command line, None where not given; `peak` is the folder of a search.
+    """Builds the request of a command line.
 
-    options: of the runs, as text.
+    values: arguments of the request; `peak` is the folder of a search. options: options of the
+    runs, as text.
     """
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None
     if values.get("peak") is not None:
         if "target_qps" in options:
-            problems.append("--target-qps and --peak both say Server's rate: keep one")
-        found, slo = rate.of_peak(user_path(values["peak"]), options)
-        options = {**options, "target_qps": f"{found:.10g}"}
+            problems.append("--target-qps and --peak both set Server's rate: keep one")
+        searched_rate, slo = rate.of_peak(user_path(values["peak"]), options)
+        options = {**options, "target_qps": f"{searched_rate:.10g}"}
     if problems:
         raise ConfigError("\n".join(problems))
     known = {f.name: "" for f in fields(Request)}
     scenarios = values.get("scenarios")
-    made = {name: values[name] for name in known if values.get(name) is not None}
+    arguments = {name: values[name] for name in known if values.get(name) is not None}
     if isinstance(scenarios, str):
-        made["scenarios"] = tuple(s.strip() for s in scenarios.split(",") if s.strip())
+        arguments["scenarios"] = tuple(s.strip() for s in scenarios.split(",") if s.strip())
     for name in ("division", "submitter", "system", "category", "benchmark"):
-        made.setdefault(name, "")
-    request = Request(**made, options=_absolute(options))
+        arguments.setdefault(name, "")
+    request = Request(**arguments, options=_absolute(options))
     _raise_if_wrong(request, slo)
     return request
 
 
 def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
-    """Before anything is written: what contradicts in some run. slo: of the search given."""
+    """Raises ConfigError, before anything is written, for conflicts in any run. slo: the search's."""
     problems: list[str] = []
     if slo is not None and not request.is_short:
-        problems += request.looser(slo, "--peak: it was searched under", request.rules)
-    for scenario in request.wanted_scenarios:
+        problems += request.looser(slo, "--peak was searched under", request.rules)
+    for scenario in request.chosen_scenarios:
         try:
             request.run_config(scenario, "performance", None)
             _ = request.conf_rate
@@ -59,25 +60,25 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Files as absolute paths: runs may be started from another folder later."""
-    made = dict(options)
+    """Makes paths absolute, because later runs may be started from another folder."""
+    absolute = dict(options)
     for key in ("data_dir", "hook", "user_conf"):
-        if key in made and not str(made[key]).startswith("hf:"):
-            made[key] = str(user_path(str(made[key])).absolute())
-    if "meter" in made:
-        made["meter"] = [_absolute_meter(str(text)) for text in made["meter"]]
+        if key in absolute and not str(absolute[key]).startswith("hf:"):
+            absolute[key] = str(user_path(str(absolute[key])).absolute())
+    if "meter" in absolute:
+        absolute["meter"] = [_absolute_meter(str(text)) for text in absolute["meter"]]
     for key in ("model", "backend", "dataset", "metric"):
-        if not made.get(key):
+        if not absolute.get(key):
             continue
-        file, colon, attribute = str(made[key]).rpartition(":")
+        file, colon, attribute = str(absolute[key]).rpartition(":")
         path = user_path(file if colon else attribute)
         if path.suffix and path.exists():
-            made[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
-    return made
+            absolute[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
+    return absolute
 
 
 def _absolute_meter(text: str) -> str:
-    """With power-dev's folder as an absolute path; what is no such meter is told by the request."""
+    """Makes power-dev's folder absolute; the request reports text that is not a meter."""
     try:
         name, argument = parse_meter(text)
         if name == ptdaemon.NAME:
@@ -88,12 +89,12 @@ def _absolute_meter(text: str) -> str:
 
 
 def write_request(work: Path, request: Request) -> None:
-    """A ConfigError where another request is kept there: its runs would be taken for this one's."""
+    """Writes the request; raises ConfigError where `work` has another request's runs."""
     path = work / FILE
     if path.exists():
         if read_request(work) != request:
             raise ConfigError(
-                f"{path} asks for something else: pass another --work, or change that file"
+                f"{path} holds a different request: pass another --work, or edit that file"
             )
         return
     try:
@@ -108,7 +109,7 @@ def read_request(work: Path) -> Request:
     path = work / FILE
     content = load_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("options", {}), dict):
-        raise ConfigError(f"{path} is not a request: `submit plan` writes one")
+        raise ConfigError(f"{path} is not a request: let `submit plan` write it")
     known = {f.name for f in fields(Request)}
     unknown = [str(key) for key in content if key not in known]
     if unknown:
@@ -122,7 +123,7 @@ def read_request(work: Path) -> Request:
     if not isinstance(content.get("rehearsal", False), bool):
         wrong.append("rehearsal must be true or false")
     if not all(isinstance(key, str) for key in content.get("options", {})):
-        wrong.append("options must be named by text")
+        wrong.append("keys of options must be text")
     if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     return Request(**{**content, "scenarios": tuple(map(str, scenarios))})

@@ -1,1 +1,1 @@
-"""The rules of a submission tree, checked."""
+"""Checks a submission tree by the rules of its round."""

@@ -1,4 +1,4 @@
-"""The accuracy run: its log, its score, and the truncated log with its hash."""
+"""Checks the accuracy run: its log, its score, and the truncated log with its hash."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ from harness.submit.rules.tree.tree import Tree, join, shown
 
 ACCURACY_LOG, ACCURACY_TEXT = "mlperf_log_accuracy.json", "accuracy.txt"
 CUT = b"\n\n...\n\n"
-"""Between both ends of a truncated accuracy log."""
+"""Stands between the two ends of a truncated accuracy log."""
 
 _HASH = re.compile(r"^hash=([\w\d]+)$", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COUNTS = re.compile(r"^accuracy=([\d.]+)%, good=(\d+), total=(\d+)", re.MULTILINE)
 _SCORE_SLACK = 0.001
-"""Of accuracy=...%, which is written with three digits."""
+"""In percent: accuracy=...% is written with three digits."""
 
 
 def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[Finding]:
-    """raw: a folder with the untruncated logs at the same paths, where they can be looked at."""
+    """raw: a folder with the untruncated logs at the same paths; None skips that comparison."""
     benchmark = result.benchmark
     if run is not None:
         yield from any_run(result, run, ACCURACY_MODE)
@@ -36,53 +36,53 @@ def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[F
         return
     yield from _score(result, benchmark.targets_in(result.scenario), benchmark)
     samples = _samples_answered(result.tree, result.inside(ACCURACY, ACCURACY_LOG))
-    wanted = benchmark.samples_in(result.scenario)
-    if samples is not None and samples != wanted:
-        found = f"{samples:,} different samples answered"
+    expected = benchmark.samples_in(result.scenario)
+    if samples is not None and samples != expected:
+        actual = f"{samples:,} different samples were answered"
         file = shown(result.inside(ACCURACY, ACCURACY_LOG))
-        yield Finding("dataset-size", file, found, f"{wanted:,}")
+        yield Finding("dataset-size", file, actual, f"{expected:,}")
     yield from truncated(result, result.inside(ACCURACY), raw)
     yield from _videos(result, benchmark)
 
 
-def _counts(run: RunLog, wanted: int) -> Iterator[Finding]:
-    """Both the count LoadGen went by and the one the data set really has."""
+def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
+    """Checks the sample count that LoadGen used and the one that the data set reported."""
     file = shown(run.file)
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)
     for key, count in zip(keys, (answered, total), strict=True):
-        if count != wanted and not (count is None and key == keys[0]):
-            yield Finding("dataset-size", file, f"{key}: {run.text(key)}", f"{wanted}")
+        if count != expected and not (count is None and key == keys[0]):
+            yield Finding("dataset-size", file, f"{key}: {run.text(key)}", f"{expected}")
     if answered is not None and total is not None and answered > total:
-        found = f"{answered:,.0f} samples asked of {total:,.0f} there are"
-        yield Finding("sample-override", file, found, "samples that exist")
+        actual = f"{answered:,.0f} samples issued, but the data set has {total:,.0f}"
+        yield Finding("sample-override", file, actual, "samples that the data set has")
 
 
 def _score(result: Result, targets: Mapping[str, Bound], benchmark: Benchmark) -> Iterator[Finding]:
     path = result.inside(ACCURACY, ACCURACY_TEXT)
     if not result.tree.has(path):
-        return  # told by the layout
+        return  # the layout reports the missing file
     file, text = shown(path), result.tree.text(path)
-    found = result.round.scores(text, {**targets, **benchmark.limits})
+    scores = result.round.scores(text, {**targets, **benchmark.limits})
     for metric, target in targets.items():
-        values = found.get(metric, [])
+        values = scores.get(metric, [])
         if not values or not all(math.isfinite(value) for value in values):
-            wanted = f"a line that {result.round.patterns[metric]} matches"
-            yield Finding("accuracy-text", file, f"no {metric}", wanted)
+            expected = f"a line that matches {result.round.patterns[metric]}"
+            yield Finding("accuracy-text", file, f"no {metric}", expected)
         elif not result.submitter.is_open and min(values) < target.value:
-            wanted = f"{metric} of at least {target.value:.10g}"
-            yield Finding("accuracy-target", file, f"{min(values):.10g}", wanted)
+            expected = f"{metric} of at least {target.value:.10g}"
+            yield Finding("accuracy-target", file, f"{min(values):.10g}", expected)
     if not result.submitter.is_open:
         for metric, limit in benchmark.limits.items():
-            most = max(found.get(metric, [-math.inf]))
+            most = max(scores.get(metric, [-math.inf]))
             if most > limit.value:
-                wanted = f"{metric} of at most {limit.value:.10g}"
-                yield Finding("accuracy-target", file, f"{most:.10g}", wanted)
+                expected = f"{metric} of at most {limit.value:.10g}"
+                yield Finding("accuracy-target", file, f"{most:.10g}", expected)
     yield from _consistent(file, text, benchmark.samples_in(str(result.scenario)))
 
 
 def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
-    """accuracy=76.46%, good=38230, total=50000: the numbers must be of all samples, and agree."""
+    """Checks a line such as accuracy=76.46%, good=38230, total=50000: all samples count, and the numbers agree."""
     match = _COUNTS.search(text)
     if match is None:
         return
@@ -90,43 +90,48 @@ def _consistent(file: str, text: str, samples: int) -> Iterator[Finding]:
     if total != samples:
         yield Finding("dataset-size", file, f"total={total}", f"total={samples}")
     percent = 100.0 * good / total if total else math.nan
-    said = match[1]
-    if said.count(".") <= 1 and not abs(float(said.strip(".") or "nan") - percent) <= _SCORE_SLACK:
-        yield Finding("accuracy-text", file, f"accuracy={said}%", f"{percent:.3f}% of {total}")
+    stated = match[1]
+    if (
+        stated.count(".") <= 1
+        and not abs(float(stated.strip(".") or "nan") - percent) <= _SCORE_SLACK
+    ):
+        yield Finding("accuracy-text", file, f"accuracy={stated}%", f"{percent:.3f}% of {total}")
 
 
 def truncated(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
-    """The log in `folder` is short enough, is what LoadGen writes, and its hash stands beside it."""
+    """Checks the log in `folder`: its size, its format, and the hash beside it."""
     tree, path = result.tree, join(folder, ACCURACY_LOG)
     text_path = join(folder, ACCURACY_TEXT)
     if not tree.has(path):
         return
     limit = result.round.largest_accuracy_log_bytes
     if tree.size_bytes(path) > limit:
-        found = f"{tree.size_bytes(path):,} bytes"
-        yield Finding("accuracy-log", shown(path), found, f"at most {limit:,}: truncated")
+        actual = f"{tree.size_bytes(path):,} bytes"
+        yield Finding("accuracy-log", shown(path), actual, f"at most {limit:,}, after truncation")
         return
     content = tree.content(path) or b""
     problem = _log_problem(content)
     if problem:
-        yield Finding("accuracy-log", shown(path), problem, "answers, as LoadGen writes them")
+        yield Finding("accuracy-log", shown(path), problem, "a list of answers in LoadGen's format")
     if not tree.has(text_path):
         return
     match = _HASH.search(tree.text(text_path))
-    said = match[1] if match else ""
-    if not _SHA256.fullmatch(said):
-        found = f"hash={said}" if said else "no line hash=..."
-        yield Finding("accuracy-hash", shown(text_path), found[:200], "the raw log's SHA-256")
+    stated = match[1] if match else ""
+    if not _SHA256.fullmatch(stated):
+        actual = f"hash={stated}" if stated else "no line that begins with hash="
+        yield Finding("accuracy-hash", shown(text_path), actual[:200], "the raw log's SHA-256")
         return
     whole = hashlib.sha256(content).hexdigest() if CUT not in content and not problem else None
     if raw is not None:
         try:
             whole = _sha256(raw / path)
         except OSError as e:
-            found = f"no raw log in --raw: {e.strerror}"
-            yield Finding("accuracy-hash", shown(path), found, "the log of this hash")
-    if whole is not None and whole != said:
-        yield Finding("accuracy-hash", shown(text_path), f"hash={said}", f"hash={whole}")
+            actual = f"--raw has no such log: {e.strerror}"
+            yield Finding(
+                "accuracy-hash", shown(path), actual, "the untruncated log at the same path"
+            )
+    if whole is not None and whole != stated:
+        yield Finding("accuracy-hash", shown(text_path), f"hash={stated}", f"hash={whole}")
 
 
 def _sha256(path: Path) -> str:
@@ -135,13 +140,13 @@ def _sha256(path: Path) -> str:
 
 
 def _log_problem(content: bytes) -> str:
-    """'' where it is an accuracy log with rows, whole or truncated."""
+    """Returns why the content is not an accuracy log with answers, whole or truncated; '' where it is."""
     if CUT not in content:
         rows = _rows(content)
         return "" if rows else "no answer" if rows == [] else "not a list of answers"
     head, _, tail = content.partition(CUT)
     if not re.match(rb'\[\s*\{\s*"seq_id"', head) or not tail.rstrip().endswith(b"]"):
-        return "both ends are not of a list of answers"
+        return "the two ends are not those of a list of answers"
     return "" if b'"qsl_idx"' in head else "no answer"
 
 
@@ -158,15 +163,15 @@ def _rows(content: bytes) -> list[dict[str, Any]] | None:
 
 
 def _samples_answered(tree: Tree, path: str) -> int | None:
-    """How many different ones; None where the log is not there whole."""
+    """Counts the different samples; None where the log is truncated or missing."""
     rows = _rows(tree.content(path) or b"")
     return len({row["qsl_idx"] for row in rows}) if rows else None
 
 
 def _videos(result: Result, benchmark: Benchmark) -> Iterator[Finding]:
-    """Some benchmarks show some of their answers."""
+    """Checks that the videos that the benchmark requires are there."""
     have = {n.split(".")[0] for n in result.tree.files(result.inside(ACCURACY, "videos"))}
     for number in benchmark.accuracy_videos:
         if str(number) not in have:
             path = shown(result.inside(ACCURACY, "videos", f"{number}.mp4"))
-            yield Finding("missing-file", path, "nothing", "this file")
+            yield Finding("missing-file", path, "no such file", "this file")

@@ -1,4 +1,4 @@
-"""Audits: what they left is there, is of an audit's run, says PASS, is of the logs beside it."""
+"""Checks the audits: their files exist, their logs are an audit's, the verification passed and matches the logs."""
 
 import re
 from collections.abc import Iterator
@@ -16,15 +16,17 @@ SCORES = "verify_performance.txt"
 BASELINE, COMPLIANCE = "baseline_accuracy.txt", "compliance_accuracy.txt"
 _SCORE = re.compile(r"^(reference|test) score = ([-+.\deE]+)", re.IGNORECASE | re.MULTILINE)
 _SAME = 1e-3
-"""Relative: summaries have fewer digits than detail logs."""
+"""Relative tolerance: summaries have fewer digits than detail logs."""
 
 
 def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
-    """raw: as for accuracy."""
-    for name in result.wanted_audits:
+    """raw: a folder with the untruncated accuracy logs, or None."""
+    for name in result.required_audits:
         folder = result.inside(name)
         if result.tree.kind(folder) != "folder":
-            yield Finding("audit-missing", shown(folder), "nothing", f"{name} of {result.name}")
+            yield Finding(
+                "audit-missing", shown(folder), "no such folder", f"{name} of {result.name}"
+            )
             continue
         yield from _outputs(result, name, folder)
         if result.round.audits[name].runs:
@@ -34,7 +36,7 @@ def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """What the verification wrote says that the audit passed."""
+    """Checks that the files of the verification report a passed audit."""
     for file, patterns in result.round.audits[name].outputs.items():
         path = join(folder, file)
         yield from must_have(result.tree, path)
@@ -47,11 +49,11 @@ def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
 
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[-1][:200] if lines else "nothing"
+    return lines[-1][:200] if lines else "an empty file"
 
 
 def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """The audit's own logs: a performance run under the audit's settings."""
+    """Checks the audit's own logs: a performance run with the audit's settings."""
     rules = result.round
     yield from exactly(result.tree, join(folder, PERFORMANCE), rules.performance_files, rules)
     run = result.audits.get(name)
@@ -59,53 +61,53 @@ def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
         return
     yield from rules_run.performance(result, run)
     file = shown(run.file)
-    for key, wanted in rules.audits[name].logged.items():
-        if run.detail.get(key) != wanted:
-            yield Finding("audit-not-one", file, f"{key}: {run.text(key)}", f"{wanted}")
+    for key, expected in rules.audits[name].logged.items():
+        if run.detail.get(key) != expected:
+            yield Finding("audit-not-one", file, f"{key}: {run.text(key)}", f"{expected}")
     if name == TEST01 and not run.number("effective_accuracy_log_sampling_target"):
-        found = (
+        actual = (
             f"accuracy_log_sampling_target: {run.text('effective_accuracy_log_sampling_target')}"
         )
-        yield Finding("audit-not-one", file, found, "the benchmark's number of answers")
+        yield Finding("audit-not-one", file, actual, "the benchmark's number of answers")
     if result.performance is not None:
         yield from _verified(result, name, folder)
 
 
 def _verified(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """verify_performance.txt is of these two runs, and what it says follows from them."""
+    """Checks that verify_performance.txt follows from the two logs, and that the scores are within the audit's margin."""
     performance, run = result.performance, result.audits[name]
     assert performance is not None
     path = join(folder, SCORES)
     scores = performance_scores(name, performance.detail, run.detail)
     if scores is None:
-        return  # a log without its result: told above
+        return  # `performance` reports a log without its result
     problem = compare(name, performance.detail, run.detail)
     if problem:
-        yield Finding("audit-score", shown(run.file), problem, "the audit's bound")
-    said = {m[1].lower(): m[2] for m in _SCORE.finditer(result.tree.text(path))}
-    yield from _stale(path, said, scores)
+        yield Finding("audit-score", shown(run.file), problem, "a score within the audit's margin")
+    stated = {m[1].lower(): m[2] for m in _SCORE.finditer(result.tree.text(path))}
+    yield from _stale(path, stated, scores)
 
 
-def _stale(path: str, said: dict[str, str], scores: Scores) -> Iterator[Finding]:
+def _stale(path: str, stated: dict[str, str], scores: Scores) -> Iterator[Finding]:
     for which, score in (("reference", scores.reference), ("test", scores.test)):
-        if which not in said:
+        if which not in stated:
             continue
         try:
-            value = float(said[which])
+            value = float(stated[which])
         except ValueError:
             value = float("nan")
         if not abs(value - score) <= _SAME * abs(score):
-            found = f"{which} score = {said[which]}"
-            yield Finding("audit-stale", shown(path), found, f"{score:.10g}, as its log says")
+            actual = f"{which} score = {stated[which]}"
+            yield Finding("audit-stale", shown(path), actual, f"{score:.10g}, the value in the log")
 
 
 def _accuracy(result: Result, folder: str, raw: Path | None) -> Iterator[Finding]:
-    """TEST01's answers; where they differ from the accuracy run's, both scores beside them."""
+    """Checks TEST01's answers, and both scores where answers differ from the accuracy run's."""
     tree, inside = result.tree, join(folder, "accuracy")
     text = tree.text(join(folder, "verify_accuracy.txt"))
     passed = any(line.strip() == "TEST PASS" for line in text.splitlines())
-    wanted = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
-    yield from exactly(tree, inside, wanted, result.round)
+    expected = (ACCURACY_LOG, ACCURACY_TEXT) + (() if passed else (BASELINE, COMPLIANCE))
+    yield from exactly(tree, inside, expected, result.round)
     yield from truncated(result, inside, raw)
     if text and not passed:
         yield from _delta(result, inside)
@@ -123,6 +125,6 @@ def _delta(result: Result, inside: str) -> Iterator[Finding]:
         pair = before.get(metric, [0.0])[-1], after.get(metric, [0.0])[-1]
         delta = abs(1 - pair[0] / pair[1]) * 100 if pair[1] and pair[0] else float("nan")
         if not delta <= most:
-            found = f"{metric}: {pair[0]:.10g} in the accuracy run, {pair[1]:.10g} in the audit"
-            wanted = f"within {most:g} %"
-            yield Finding("audit-failed", shown(join(inside, COMPLIANCE)), found, wanted)
+            actual = f"{metric}: {pair[0]:.10g} in the accuracy run, {pair[1]:.10g} in the audit"
+            expected = f"within {most:g} %"
+            yield Finding("audit-failed", shown(join(inside, COMPLIANCE)), actual, expected)

@@ -1,4 +1,4 @@
-"""The layout: what lies where, what is missing, what does not belong."""
+"""Checks the layout of the tree: missing, misplaced and unknown files and folders."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ _MEDIA = ("images", "videos")
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
-    """At most one: where the tree first says that it is a rehearsal."""
+    """Yields at most one finding, at the first mark of a rehearsal."""
     for path, _ in ((MARK, None), *tree.all()):
         name = path.rsplit("/", 1)[-1]
         named = path.count("/") == 1 and name == REHEARSAL_SUBMITTER
@@ -28,54 +28,54 @@ def mark(tree: Tree) -> Iterator[Finding]:
             return
 
 
-def whole_tree(tree: Tree, found: Round) -> Iterator[Finding]:
-    """Names, links, sizes and permissions of everything, and what lies outside of submitters."""
+def whole_tree(tree: Tree, rules: Round) -> Iterator[Finding]:
+    """Checks the name, kind and size of every entry, and the entries outside of submitters' folders."""
     if tree.is_cut:
         yield Finding(
             "too-many-files", ".", f"more than {MOST_ENTRIES:,} entries", "a submission's tree"
         )
     for path, entry in tree.all():
-        yield from _entry_findings(tree, path, entry, found)
+        yield from _entry_findings(tree, path, entry, rules)
     for name in tree.folders(""):
-        if name not in (*found.divisions, *found.beside_divisions):
-            wanted = f"one of {', '.join(found.divisions)}"
-            yield Finding("stray-folder", shown(name), "a folder at the root", wanted)
+        if name not in (*rules.divisions, *rules.beside_divisions):
+            expected = f"one of {', '.join(rules.divisions)}"
+            yield Finding("stray-folder", shown(name), "a folder at the root", expected)
     for name in tree.files(""):
-        if not name.endswith(found.root_suffixes):
-            wanted = f"only {' and '.join(found.root_suffixes)} files at the root"
-            yield Finding("stray-file", shown(name), "a file at the root", wanted)
+        if not name.endswith(rules.root_suffixes):
+            expected = f"only {' and '.join(rules.root_suffixes)} files at the root"
+            yield Finding("stray-file", shown(name), "a file at the root", expected)
     for division in tree.folders(""):
-        if division in found.divisions:
+        if division in rules.divisions:
             for name in tree.files(division):
                 path = shown(join(division, name))
                 yield Finding("stray-file", path, "a file", "only submitters' folders here")
 
 
 def unreadable(tree: Tree) -> Iterator[Finding]:
-    """Last: reading goes on while the other rules look."""
+    """Reports unreadable entries. Call it last: the other rules read files, too."""
     for path in dict.fromkeys(tree.unreadable):
-        yield Finding("unreadable", shown(path), "it cannot be read", "a readable file or folder")
+        yield Finding("unreadable", shown(path), "not readable", "a readable file or folder")
 
 
-def _entry_findings(tree: Tree, path: str, entry: Entry, found: Round) -> Iterator[Finding]:
+def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterator[Finding]:
     top, _, rest = path.partition("/")
-    if top in found.beside_divisions:
+    if top in rules.beside_divisions:
         return
     name = path.rsplit("/", 1)[-1]
     if entry.kind in ("link", "other"):
-        what = "a symbolic link" if entry.kind == "link" else "neither file nor folder"
+        what = "a symbolic link" if entry.kind == "link" else "a device, pipe or socket"
         yield Finding("special-file", shown(path), what, "a regular file or folder")
     if name == "__pycache__":
         yield Finding("pycache", shown(path), "Python's cache", "sources only")
     elif rest and _is_bad(name):
-        yield Finding("bad-name", shown(path), repr(shown(name)), "printable ASCII, no space")
-    if entry.size_bytes > found.largest_file_bytes:
-        limit = f"at most {found.largest_file_bytes / 2**20:.0f} MiB"
+        yield Finding("bad-name", shown(path), repr(shown(name)), "printable ASCII without spaces")
+    if entry.size_bytes > rules.largest_file_bytes:
+        limit = f"at most {rules.largest_file_bytes / 2**20:.0f} MiB"
         yield Finding("large-file", shown(path), f"{entry.size_bytes / 2**20:.1f} MiB", limit)
     if entry.kind == "folder" and not tree.names(path) and path not in tree.unreadable:
-        yield Finding("empty-folder", shown(path), "nothing in it", "files, or no folder")
+        yield Finding("empty-folder", shown(path), "an empty folder", "files in it, or no folder")
     if name in _SIDECARS:
-        yield Finding("energy-sidecar", shown(path), "readings of our own", "nothing of the kind")
+        yield Finding("energy-sidecar", shown(path), "readings of another meter", "no such file")
 
 
 def _is_bad(name: str) -> bool:
@@ -88,19 +88,26 @@ def _is_bad(name: str) -> bool:
 
 
 def submitter_folder(who: Submitter) -> Iterator[Finding]:
-    """systems/ and results/ must name the same systems; src/ and, if closed, calibration.md exist."""
+    """Checks that systems/ and results/ name the same systems, and that src/ and calibration.md exist."""
     tree, path = who.tree, who.path
     for folder in ("results", "src"):
         if tree.kind(join(path, folder)) != "folder":
-            yield Finding("missing-folder", shown(join(path, folder)), "nothing", "a folder")
+            yield Finding("missing-folder", shown(join(path, folder)), "no such folder", "a folder")
     places = [join(path, "calibration.md"), join(path, "documentation", "calibration.md")]
     if not who.is_open and not any(tree.has(p) for p in places):
-        yield Finding("missing-file", shown(places[0]), "nothing", "how weights were calibrated")
+        yield Finding(
+            "missing-file", shown(places[0]), "no such file", "the calibration of the weights"
+        )
     described = {
         n.removesuffix(".json") for n in tree.files(join(path, "systems")) if n.endswith(".json")
     }
     for system in sorted(described - set(who.systems())):
-        yield Finding("unused-system", shown(who.system_file(system)), "no results", "results/")
+        yield Finding(
+            "unused-system",
+            shown(who.system_file(system)),
+            "a system without results",
+            "a folder of this name in results/",
+        )
     yield from _mapping(who)
 
 
@@ -109,27 +116,27 @@ def _mapping(who: Submitter) -> Iterator[Finding]:
     if not who.tree.has(path):
         return
     if not who.is_open:
-        wanted = "no mapping outside the open division"
-        yield Finding("model-mapping", shown(path), f"a mapping in {who.division}", wanted)
+        expected = "no mapping outside the open division"
+        yield Finding("model-mapping", shown(path), f"a mapping in {who.division}", expected)
         return
     content = who.tree.json(path)
     if not isinstance(content, dict):
-        yield Finding("bad-json", shown(path), "no JSON object", "one JSON object")
+        yield Finding("bad-json", shown(path), "not a JSON object", "one JSON object")
         return
     for name, to in content.items():
         if not isinstance(to, str) or to not in who.round.benchmarks:
-            found = f"{name!r}: {to!r}"[:200]
-            yield Finding("model-mapping", shown(path), found, f"a benchmark of {who.round.name}")
+            actual = f"{name!r}: {to!r}"[:200]
+            yield Finding("model-mapping", shown(path), actual, f"a benchmark of {who.round.name}")
 
 
 def benchmark_folders(who: Submitter, seen: list[Result]) -> Iterator[Finding]:
-    """Each system has benchmarks, each benchmark of the closed division all its scenarios."""
+    """Checks that each system has benchmarks, and each closed benchmark all its scenarios."""
     tree, top = who.tree, join(who.path, "results")
     if not who.systems():
         yield Finding("no-results", shown(top), "no system", "results/<system>/<benchmark>")
     for system in who.systems():
         if not tree.folders(join(top, system)):
-            yield Finding("no-results", shown(join(top, system)), "no benchmark", "one at least")
+            yield Finding("no-results", shown(join(top, system)), "no benchmark", "at least one")
         for folder in tree.folders(join(top, system)):
             mine = [r for r in seen if (r.system, r.folder) == (system, folder)]
             yield from _benchmark(who, system, folder, mine)
@@ -138,18 +145,22 @@ def benchmark_folders(who: Submitter, seen: list[Result]) -> Iterator[Finding]:
 def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> Iterator[Finding]:
     path = shown(join(who.path, "results", system, folder))
     if not mine:
-        yield Finding("no-results", path, "no scenario", "one at least")
+        yield Finding("no-results", path, "no scenario", "at least one")
         return
     benchmark = mine[0].benchmark
     if benchmark is None:
-        yield Finding("unknown-benchmark", path, repr(shown(folder)), f"one of {who.round.name}")
+        yield Finding(
+            "unknown-benchmark", path, repr(shown(folder)), f"a benchmark of {who.round.name}"
+        )
         return
     category = mine[0].category
     if category not in who.round.categories:
         return
     required = benchmark.scenarios(category)
     if not required:
-        yield Finding("wrong-category", path, f"{mine[0].name} as {category}", "its category")
+        yield Finding(
+            "wrong-category", path, f"{mine[0].name} in {category}", "a category of this benchmark"
+        )
     elif not who.is_open:
         yield from _scenarios(path, category, benchmark, mine)
 
@@ -157,7 +168,7 @@ def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> 
 def _scenarios(
     path: str, category: str, benchmark: Benchmark, mine: list[Result]
 ) -> Iterator[Finding]:
-    """Of the closed division: all the required ones, and no others."""
+    """Checks a closed benchmark: all required scenarios, and no others."""
     required = benchmark.scenarios(category)
     there = {r.scenario for r in mine}
     missing = [s for s in required if s not in there]
@@ -165,37 +176,39 @@ def _scenarios(
     if optional and not there & set(optional):
         missing.append(f"one of {' and '.join(optional)}")
     if missing:
-        wanted = f"{', '.join(required)} of {category}"
-        yield Finding("missing-scenarios", path, f"without {', '.join(missing)}", wanted)
+        expected = f"{', '.join(required)} of {category}"
+        yield Finding("missing-scenarios", path, f"without {', '.join(missing)}", expected)
     for result in mine:
         if result.scenario and result.scenario not in (*required, *optional):
-            wanted = f"one of {', '.join((*required, *optional))}"
-            yield Finding("unknown-scenario", shown(result.path), "not of this category", wanted)
+            expected = f"one of {', '.join((*required, *optional))}"
+            yield Finding(
+                "unknown-scenario", shown(result.path), "a scenario of another category", expected
+            )
 
 
 def scenario_folder(result: Result) -> Iterator[Finding]:
     """The files and folders of one result, no more and no fewer."""
     tree, rules = result.tree, result.round
     if result.scenario is None or result.scenario != result.scenario_folder:
-        found = repr(shown(result.scenario_folder))
-        wanted = result.scenario or f"one of {', '.join(rules.scenarios)}"
-        yield Finding("unknown-scenario", shown(result.path), found, wanted)
+        actual = repr(shown(result.scenario_folder))
+        expected = result.scenario or f"one of {', '.join(rules.scenarios)}"
+        yield Finding("unknown-scenario", shown(result.path), actual, expected)
         if result.scenario is None:
             return
     for name in rules.scenario_files:
         yield from must_have(tree, result.inside(name))
     for name in tree.folders(result.path):
         if name not in _SCENARIO_FOLDERS and name not in rules.audits:
-            wanted = "performance, accuracy and the audits"
-            yield Finding("stray-folder", shown(result.inside(name)), "a folder", wanted)
+            expected = "performance, accuracy and the audits"
+            yield Finding("stray-folder", shown(result.inside(name)), "a folder", expected)
     for name in tree.folders(result.inside("performance")):
         if name not in _PERFORMANCE_FOLDERS:
             path = shown(result.inside("performance", name))
-            yield Finding("stray-folder", path, "a folder", "run_1, and power folders")
+            yield Finding("stray-folder", path, "a folder", "only run_1, power and ranging")
     for name in tree.folders(result.inside("accuracy")):
         if name not in _MEDIA:
             yield Finding(
-                "stray-folder", shown(result.inside("accuracy", name)), "a folder", "files"
+                "stray-folder", shown(result.inside("accuracy", name)), "a folder", "only files"
             )
     power = (rules.power_log,) if tree.kind(result.inside("performance/power")) else ()
     yield from exactly(
@@ -205,21 +218,21 @@ def scenario_folder(result: Result) -> Iterator[Finding]:
 
 
 def exactly(
-    tree: Tree, folder: str, wanted: tuple[str, ...], rules: Round, also: tuple[str, ...] = ()
+    tree: Tree, folder: str, expected: tuple[str, ...], rules: Round, also: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
-    """All of `wanted` and `also`, and nothing that is not tolerated."""
-    for name in (*wanted, *also):
-        # an accuracy run's summary may hold nothing
+    """Checks that `folder` has all files of `expected` and `also`, and else only tolerated ones."""
+    for name in (*expected, *also):
+        # the summary of an accuracy run may be empty
         may_be_empty = name == rules.performance_files[0] and folder.endswith("accuracy")
         yield from must_have(tree, join(folder, name), may_be_empty=may_be_empty)
     for name in tree.files(folder):
-        if name not in (*wanted, *also, *rules.tolerated_files):
-            listed = ", ".join((*wanted, *also))
+        if name not in (*expected, *also, *rules.tolerated_files):
+            listed = ", ".join((*expected, *also))
             yield Finding("stray-file", shown(join(folder, name)), "a file", f"only {listed}")
 
 
 def must_have(tree: Tree, path: str, *, may_be_empty: bool = False) -> Iterator[Finding]:
     if not tree.has(path):
-        yield Finding("missing-file", shown(path), "nothing", "this file")
+        yield Finding("missing-file", shown(path), "no such file", "this file")
     elif not tree.size_bytes(path) and not may_be_empty:
-        yield Finding("empty-file", shown(path), "0 bytes", "some content")
+        yield Finding("empty-file", shown(path), "0 bytes", "a file with content")

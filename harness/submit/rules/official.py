@@ -1,6 +1,6 @@
-"""MLCommons' own checkers, run from the user's checkout, and how far they agree with ours.
+"""Runs MLCommons' checkers from the user's checkout and compares their verdicts with ours.
 
-Nothing of theirs is part of this package.
+This package contains no part of those checkers.
 """
 
 import os
@@ -24,37 +24,41 @@ CHECKERS: Mapping[str, tuple[str, ...]] = {
     "legacy": ("submission_checker_old.py",),
 }
 _PREFIX = r"(?:(?:\w+):main:|\[[^\]]*\] )"
-"""Of a line of their logs; which one depends on the checker."""
+"""Prefix of a log line; the format depends on the checker."""
 
 _RESULT = re.compile(rf"^{_PREFIX}(Results|NoResults) ((?:closed|open|network)/[^/]+/results/\S+)")
 _ERROR = re.compile(r"^(?:ERROR:main:|\[[^\]]* ERROR\] )(.*)$")
 _TOLD = re.compile(rf"^{_PREFIX}(.*(?:NoResults=|SUMMARY:).*)$")
 _DTYPES = ("float32", "int32", "int64")
-"""Of answers, as their script knows them."""
+"""Types of answers that the official script accepts."""
 
 _LOG_FILE = "/performance/run_1/mlperf_log_detail.txt"
 
 
 class Outcome(NamedTuple):
-    """One checker's. results: path -> whether it passed. crash: its last line, '' where it ended.
-
-    summary: its own last word. errors: what it complained of.
-    """
+    """The outcome of one official checker."""
 
     checker: str
     results: Mapping[str, bool]
+    """Path of a result -> whether it passed."""
+
     passed: bool
     summary: str
+    """The summary that the checker printed."""
+
     crash: str
+    """Last line of a checker that crashed, else ''."""
+
     errors: tuple[str, ...]
+    """Error messages of the checker."""
 
 
 def tools_of(checkout: Path) -> Path:
-    """The checkers' folder; a ConfigError where there is none."""
+    """The checkers' folder; raises ConfigError where the checkout has none."""
     folder = checkout / _TOOLS
     if not is_folder(folder / "submission_checker"):
         raise ConfigError(
-            f"--official {checkout}: no {_TOOLS}/submission_checker there: name a checkout of "
+            f"--official {checkout}: it has no {_TOOLS}/submission_checker: name a checkout of "
             "mlcommons/inference"
         )
     return folder
@@ -63,7 +67,7 @@ def tools_of(checkout: Path) -> Path:
 def run_checkers(
     checkout: Path, tree: Path, version: str, only: str | None = None
 ) -> list[Outcome]:
-    """Both checkers over the tree; a ConfigError where the checkout has none."""
+    """Runs both checkers on the tree; raises ConfigError where the checkout has none."""
     folder = tools_of(checkout)
     there = {
         name: words
@@ -76,7 +80,7 @@ def run_checkers(
 def _run(
     name: str, words: tuple[str, ...], folder: Path, tree: Path, version: str, only: str | None
 ) -> Outcome:
-    """In a process of its own, with the checker's folder as the working directory."""
+    """Runs one checker in a process whose working directory is the checker's folder."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, *words, "--input", str(tree.absolute()), "--version", version]
         command += ["--csv", str(Path(scratch) / "summary.csv")]
@@ -93,34 +97,34 @@ def _run(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(name, {}, False, "", f"it took longer than {LIMIT_S:.0f} s", ())
+            return Outcome(name, {}, False, "", f"the checker took longer than {LIMIT_S:.0f} s", ())
         except OSError as e:
-            return Outcome(name, {}, False, "", f"it did not start: {e.strerror}", ())
+            return Outcome(name, {}, False, "", f"the checker did not start: {e.strerror}", ())
     output = done.stdout.decode("utf-8", "replace").replace(f"{tree.absolute()}/", "")
     return read_outcome(name, done.returncode, output)
 
 
 def read_outcome(name: str, status: int, output: str) -> Outcome:
     lines = output.splitlines()
-    found: dict[str, bool] = {}
+    results: dict[str, bool] = {}
     for line in lines:
         if match := _RESULT.search(line):
             path = match[2].removesuffix(_LOG_FILE)
-            found[path] = match[1] == "Results" and found.get(path, True)
+            results[path] = match[1] == "Results" and results.get(path, True)
     errors = tuple(dict.fromkeys(m[1] for line in lines if (m := _ERROR.match(line))))
-    told = [m[1] for line in lines if (m := _TOLD.match(line))]
-    ended = any("SUMMARY:" in text for text in told)
-    crash = "" if ended else one_line(lines[-1]) if lines else "it said nothing"
-    passed = not crash and status == 0 and bool(found) and all(found.values())
-    return Outcome(name, found, passed, "; ".join(told), crash, errors)
+    reported = [m[1] for line in lines if (m := _TOLD.match(line))]
+    ended = any("SUMMARY:" in text for text in reported)
+    crash = "" if ended else one_line(lines[-1]) if lines else "the checker printed nothing"
+    passed = not crash and status == 0 and bool(results) and all(results.values())
+    return Outcome(name, results, passed, "; ".join(reported), crash, errors)
 
 
 def verify_audit(
     checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 ) -> Verified:
-    """By compliance/<audit>/run_verification.py, in a folder of its own: it leaves files where it runs.
+    """Runs compliance/<audit>/run_verification.py in a temporary folder, where the script leaves files.
 
-    performance, accuracy, test: folders with the untruncated logs. A ConfigError where it fails.
+    performance, accuracy, test: folders with the untruncated logs. Raises ConfigError where the script fails.
     """
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
@@ -153,7 +157,7 @@ def verify_audit(
 
 
 class Agreement(NamedTuple):
-    """word: agree, stricter (we find what it lets pass) or weaker (the reverse)."""
+    """word: agree, stricter (only our check fails the result) or weaker (only the official one does)."""
 
     word: str
     result: str
@@ -161,7 +165,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
-    """One for each result; a checker that crashed has forbidden all of them."""
+    """Yields one for each result; a checker that crashed counts as failing all of them."""
     for path in ours.results:
         rules = sorted({f.rule for f in ours.of_result(path)} - {"rehearsal"})
         official = theirs.results.get(path, False)
@@ -181,11 +185,11 @@ def agreement(ours: Checked, theirs: Outcome) -> Iterator[Agreement]:
 
 
 def lines(ours: Checked, theirs: Outcome) -> Iterator[str]:
-    """For the terminal."""
+    """Lines for the terminal."""
     verdict = "passed" if theirs.passed else "crashed" if theirs.crash else "failed"
     yield f"official ({theirs.checker}): {verdict}: {theirs.crash or theirs.summary}"
     for word, path, why in agreement(ours, theirs):
         if word != "agree":
-            yield f"    we are {word}: {path}: {why}"
+            yield f"    our check is {word}: {path}: {why}"
     if not theirs.passed:
-        yield from (f"    it says: {error[:300]}" for error in theirs.errors[:20])
+        yield from (f"    error: {error[:300]}" for error in theirs.errors[:20])

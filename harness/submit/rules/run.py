@@ -1,4 +1,4 @@
-"""One LoadGen run by its logs, whichever it is, and what a performance run must be."""
+"""Checks the logs of one LoadGen run, and the rules for performance runs."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,13 +14,13 @@ from harness.submit.rules.tree.tree import join, shown
 PERFORMANCE_MODE, ACCURACY_MODE = "PerformanceOnly", "AccuracyOnly"
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 _DURATION_SLACK = 0.001
-"""A slewed clock, and the ms in which LoadGen writes when a run began and ended."""
+"""Allows for a slewed clock and for LoadGen's timestamps, which have millisecond resolution."""
 
 _MOST_QUERIES = 10**10
-"""A log that claims more is made up; the table of early stopping would not fit into memory."""
+"""No real log has more; the table of early stopping would not fit into memory."""
 
 _SEEDS = ("qsl", "sample_index", "schedule")
-_SUMMARY = {  # a line of the summary -> the key of the detail log that says the same
+_SUMMARY = {  # line of the summary -> key of the detail log with the same value
     "Scenario": "effective_scenario",
     "Mode": "effective_test_mode",
     "Result is": "result_validity",
@@ -32,24 +32,28 @@ _SUMMARY = {  # a line of the summary -> the key of the detail log that says the
 
 
 def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
-    """The log is whole, of one run, of this scenario and mode, under the round's seeds, without errors."""
+    """Checks that the log is complete, holds one run of this scenario and mode, uses the round's seeds, and has no errors."""
     file, log = shown(run.file), run.detail
     if log.malformed_lines or not log.complete:
-        found = (
-            f"{log.malformed_lines:,} lines that are not LoadGen's" if log.malformed_lines else ""
+        actual = (
+            f"{log.malformed_lines:,} lines that LoadGen did not write"
+            if log.malformed_lines
+            else ""
         )
-        yield Finding("log-incomplete", file, found or "its end is missing", "a whole log")
+        yield Finding(
+            "log-incomplete", file, actual or "the end of the log is missing", "a complete log"
+        )
     if log.repeated != 1:
         yield Finding("log-mixed", file, counted(log.repeated, "run"), "one run")
     if log.get("effective_test_mode") != mode:
         yield Finding("wrong-mode", file, run.text("effective_test_mode"), mode)
     if result.scenario and log.get("effective_scenario") != result.measured_scenario:
-        found = run.text("effective_scenario")
-        yield Finding("wrong-scenario", file, found, str(result.measured_scenario))
+        actual = run.text("effective_scenario")
+        yield Finding("wrong-scenario", file, actual, str(result.measured_scenario))
     for name in _SEEDS:
-        key, wanted = f"effective_{name}_rng_seed", getattr(result.round.seeds, name)
-        if log.get(key) != wanted:
-            yield Finding("wrong-seed", file, f"{key}: {run.text(key)}", str(wanted))
+        key, expected = f"effective_{name}_rng_seed", getattr(result.round.seeds, name)
+        if log.get(key) != expected:
+            yield Finding("wrong-seed", file, f"{key}: {run.text(key)}", str(expected))
     errors = max(len(log.errors), int(run.number("num_errors") or 0))
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
@@ -58,18 +62,20 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:
-    """mlperf_log_summary.txt is of the same run: it says what the detail log says."""
+    """Checks that mlperf_log_summary.txt has the values of the detail log."""
     file = shown(join(run.folder, SUMMARY))
-    streams = run.detail.get("effective_scenario") == "MultiStream"  # it begins with whole queries
+    streams = (
+        run.detail.get("effective_scenario") == "MultiStream"
+    )  # min and max are those of whole queries
     for line, name in _SUMMARY.items():
         key = name.replace("_latency", "_query_latency") if streams else name
-        said, logged = run.summary.get(line), run.detail.get(key)
-        if said is not None and logged is not None and said != f"{logged}":
-            yield Finding("summary-differs", file, f"{line}: {said}"[:200], f"{logged}")
+        summary, logged = run.summary.get(line), run.detail.get(key)
+        if summary is not None and logged is not None and summary != f"{logged}":
+            yield Finding("summary-differs", file, f"{line}: {summary}"[:200], f"{logged}")
 
 
 def performance(result: Result, run: RunLog) -> Iterator[Finding]:
-    """Of a performance run, an audit's too."""
+    """Checks a performance run; an audit's run is one, too."""
     file, benchmark = shown(run.file), result.benchmark
     if run.detail.get("result_validity") != "VALID":
         yield Finding("invalid-result", file, _why_invalid(run), "VALID")
@@ -85,9 +91,11 @@ def performance(result: Result, run: RunLog) -> Iterator[Finding]:
     yield from _samples(run, file, benchmark)
     yield from _tokens(result, run, file, benchmark)
     if "network" in (result.submitter.division, _network_of(result)):
-        wanted = result.round.network_sut
-        if wanted not in str(run.detail.get("sut_name")):
-            yield Finding("network-sut", file, run.text("sut_name"), f"a name with {wanted!r}")
+        expected = result.round.network_sut
+        if expected not in str(run.detail.get("sut_name")):
+            yield Finding(
+                "network-sut", file, run.text("sut_name"), f"a name that contains {expected!r}"
+            )
 
 
 def _network_of(result: Result) -> str:
@@ -95,14 +103,14 @@ def _network_of(result: Result) -> str:
 
 
 def main_run(run: RunLog) -> Iterator[Finding]:
-    """The performance run itself: no audit's settings."""
+    """Checks that the performance run does not have an audit's settings."""
     file = shown(run.file)
     for key in ("effective_performance_issue_same", "effective_performance_issue_unique"):
         if run.detail.get(key) not in (None, False):
             yield Finding("audit-settings", file, f"{key}: {run.text(key)}", "false")
     if run.number("effective_accuracy_log_sampling_target"):
-        found = run.text("effective_accuracy_log_sampling_target")
-        yield Finding("audit-settings", file, f"accuracy_log_sampling_target: {found}", "0")
+        actual = run.text("effective_accuracy_log_sampling_target")
+        yield Finding("audit-settings", file, f"accuracy_log_sampling_target: {actual}", "0")
 
 
 def _why_invalid(run: RunLog) -> str:
@@ -119,14 +127,12 @@ def _why_invalid(run: RunLog) -> str:
 def _limits(run: RunLog, file: str) -> Iterator[Finding]:
     for key in ("effective_max_duration_ms", "effective_max_query_count"):
         if run.number(key):
-            yield Finding("run-limited", file, f"{key}: {run.text(key)}", "0: no limit")
+            yield Finding("run-limited", file, f"{key}: {run.text(key)}", "0 (no limit)")
 
 
 def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     scenario = str(run.detail.get("effective_scenario"))
-    if (
-        result.scenario == "MultiStream"
-    ):  # inferred ones are taken from this line of single-stream's
+    if result.scenario == "MultiStream":  # SingleStream logs have this line for inferred results
         scenario = "MultiStream"
     key = benchmark.results.get(scenario) or result.round.results.get(scenario)
     if key is not None and not (run.number(key) or 0) > 0:
@@ -134,21 +140,28 @@ def _published(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> 
 
 
 def _duration(result: Result, run: RunLog, file: str) -> Iterator[Finding]:
-    """The setting, and how long it really was: LoadGen lets max_duration cut a run short."""
+    """Checks the setting and the measured duration, because max_duration can end a run early."""
     least_ms = result.round.min_duration_ms
     setting = run.number("effective_min_duration_ms")
     if setting is None or setting < least_ms:
-        found = f"effective_min_duration_ms: {run.text('effective_min_duration_ms')}"
-        yield Finding("too-short", file, found, f"at least {least_ms}")
+        actual = f"effective_min_duration_ms: {run.text('effective_min_duration_ms')}"
+        yield Finding("too-short", file, actual, f"at least {least_ms}")
     took_ns = _took_ns(run)
     if took_ns is None:
-        yield Finding("log-incomplete", file, "no times of its begin and end", "both")
+        yield Finding(
+            "log-incomplete", file, "no times of begin and end", "power_begin and power_end"
+        )
     elif took_ns < least_ms * 1e6 * (1 - _DURATION_SLACK):
-        yield Finding("too-short", file, f"it took {show_ns(took_ns)}", show_ns(least_ms * 1e6))
+        yield Finding(
+            "too-short",
+            file,
+            f"the run took {show_ns(took_ns)}",
+            f"at least {show_ns(least_ms * 1e6)}",
+        )
 
 
 def _took_ns(run: RunLog) -> float | None:
-    """Offline: until its last answer. Else from LoadGen's power_begin to its power_end."""
+    """Returns the duration: to the last answer in Offline, else from power_begin to power_end."""
     if run.detail.get("effective_scenario") == "Offline":
         return run.number("result_max_latency_ns")
     try:
@@ -165,24 +178,31 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
     scenario = str(run.detail.get("effective_scenario"))
     count, least = run.number("result_query_count"), run.number("effective_min_query_count")
     if count is not None and least is not None and count < least:
-        yield Finding("too-few-queries", file, f"{count:,.0f} queries", f"{least:,.0f} as set")
+        yield Finding(
+            "too-few-queries",
+            file,
+            f"{count:,.0f} queries",
+            f"at least {least:,.0f}, the log's min_query_count",
+        )
     if scenario == "Offline":
         if least is None or least < 1:
-            found = f"effective_min_query_count: {run.text('effective_min_query_count')}"
-            yield Finding("too-few-queries", file, found, "at least 1")
+            actual = f"effective_min_query_count: {run.text('effective_min_query_count')}"
+            yield Finding("too-few-queries", file, actual, "at least 1")
         samples = run.number("effective_samples_per_query")
         if samples is None or samples < benchmark.offline_samples:
-            found = f"{run.text('effective_samples_per_query')} samples in the query"
-            yield Finding("too-few-queries", file, found, f"{benchmark.offline_samples:,} at least")
+            actual = f"{run.text('effective_samples_per_query')} samples in the query"
+            yield Finding(
+                "too-few-queries", file, actual, f"at least {benchmark.offline_samples:,}"
+            )
         return
     if scenario == "MultiStream":
-        samples, wanted = (
+        samples, expected = (
             run.number("effective_samples_per_query"),
             result.round.multi_stream_samples,
         )
-        if samples != wanted:
-            found = f"{run.text('effective_samples_per_query')} samples a query"
-            yield Finding("scenario-settings", file, found, str(wanted))
+        if samples != expected:
+            actual = f"{run.text('effective_samples_per_query')} samples per query"
+            yield Finding("scenario-settings", file, actual, str(expected))
     if benchmark.token_limits_ns is None:
         yield from _early_stopping(result, run, file, scenario)
     elif run.detail.get("early_stopping_met") is False:
@@ -190,26 +210,26 @@ def _queries(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
 
 
 def _early_stopping(result: Result, run: RunLog, file: str, scenario: str) -> Iterator[Finding]:
-    """What LoadGen says, and the counts it must have come from."""
-    wanted = result.round.percentiles.get(scenario)
-    if wanted is None:
+    """Checks LoadGen's result of early stopping, and that it follows from the logged counts."""
+    expected = result.round.percentiles.get(scenario)
+    if expected is None:
         return
     percentile = run.number("effective_target_latency_percentile")
-    if percentile != wanted:
-        found = f"p{(percentile or 0) * 100:.10g}"
-        yield Finding("scenario-settings", file, found, f"p{wanted * 100:.10g}")
+    if percentile != expected:
+        actual = f"p{(percentile or 0) * 100:.10g}"
+        yield Finding("scenario-settings", file, actual, f"p{expected * 100:.10g}")
     if run.detail.get("early_stopping_met") is not True:
-        said = " ".join(run.text("early_stopping_result").split())
-        yield Finding("early-stopping", file, said[:300], "met")
+        message = " ".join(run.text("early_stopping_result").split())
+        yield Finding("early-stopping", file, message[:300], "met")
         return
     count = int(run.number("result_query_count") or 0)
     late = int(run.number("result_overlatency_query_count") or 0) if scenario == "Server" else 0
-    if late and late_allowed(min(max(count, 1), _MOST_QUERIES), wanted) < late:
-        found = f"met, with {late:,} of {count:,} queries late"
-        yield Finding("early-stopping", file, found, f"p{wanted * 100:.10g} within the bound")
-    least = queries_needed(0 if scenario == "Server" else 1, wanted)
+    if late and late_allowed(min(max(count, 1), _MOST_QUERIES), expected) < late:
+        actual = f"met, although {late:,} of {count:,} queries are late"
+        yield Finding("early-stopping", file, actual, f"p{expected * 100:.10g} within the bound")
+    least = queries_needed(0 if scenario == "Server" else 1, expected)
     if count < least:
-        yield Finding("too-few-queries", file, f"{count:,} queries", f"{least:,} for a result")
+        yield Finding("too-few-queries", file, f"{count:,} queries", f"at least {least:,}")
 
 
 def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
@@ -217,10 +237,10 @@ def _latency(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> It
     if limit_ns is None or result.scenario != run.detail.get("effective_scenario"):
         return
     key = "effective_target_latency_ns"
-    found_ns = run.number(key)
-    if found_ns is None or not 0 < found_ns <= limit_ns:
-        found = f"{key}: {run.text(key)}"
-        yield Finding("latency-limit", file, found, f"at most {limit_ns} ({show_ns(limit_ns)})")
+    actual_ns = run.number(key)
+    if actual_ns is None or not 0 < actual_ns <= limit_ns:
+        actual = f"{key}: {run.text(key)}"
+        yield Finding("latency-limit", file, actual, f"at most {limit_ns} ({show_ns(limit_ns)})")
 
 
 def _samples(run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
@@ -228,19 +248,21 @@ def _samples(run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
         run.number(k) for k in ("effective_performance_sample_count", "qsl_reported_total_count")
     )
     if held is None or held < benchmark.performance_samples:
-        found = f"{run.text('effective_performance_sample_count')} samples held"
-        wanted = f"{benchmark.performance_samples:,} at least"
-        yield Finding("performance-samples", file, found, wanted)
+        actual = f"{run.text('effective_performance_sample_count')} samples loaded"
+        expected = f"at least {benchmark.performance_samples:,}"
+        yield Finding("performance-samples", file, actual, expected)
     if held is not None and total is not None and held > total:
-        found = f"{held:,.0f} samples held of {total:,.0f} there are"
-        yield Finding("sample-override", file, found, "samples that exist")
+        actual = f"{held:,.0f} samples loaded, but the data set has {total:,.0f}"
+        yield Finding("sample-override", file, actual, "samples that the data set has")
 
 
 def _tokens(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Iterator[Finding]:
     if benchmark.token_limits_ns is None:
         return
     if run.detail.get("requested_use_token_latencies") is not True:
-        yield Finding("token-latencies", file, "not used", "use_token_latencies = 1")
+        yield Finding(
+            "token-latencies", file, "use_token_latencies is off", "use_token_latencies = 1"
+        )
     limit = benchmark.token_limits_ns.get(str(result.scenario))
     if limit is None:
         return
@@ -248,6 +270,6 @@ def _tokens(result: Result, run: RunLog, file: str, benchmark: Benchmark) -> Ite
         ("result_first_token_99.00_percentile_latency_ns", limit.ttft),
         ("result_time_per_output_token_99.00_percentile_ns", limit.tpot),
     ):
-        found_ns = run.number(key)
-        if found_ns is None or found_ns >= most_ns:
+        actual_ns = run.number(key)
+        if actual_ns is None or actual_ns >= most_ns:
             yield Finding("token-latencies", file, f"{key}: {run.text(key)}", f"below {most_ns}")

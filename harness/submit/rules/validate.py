@@ -1,4 +1,4 @@
-"""Our own validator over any tree: every rule, all findings at once, never an exception."""
+"""Validates a submission tree by every rule and returns all findings at once."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -17,28 +17,29 @@ from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, is_folder, sho
 
 
 class Checked(NamedTuple):
-    """findings: the mark of a rehearsal first. results: the paths of all results there are."""
-
     findings: list[Finding]
+    """The mark of a rehearsal comes first."""
+
     results: list[str]
+    """Paths of all results in the tree."""
 
     @property
     def is_rehearsal(self) -> bool:
         return any(f.rule == "rehearsal" for f in self.findings)
 
     def of_result(self, path: str) -> list[Finding]:
-        """What forbids this one: found in it, in its system, or above both."""
+        """Findings that concern the result at `path`: inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
 
     def counted(self, *, shortened: bool) -> list[Finding]:
-        """What counts against the tree; shortened: as a rehearsal, which may be short and marked."""
+        """Findings that count; shortened: leave out those that a short rehearsal cannot avoid."""
         if not shortened:
             return self.findings
         return [f for f in self.findings if f.rule != "rehearsal" and not RULES[f.rule].shortened]
 
 
 def _concerns(file: str, path: str) -> bool:
-    """Whether a fault of `file` is one of the result at `path`."""
+    """Whether a finding in `file` concerns the result at `path`."""
     if file == path or file.startswith(f"{path}/") or path.startswith(f"{file}/"):
         return True
     division, submitter, _, system, *_ = path.split("/")
@@ -50,23 +51,26 @@ def _concerns(file: str, path: str) -> bool:
     return parts[2] != "systems" or parts[3].startswith(f"{system}.")
 
 
-def validate(root: Path, found: Round, only: str | None = None, raw: Path | None = None) -> Checked:
-    """only: this submitter alone. raw: a folder with the untruncated accuracy logs, where there is one.
+def validate(
+    root: Path, mlperf_round: Round, only: str | None = None, raw: Path | None = None
+) -> Checked:
+    """Check every submitter in the tree, or `only` that one.
 
-    A ConfigError when there is no such folder; whatever is in it, is a finding.
+    raw: a folder with the untruncated accuracy logs, or None. Raises ConfigError where `root` is
+    not a folder; every fault inside it becomes a finding.
     """
     if not is_folder(root):
         raise ConfigError(f"{root} is not a folder: name the root of a submission tree")
     tree = Tree(root)
-    findings = [*layout.mark(tree), *layout.whole_tree(tree, found)]
+    findings = [*layout.mark(tree), *layout.whole_tree(tree, mlperf_round)]
     every: list[Result] = []
-    for who in submitters(tree, found, only):
+    for who in submitters(tree, mlperf_round, only):
         mine = list(results(who))
         findings += _submitter(who, mine, raw)
         every += mine
     if not every:
         wanted = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
-        findings.append(Finding("no-results", only or ".", "no result at all", wanted))
+        findings.append(Finding("no-results", only or ".", "no result", wanted))
     findings += layout.unreadable(tree)
     return Checked(list(dict.fromkeys(findings)), [shown(r.path) for r in every])
 
@@ -96,8 +100,8 @@ def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _copies(mine: list[Result]) -> Iterator[Finding]:
-    """One run is one result; an inferred one is a copy by the rules, and so are two accuracy targets
-    of one benchmark.
+    """Report logs used for two results. The rules allow that for an inferred result, and for two
+    accuracy targets of one benchmark.
     """
     seen: dict[bytes, tuple[str, Mapping[str, object]]] = {}
     for result in mine:
@@ -114,13 +118,13 @@ def _copies(mine: list[Result]) -> Iterator[Finding]:
                 yield Finding(
                     "log-copied",
                     shown(run.file),
-                    f"the same as {shown(first)}"[:300],
-                    "a run of its own",
+                    f"a copy of {shown(first)}"[:300],
+                    "the log of a separate run",
                 )
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
-    """role: what a log is used as; an inferred result's role is the scenario that was run."""
+    """Yields (role, log); the role of an inferred result's log names the scenario that was run."""
     for name, run in (("performance", result.performance), ("accuracy", result.accuracy)):
         if run is not None:
             yield f"{name} {result.measured_scenario}", run

@@ -1,4 +1,4 @@
-"""PTDaemon's own log, power/ptd_logs.txt: what it complained of, and whether it counts.
+"""Reads PTDaemon's log, power/ptd_logs.txt, and yields the warnings and errors that count.
 
 Source: mlcommons/power-dev c4b3ad8, compliance/check.py, check_ptd_logs.
 """
@@ -13,14 +13,16 @@ from harness.submit.rules.tree.rounds import Power
 _STAMP = re.compile(r"\d\d-\d\d-\d{4} \d\d:\d\d:\d\d\.\d{3}")
 _UNCERTAINTY = re.compile(r"Uncertainty checking for Yokogawa\S+ is activated")
 
-Told = tuple[str, str]
-"""What was found, what was wanted."""
+Complaint = tuple[str, str]
+"""(actual, expected), in words."""
 
 
-def complaints(text: str, session: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Told]:
-    """load_ns: begin and end of the testing run by LoadGen, wall clock in ns.
+def complaints(
+    text: str, session: str, load_ns: tuple[int, int], rules: Power
+) -> Iterator[Complaint]:
+    """load_ns: LoadGen's begin and end of the testing run, wall clock in ns.
 
-    A ValueError where a line that counts has no time.
+    Raises ValueError where a line that counts has no timestamp.
     """
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
@@ -37,10 +39,10 @@ def _ranging_ns(lines: Sequence[str], session: str) -> tuple[int, int] | None:
     begin_ns = None
     for line in lines:
         stamp = _STAMP.match(line)
-        said = line[stamp.end() :].strip() if stamp else ""
-        if begin_ns is None and said == f": Go with mark '{session}_ranging'":
+        message = line[stamp.end() :].strip() if stamp else ""
+        if begin_ns is None and message == f": Go with mark '{session}_ranging'":
             begin_ns = _at_ns(line)
-        elif begin_ns is not None and said == ": Completed test":
+        elif begin_ns is not None and message == ": Completed test":
             return begin_ns, _at_ns(line)
     return None
 
@@ -48,34 +50,34 @@ def _ranging_ns(lines: Sequence[str], session: str) -> tuple[int, int] | None:
 def _at_ns(line: str) -> int:
     stamp = _STAMP.match(line)
     if stamp is None:
-        raise ValueError(f"no time in {line.strip()[:100]!r}")
+        raise ValueError(f"no timestamp in {line.strip()[:100]!r}")
     return utc_ns(stamp[0])
 
 
-def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Told]:
-    """PTDaemon must have been told to watch its uncertainty before anything was measured."""
+def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Complaint]:
+    """Checks that PTDaemon's uncertainty checking was active before the ranging phase."""
     line = next((x for x in lines if _UNCERTAINTY.search(x)), None)
     if line is None or _at_ns(line) >= ranging_begin_ns:
-        found = "uncertainty checking activated " + ("never" if line is None else "too late")
-        yield found, "'Uncertainty checking for Yokogawa... is activated' before ranging"
+        actual = f"uncertainty checking was {'not' if line is None else 'too late'} activated"
+        yield actual, "'Uncertainty checking for Yokogawa... is activated' before ranging"
 
 
-def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Told]:
-    """Within the load: power-dev's own checker compares ms with s here, and so misses most."""
-    _, mark, said = line.partition("WARNING:")
-    if not mark or not said:
+def _warning(line: str, load_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
+    """Yields uncertain samples within the load. power-dev's checker compares ms with s here and misses most."""
+    _, mark, message = line.partition("WARNING:")
+    if not mark or not message:
         return
     slack_ns = rules.clock_tolerance_ms * NS_PER_MS
     in_load = load_ns[0] + slack_ns < _at_ns(line) < load_ns[1] - slack_ns
-    if in_load and re.search(rules.uncertain, said):
+    if in_load and re.search(rules.uncertain, message):
         yield line.strip()[:200], "no sample above 1 % uncertainty in the testing run"
 
 
-def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Told]:
-    """While ranges are looked for, PTDaemon complains; after that it must not."""
-    _, mark, said = line.partition("ERROR:")
-    if not mark or not said:
+def _error(line: str, ranging_ns: tuple[int, int], rules: Power) -> Iterator[Complaint]:
+    """Yields errors outside of the ranging phase, in which PTDaemon searches its ranges and reports errors."""
+    _, mark, message = line.partition("ERROR:")
+    if not mark or not message:
         return
     at_ns = _at_ns(line)
-    if said.strip() not in rules.harmless and not ranging_ns[0] < at_ns < ranging_ns[1]:
+    if message.strip() not in rules.harmless and not ranging_ns[0] < at_ns < ranging_ns[1]:
         yield line.strip()[:200], "no error outside of the ranging phase"

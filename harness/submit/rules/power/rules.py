@@ -1,4 +1,4 @@
-"""A power result: exactly the files of a PTDaemon session, and a session that keeps its rules."""
+"""Checks a power result: the files of the PTDaemon session and the rules for a session."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -12,7 +12,7 @@ from harness.submit.rules.tree.submission import Result
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, join, shown
 
 _DESCRIPTIONS = ("analyzer_table", "power_settings")
-"""Tables of the power analyser and of the settings, in the scenario's folder or above it."""
+"""Prefixes of the analyser's and the settings' tables, in the scenario's folder or above it."""
 
 _CHECKS: tuple[tuple[str, Callable[[Session], Iterator[Fault]]], ...] = (
     ("power-session", power_session.described),
@@ -31,8 +31,8 @@ def power(result: Result) -> Iterator[Finding]:
     folder, ranging = result.inside("performance/power"), result.inside("performance/ranging")
     if tree.kind(folder) is None:
         if tree.kind(ranging) is not None:
-            found = "ranging without power"
-            yield Finding("power-files", shown(ranging), found, "both folders, or neither")
+            actual = "ranging without power"
+            yield Finding("power-files", shown(ranging), actual, "both folders or neither")
         return
     yield from (
         f._replace(rule="power-files")
@@ -50,35 +50,37 @@ def power(result: Result) -> Iterator[Finding]:
         if not files:
             path = shown(join(result.path, f"{name}.*"))
             yield Finding(
-                "power-files", path, "nothing", "the analyser's and power settings' tables"
+                "power-files", path, "no such file", "the analyser's and power settings' tables"
             )
     yield from _session(result)
 
 
 def _session(result: Result) -> Iterator[Finding]:
-    """Nothing where a description is missing, which the layout tells."""
-    said: list[Mapping[str, object]] = []
+    """Checks the session; the layout reports a missing description."""
+    descriptions: list[Mapping[str, object]] = []
     for name in ("client.json", "server.json"):
         path = result.inside("performance/power", name)
         content = result.tree.json(path, LOG_LIMIT_BYTES)
         if isinstance(content, dict):
-            said.append(content)
+            descriptions.append(content)
         elif result.tree.has(path):
-            yield Finding("power-session", shown(path), "no JSON object", "one JSON object")
-    if len(said) == 2:
+            yield Finding("power-session", shown(path), "not a JSON object", "one JSON object")
+    if len(descriptions) == 2:
         for rule, check in _CHECKS:
-            yield from _checked(rule, check, Session(result, *said))
+            yield from _checked(rule, check, Session(result, *descriptions))
 
 
 def _checked(
     rule: str, check: Callable[[Session], Iterator[Fault]], session: Session
 ) -> Iterator[Finding]:
-    """Whatever a description holds: what cannot be looked at is a finding."""
+    """Turns faults, and exceptions raised by malformed descriptions, into findings."""
     place = session.result.inside("performance")
     try:
-        for file, found, wanted in check(session):
-            told = (shown(one_line(text)) for text in (found, wanted))
-            yield Finding(rule, shown(join(place, file)), *told)
+        for file, actual, expected in check(session):
+            texts = (shown(one_line(text)) for text in (actual, expected))
+            yield Finding(rule, shown(join(place, file)), *texts)
     except WRONG_CONTENT as e:
-        found = one_line(f"{type(e).__name__}: {e}")
-        yield Finding(rule, shown(join(place, "power")), shown(found), "what a session leaves")
+        actual = one_line(f"{type(e).__name__}: {e}")
+        yield Finding(
+            rule, shown(join(place, "power")), shown(actual), "the files of a complete session"
+        )

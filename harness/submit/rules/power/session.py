@@ -1,8 +1,8 @@
-"""What a PTDaemon session left: both descriptions, and what of them must agree with what.
+"""Checks a PTDaemon session: client.json and server.json, their agreement, hashes, clocks and samples.
 
-Each check yields (file, what was found, what was wanted), and may raise whatever reading a strange
-description raises: the caller takes that for a finding. Source of the checks: mlcommons/power-dev
-c4b3ad8, compliance/check.py; those that go further say so.
+Each check yields (file, actual, expected). A malformed description may raise any exception of
+WRONG_CONTENT, which the caller reports as a finding. Source of the checks: mlcommons/power-dev
+c4b3ad8, compliance/check.py; checks that go further say so.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ from harness.submit.rules.tree.submission import Result, read_run
 from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES
 
 PHASES = {"ranging": "ranging", "testing": "run_1"}
-"""power-dev's name -> the folder of its logs."""
+"""power-dev's phase -> folder of its logs."""
 
 _VERSION = re.compile(r"mlcommons/power (?:client|server) v(\d+)")
 _SHORTER = 0.5
-"""Of the ranging run: power-dev only warns of a testing run that is shorter."""
+"""Share of the ranging run's duration: power-dev only warns of a shorter testing run."""
 
 Fault = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Session:
-    """client and server: their JSON. Files are named relative to `performance`."""
+    """client, server: contents of client.json and server.json. File names are relative to `performance`."""
 
     result: Result
     client: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Session:
         return (self.content(file) or b"").decode("utf-8", "replace")
 
     def window_ns(self, phase: str) -> tuple[int, int]:
-        """LoadGen's power_begin and power_end of a phase's run, wall clock."""
+        """LoadGen's power_begin and power_end of the phase's run, wall clock in ns."""
         run = read_run(self.result.tree, self.result.inside("performance", PHASES[phase]))
         if run is None:
             raise ValueError(f"no LoadGen log in {PHASES[phase]}")
@@ -68,9 +68,9 @@ class Session:
 
 
 def described(session: Session) -> Iterator[Fault]:
-    """Both say the same session, whole, and neither was hurried for a test."""
-    for file, said in session.sides:
-        missing = [key for key in session.rules.fields if key not in said]
+    """Checks that both files describe the same complete session, without power-dev's debug mode."""
+    for file, description in session.sides:
+        missing = [key for key in session.rules.fields if key not in description]
         if missing:
             yield file, f"no {', '.join(missing)}", f"all of {', '.join(session.rules.fields)}"
     client, server = session.client, session.server
@@ -79,86 +79,92 @@ def described(session: Session) -> Iterator[Fault]:
         if pair[0] != pair[1]:
             yield "power/server.json", f"uuid of the {who}: {pair[1]}", f"{pair[0]}, the client's"
     if client["session_name"] != server["session_name"]:
-        found = f"session {server['session_name']!r:.100}"
-        yield "power/server.json", found, f"{client['session_name']!r:.100}, the client's"
+        actual = f"session {server['session_name']!r:.100}"
+        yield "power/server.json", actual, f"{client['session_name']!r:.100}, the client's"
     if server.get("debug", False) is not False:
         yield "power/server.json", f"debug: {server['debug']!r:.40}", "a server without MLPP_DEBUG"
 
 
 def talked(session: Session) -> Iterator[Fault]:
-    """What the client said is what the server heard, from the same version of power-dev."""
+    """Checks that client and server recorded the same messages, and have the same version of power-dev."""
     file = "power/server.json"
     ours, theirs = session.client["messages"], session.server["messages"]
     if len(ours) != len(theirs):
-        yield file, f"{len(theirs)} messages", f"{len(ours)}, as the client has"
+        yield file, f"{len(theirs)} messages", f"{len(ours)}, as in client.json"
     for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
         for key in ("cmd", "reply") if one["cmd"] != "time" else ("cmd",):
             if one[key] != other[key]:
-                found = f"message {number}, {key}: {other[key]!r:.100}"
-                yield file, found, f"{one[key]!r:.100}, as the client has"
+                actual = f"message {number}, {key}: {other[key]!r:.100}"
+                yield file, actual, f"{one[key]!r:.100}, as in client.json"
     versions = [_VERSION.fullmatch(str(theirs[0][key])) for key in ("cmd", "reply")]
     if None in versions or len({m[1] for m in versions if m}) != 1:
-        found = f"{theirs[0]['cmd']!r:.60}, {theirs[0]['reply']!r:.60}"
-        yield file, found, "client and server of one version"
+        actual = f"{theirs[0]['cmd']!r:.60}, {theirs[0]['reply']!r:.60}"
+        yield file, actual, "client and server of one version"
 
 
 def sources(session: Session) -> Iterator[Fault]:
-    """power-dev was not changed."""
-    for file, said in session.sides:
-        found = said["sources"]
-        if found not in session.rules.sources:
+    """Checks that power-dev's files are unchanged."""
+    for file, description in session.sides:
+        actual = description["sources"]
+        if actual not in session.rules.sources:
             newest = session.rules.sources[-1]
-            names = sorted(k for k in {*newest, *found} if newest.get(k) != found.get(k))
-            yield file, f"changed: {', '.join(names)!r:.200}", "power-dev's files of the round"
+            names = sorted(k for k in {*newest, *actual} if newest.get(k) != actual.get(k))
+            yield (
+                file,
+                f"changed: {', '.join(names)!r:.200}",
+                "the files of power-dev that the round names",
+            )
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Both clocks agree, and LoadGen's run lies within its phase; a tolerance for summer time, that
-    power-dev has, is not needed: LoadGen and PTDaemon's server write UTC.
+    """Checks that both clocks agree and that LoadGen's run lies within its phase.
+
+    Unlike power-dev, this needs no tolerance for summer time: LoadGen and the server write UTC.
     """
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():
         ours, theirs = (side["phases"][phase] for side in (session.client, session.server))
         if len(ours) != len(theirs):
-            found = f"{len(theirs)} steps of {phase}"
-            yield "power/server.json", found, f"{len(ours)}, as the client has"
+            actual = f"{len(theirs)} steps of {phase}"
+            yield "power/server.json", actual, f"{len(ours)}, as in client.json"
         for number, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
             apart_s = abs(one[0] - other[0])
             if not apart_s <= tolerance_s:
-                found = f"step {number} of {phase}: {apart_s:.3f} s apart"
-                yield "power/server.json", found, f"{tolerance_s} s at most"
+                actual = f"step {number} of {phase}: {apart_s:.3f} s apart"
+                yield "power/server.json", actual, f"at most {tolerance_s} s"
         begin_ns, end_ns = session.window_ns(phase)
         took_ns[phase] = end_ns - begin_ns
         first_ns, last_ns = (int(ours[step][0] * NS_PER_S) for step in (1, 2))
         if not first_ns < begin_ns <= end_ns < last_ns:
-            found = f"LoadGen's run is not within the {phase} phase"
-            yield f"{folder}/mlperf_log_detail.txt", found, "a run of this session"
+            actual = f"LoadGen's run is not within the {phase} phase"
+            yield f"{folder}/mlperf_log_detail.txt", actual, "a run of this session"
     if took_ns["testing"] < _SHORTER * took_ns["ranging"]:
-        found = f"{took_ns['testing'] / NS_PER_S:.0f} s of testing"
-        wanted = f"about the {took_ns['ranging'] / NS_PER_S:.0f} s of ranging: the same load"
-        yield "run_1/mlperf_log_detail.txt", found, wanted
+        actual = f"{took_ns['testing'] / NS_PER_S:.0f} s of testing"
+        expected = f"about {took_ns['ranging'] / NS_PER_S:.0f} s, as in the ranging run"
+        yield "run_1/mlperf_log_detail.txt", actual, expected
 
 
 def hashes(session: Session) -> Iterator[Fault]:
-    """The files are those that the session left."""
+    """Checks the files against the checksums that the session recorded."""
     for file in session.rules.hashed:
         content = session.content(file)
         if content is None:
-            continue  # a missing file is told by the layout
+            continue  # the layout reports the missing file
         digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()
-        said = {
+        recorded = {
             side["results"][file]
             for side in (session.client, session.server)
             if file in side["results"]
         }
-        if said != {digest}:
-            told = " and ".join(f"{x!r:.50}" for x in sorted(map(str, said))) or "no checksum"
-            yield file, f"SHA-1 {digest}", f"{told}, as the session recorded"
+        if recorded != {digest}:
+            checksums = " and ".join(f"{x!r:.50}" for x in sorted(map(str, recorded)))
+            expected = f"{checksums or 'a checksum'}, recorded by the session"
+            yield file, f"SHA-1 {digest}", expected
 
 
 def meter(session: Session) -> Iterator[Fault]:
-    """A PTDaemon and an analyser of the round's, set back to how they were found."""
+    """Checks that the round accepts PTDaemon and analyser, and that the ranges were restored."""
     file, rules = "power/server.json", session.rules
     for analyser in session.server["ptd_config"]:
         kind = analyser["device_type"]
@@ -166,31 +172,31 @@ def meter(session: Session) -> Iterator[Fault]:
             yield file, f"device type {kind!r:.40}", f"one of {sorted(set(rules.meters.values()))}"
         if kind in rules.two_channels and not _has_two_channels(analyser):
             yield file, f"device type {kind} with one channel", "two, in -c and channel"
-    said = [(str(m["cmd"]), str(m["reply"])) for m in session.server["ptd_messages"]]
-    identity = next((reply for cmd, reply in said if cmd == "Identify"), "")
+    exchanges = [(str(m["cmd"]), str(m["reply"])) for m in session.server["ptd_messages"]]
+    identity = next((reply for cmd, reply in exchanges if cmd == "Identify"), "")
     model, version = identity.split(",")[0], re.search(r"(?<=version=)(.+?)-", identity)
     if version is None or version[1] not in rules.versions:
         yield file, f"PTDaemon {identity!r:.100}", f"version {' or '.join(rules.versions)}"
     if model not in rules.meters:
         yield file, f"analyser {model!r:.60}", f"one of {', '.join(rules.meters)}"
-    yield from ((file, *told) for told in _replies(said))
-    yield from ((file, *told) for told in _set_back(said))
+    for fault in (*_replies(exchanges), *_unrestored(exchanges)):
+        yield (file, *fault)
 
 
 def _has_two_channels(analyser: Mapping[str, Any]) -> bool:
     command = list(analyser["command"])
-    given = command[command.index("-c") + 1] if "-c" in command else ""
+    argument = command[command.index("-c") + 1] if "-c" in command else ""
     channels = analyser["channel"]
-    return len(str(given).split(",")) == 2 and bool(channels) and len(channels) == 2
+    return len(str(argument).split(",")) == 2 and bool(channels) and len(channels) == 2
 
 
-def _replies(said: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """To the commands of a session; there is nothing to stop at the third Stop and after it."""
+def _replies(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Checks PTDaemon's replies; from the third Stop on, there is no measurement to stop."""
     go = "Starting untimed measurement, maximum 500000 samples at 1000ms with 0 rampup samples"
-    wanted = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
+    expected = {"SR,A": "Range A changed", "SR,V": "Range V changed", "Go,1000,": go}
     stops = 0
-    for cmd, reply in said:
-        right = next((text for start, text in wanted.items() if cmd.startswith(start)), None)
+    for cmd, reply in exchanges:
+        right = next((text for start, text in expected.items() if cmd.startswith(start)), None)
         if cmd.startswith("Stop"):
             right = "Error: no measurement to stop" if stops > 1 else "Stopping untimed measurement"
             stops += cmd == "Stop"
@@ -198,28 +204,31 @@ def _replies(said: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             yield f"{cmd!r:.60}: {reply!r:.100}", right
 
 
-def _set_back(said: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The ranges as they were: the third message asks for them, the last commands set them."""
-    words = said[2][1].split(",")
+def _unrestored(exchanges: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Checks that the last commands restore the ranges that the third message reports."""
+    words = exchanges[2][1].split(",")
     for letter, place, turns in (("A", 1, (3, 4)), ("V", 3, (3,))):
         first = words[place + 1] if words[place] == "0" and float(words[place + 1]) > 0 else "Auto"
-        commands = [cmd for cmd, _ in said if cmd.startswith(f"SR,{letter}")]
+        commands = [cmd for cmd, _ in exchanges if cmd.startswith(f"SR,{letter}")]
         last = [commands[turn - 1] for turn in turns]
         if f"SR,{letter},{first}" not in last:
-            yield f"{' and '.join(last)!r:.100}", f"SR,{letter},{first}, as it was before"
+            yield (
+                f"{' and '.join(last)!r:.100}",
+                f"SR,{letter},{first}, the range before the session",
+            )
 
 
 def complained(session: Session) -> Iterator[Fault]:
     file = "power/ptd_logs.txt"
     window_ns = session.window_ns("testing")
-    for told in complaints(session.text(file), session.name, window_ns, session.rules):
-        yield (file, *told)
+    for complaint in complaints(session.text(file), session.name, window_ns, session.rules):
+        yield (file, *complaint)
 
 
 def samples(session: Session) -> Iterator[Fault]:
-    """One a second, all through the testing run, of this session, in W; ranging's as many as it has.
+    """Checks that spl.txt has a sample per second of the testing run, and compares the mean power.
 
-    power-dev only wants one; gaps and dead samples are what docs/power.md refuses, too.
+    power-dev requires a single sample; gaps and samples of 0 W are refused as in docs/power.md.
     """
     watts = {}
     for phase, folder in PHASES.items():
@@ -233,11 +242,11 @@ def samples(session: Session) -> Iterator[Fault]:
         alive = [power for _, power in inside if power > 0]
         problem = unusable(inside, begin_ns, end_ns) if phase == "testing" else ""
         if problem or not alive:
-            found = problem or f"{SPL} has no sample above 0 W in the run"
-            yield f"{folder}/{SPL}", found, "a sample a second between LoadGen's begin and end"
+            actual = problem or f"{SPL} has no sample above 0 W during the run"
+            yield f"{folder}/{SPL}", actual, "one sample per second between LoadGen's begin and end"
         watts[phase] = sum(alive) / len(alive) if alive else float("nan")
     share = watts["testing"] / watts["ranging"]
     if round((share - 1) * 100, 2) <= round((session.rules.least_share - 1) * 100, 2):
-        found = f"{watts['testing']:.3f} W, {show_percent(share, 1)} of the ranging run's"
-        wanted = f"more than {show_percent(session.rules.least_share)}: the same load"
-        yield f"run_1/{SPL}", found, wanted
+        actual = f"{watts['testing']:.3f} W, {show_percent(share, 1)} of the ranging run's"
+        expected = f"more than {show_percent(session.rules.least_share)}: the same load"
+        yield f"run_1/{SPL}", actual, expected

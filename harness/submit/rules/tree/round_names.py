@@ -1,4 +1,4 @@
-"""The names of the known rounds; `--help` needs them without reading one."""
+"""Lists the known rounds by file name, for `--help`, without reading them."""
 
 from pathlib import Path
 

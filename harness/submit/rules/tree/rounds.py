@@ -1,4 +1,4 @@
-"""An MLPerf round as data: rounds/<name>.yaml, read and checked once. A new round is a new file."""
+"""Loads and validates the rules of an MLPerf round from rounds/<name>.yaml; a new round is a new file."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class _Strict(BaseModel):
 
 
 class Bound(_Strict):
-    """What a score is compared with: `reference` times `share`, as the rules write it."""
+    """Bound of a score: `reference` times `share`, as the rules state it."""
 
     reference: float
     share: float
@@ -34,24 +34,26 @@ class Seeds(_Strict):
 
 
 class TokenLimit(_Strict):
-    """p99 of the time to the first token and of the time per further token, ns."""
+    """Limits of the p99 time to first token and the p99 time per output token, in ns."""
 
     ttft: int
     tpot: int
 
 
 class Interactive(_Strict):
-    """What differs in that scenario."""
+    """Values of a benchmark that differ in the Interactive scenario."""
 
     samples: int
     targets: dict[str, Bound]
 
 
 class Benchmark(_Strict):
-    """One row of the round. Counts in samples, times in ns.
+    """One benchmark of the round; counts are in samples.
 
-    loadgen: its key in LoadGen's built-in mlperf.conf. both: of a system of both categories.
-    token_limits_ns: None where the benchmark has no tokens. timed: False where a run is one pass.
+    loadgen: the benchmark's key in LoadGen's built-in mlperf.conf
+    edge, datacenter, both: scenarios required of a system of one or both categories
+    token_limits_ns: None where the benchmark has no tokens
+    timed: False where a run is a single pass over the data set
     """
 
     loadgen: str
@@ -75,7 +77,7 @@ class Benchmark(_Strict):
     timed: bool = True
 
     def scenarios(self, category: str) -> tuple[str, ...]:
-        """Required of a closed submission; () where the benchmark is not in the category."""
+        """Scenarios required of a closed submission; () where the category lacks the benchmark."""
         return {"edge": self.edge, "datacenter": self.datacenter}.get(category, self.both)
 
     def samples_in(self, scenario: str) -> int:
@@ -87,17 +89,19 @@ class Benchmark(_Strict):
         return special.targets if special else self.targets
 
     def delta_percent(self, metric: str) -> float:
-        """By how much the accuracy of an audit may differ from the accuracy run's."""
+        """Largest difference between the accuracies of an audit and of the accuracy run."""
         return self.accuracy_delta_percent.get(
             metric, self.accuracy_delta_percent.get("default", 1.0)
         )
 
 
 class Audit(_Strict):
-    """outputs: file -> patterns that must each match one of its lines.
+    """One audit of the round.
 
-    config: LoadGen's audit.config. logged: what it makes LoadGen write into the detail log.
-    runs: the audit is a performance run, whose logs are part of the submission.
+    outputs: file -> patterns, each of which must match one of its lines
+    config: settings of LoadGen's audit.config
+    logged: entries of the detail log under these settings
+    runs: the audit is a performance run, whose logs are part of the submission
     """
 
     outputs: dict[str, tuple[str, ...]]
@@ -107,7 +111,7 @@ class Audit(_Strict):
 
 
 class Power(_Strict):
-    """What a PTDaemon session must be; sources: of power-dev, file -> SHA-1."""
+    """Requirements of a PTDaemon session; sources: SHA-1 by file of power-dev, for each version."""
 
     fields: tuple[str, ...]
     versions: tuple[str, ...]
@@ -133,7 +137,7 @@ class SystemKeys(_Strict):
 
 
 class Round(_Strict):
-    """The whole file; the names of the fields are explained there."""
+    """The whole file; comments in the file explain the fields."""
 
     name: str
     loadgen: tuple[str, ...]
@@ -173,8 +177,8 @@ class Round(_Strict):
         return tuple(self.results)
 
     def benchmark_of(self, folder: str, mapping: Mapping[str, str]) -> str | None:
-        """The official name for a benchmark's folder, in the order in which the official checker
-        looks: name, alias, model_mapping.json (open), part of the name.
+        """The benchmark of a folder, searched in the official checker's order: name, alias,
+        model_mapping.json (open), part of the name.
         """
         if folder in self.benchmarks:
             return folder
@@ -184,18 +188,18 @@ class Round(_Strict):
         return known if known in self.benchmarks else None
 
     def scenario_of(self, folder: str) -> str | None:
-        """The scenario of a folder, whatever its case."""
+        """The scenario of a folder; case does not matter."""
         return next((s for s in self.scenarios if s.lower() == folder.lower()), None)
 
     def scores(self, text: str, metrics: Mapping[str, Bound]) -> dict[str, list[float]]:
-        """What accuracy.txt says of each metric, line by line; NaN where it is no number."""
-        found: dict[str, list[float]] = {}
+        """Values of each metric in accuracy.txt, in order; NaN where the text is not a number."""
+        scores: dict[str, list[float]] = {}
         for line in text.splitlines():
             for metric in metrics:
                 match = re.match(self.patterns[metric], line)
                 if match:
-                    found.setdefault(metric, []).append(_number(match[1]))
-        return found
+                    scores.setdefault(metric, []).append(_number(match[1]))
+        return scores
 
 
 def _number(text: str) -> float:

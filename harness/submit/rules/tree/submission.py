@@ -1,4 +1,4 @@
-"""What the rules look at: the results of a tree, each with its logs, its system and its benchmark."""
+"""Finds the results of a tree, each with its logs, its system and its benchmark."""
 
 import math
 import re
@@ -19,7 +19,7 @@ _SUMMARY_LINE = re.compile(r"^\s*(.*?)\s*:\s*(.*?)\s*$")
 
 @dataclass(frozen=True)
 class RunLog:
-    """The logs of one LoadGen run. folder: relative to the tree's root."""
+    """The logs of one LoadGen run; `folder` is relative to the tree's root."""
 
     folder: str
     detail: DetailLog
@@ -30,7 +30,7 @@ class RunLog:
         return join(self.folder, DETAIL)
 
     def number(self, key: str) -> float | None:
-        """None where the log has no such number."""
+        """The finite number logged under `key`; None where there is none."""
         value = self.detail.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
@@ -45,7 +45,7 @@ class RunLog:
 
 
 def read_run(tree: Tree, folder: str) -> RunLog | None:
-    """None where there is no detail log that can be read."""
+    """The logs in `folder`; None where the detail log is missing or too large."""
     path = join(folder, DETAIL)
     if not tree.has(path) or tree.size_bytes(path) > LOG_LIMIT_BYTES:
         return None
@@ -58,7 +58,7 @@ def read_run(tree: Tree, folder: str) -> RunLog | None:
 
 @dataclass(frozen=True)
 class Submitter:
-    """One submitter in one division. path: division/submitter."""
+    """One submitter in one division."""
 
     tree: Tree
     round: Round
@@ -75,11 +75,11 @@ class Submitter:
 
     @cached_property
     def mapping(self) -> dict[str, str]:
-        """Of the open division: folder -> benchmark; what is not one is left out."""
-        found = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
-        if not isinstance(found, dict):
+        """model_mapping.json of the open division: folder -> benchmark; other values are left out."""
+        content = self.tree.json(join(self.path, MAPPING)) if self.is_open else None
+        if not isinstance(content, dict):
             return {}
-        return {k: v for k, v in found.items() if isinstance(v, str)}
+        return {k: v for k, v in content.items() if isinstance(v, str)}
 
     def systems(self) -> list[str]:
         return self.tree.folders(join(self.path, "results"))
@@ -88,17 +88,14 @@ class Submitter:
         return join(self.path, "systems", f"{system}.json")
 
     def system(self, system: str) -> dict[str, Any]:
-        """The description; {} where there is none that is a JSON object."""
-        found = self.tree.json(self.system_file(system))
-        return found if isinstance(found, dict) else {}
+        """The system's description; {} where it is missing or not a JSON object."""
+        content = self.tree.json(self.system_file(system))
+        return content if isinstance(content, dict) else {}
 
 
 @dataclass(frozen=True)
 class Result:
-    """One scenario of one benchmark on one system: one number that is published.
-
-    name and scenario: of the round; None where the folder is called otherwise.
-    """
+    """One scenario of one benchmark on one system: one published number."""
 
     submitter: Submitter
     system: str
@@ -122,6 +119,7 @@ class Result:
 
     @cached_property
     def name(self) -> str | None:
+        """The round's name of the benchmark; None where the round has none for the folder."""
         return self.round.benchmark_of(self.folder, self.submitter.mapping)
 
     @property
@@ -150,38 +148,38 @@ class Result:
 
     @cached_property
     def audits(self) -> dict[str, RunLog]:
-        """Of the audits that are runs, where the division and the benchmark ask for them."""
-        found = {}
-        for name in self.wanted_audits:
+        """Logs of the required audits that are runs, by audit."""
+        logs = {}
+        for name in self.required_audits:
             run = read_run(self.tree, self.inside(name, PERFORMANCE))
             if self.round.audits[name].runs and run is not None:
-                found[name] = run
-        return found
+                logs[name] = run
+        return logs
 
     @property
-    def wanted_audits(self) -> tuple[str, ...]:
+    def required_audits(self) -> tuple[str, ...]:
         return () if self.submitter.is_open or self.benchmark is None else self.benchmark.audits
 
     @property
     def measured_scenario(self) -> str | None:
-        """Of the performance log, where it may stand for this folder's; else the folder's.
+        """The performance log's scenario where the rules accept it for this folder's, else the folder's.
 
-        The rules let an edge system's result be inferred from another scenario's.
+        The rules let an edge system's result be inferred from another scenario.
         """
         if self.performance is None or self.scenario is None:
             return self.scenario
-        found = str(self.performance.detail.get("effective_scenario"))
-        served = (found, self.scenario) in self.round.served_as
-        inferred = (found, self.scenario) in self.round.inferred and "edge" in self.category
-        return found if served or inferred else self.scenario
+        logged = str(self.performance.detail.get("effective_scenario"))
+        served = (logged, self.scenario) in self.round.served_as
+        inferred = (logged, self.scenario) in self.round.inferred and "edge" in self.category
+        return logged if served or inferred else self.scenario
 
 
-def submitters(tree: Tree, found: Round, only: str | None = None) -> Iterator[Submitter]:
+def submitters(tree: Tree, rules: Round, only: str | None = None) -> Iterator[Submitter]:
     for division in tree.folders(""):
-        if division in found.divisions:
+        if division in rules.divisions:
             for name in tree.folders(division):
                 if only is None or name == only:
-                    yield Submitter(tree, found, division, name)
+                    yield Submitter(tree, rules, division, name)
 
 
 def results(submitter: Submitter) -> Iterator[Result]:

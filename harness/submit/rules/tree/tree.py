@@ -1,7 +1,7 @@
-"""Any folder, read without trust.
+"""Reads an untrusted folder tree.
 
-Links are never followed, nothing is read but regular files of a sensible size, and whatever cannot be
-read is a fact and not an exception.
+Links are never followed, only regular files of limited size are read, and an unreadable entry is
+recorded instead of raised.
 """
 
 import json
@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_ENTRIES = 200_000
-"""A whole round of all submitters has fewer; a wrong path (/, a home folder) has more."""
+"""All submissions of a round have fewer; a wrong path (/, a home folder) has more."""
 
 TEXT_LIMIT_BYTES = 1 << 20
 LOG_LIMIT_BYTES = 64 << 20
-"""Larger ones are found by their size, and not read."""
+"""Larger files are reported by their size and not read."""
 
 
 class Entry(NamedTuple):
-    """kind: file, folder, link or other (a device, a pipe). size_bytes: of a file."""
-
     kind: str
+    """file, folder, link or other (a device, a pipe)."""
+
     size_bytes: int
+    """0 for an entry that cannot be read."""
 
 
 class Tree:
-    """What lies under `root`, by path relative to it ('' is the root itself). Read once."""
+    """All entries under `root`, read once; paths are relative to it ('' is the root itself)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,8 +44,8 @@ class Tree:
             folder = waiting.pop()
             names = self._children.setdefault(folder, [])
             try:
-                with os.scandir(self.root / folder) as found:
-                    for item in found:
+                with os.scandir(self.root / folder) as items:
+                    for item in items:
                         path = f"{folder}/{item.name}" if folder else item.name
                         self._entries[path] = entry = self._entry(item, path)
                         names.append(item.name)
@@ -73,16 +74,16 @@ class Tree:
         return Entry("other", 0)
 
     def all(self) -> Iterator[tuple[str, Entry]]:
-        """Every path but the root's."""
+        """Every entry except the root, sorted by path."""
         yield from sorted(self._entries.items())
 
     def kind(self, path: str) -> str | None:
-        """None where there is nothing."""
+        """Kind of the entry; None where there is none."""
         entry = self._entries.get(path)
         return entry.kind if entry else None
 
     def names(self, path: str, kind: str | None = None) -> list[str]:
-        """What lies directly in a folder, sorted; [] where there is no such folder."""
+        """Sorted names of a folder's direct entries; [] where there is no such folder."""
         names = self._children.get(path, [])
         return [n for n in names if kind is None or self.kind(join(path, n)) == kind]
 
@@ -99,7 +100,7 @@ class Tree:
         return self._entries[path].size_bytes if path in self._entries else 0
 
     def content(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> bytes | None:
-        """None where there is no such file, it is larger than the limit, or cannot be read."""
+        """The file's bytes; None where it is missing, larger than the limit, or unreadable."""
         if not self.has(path) or self.size_bytes(path) > limit_bytes:
             return None
         try:
@@ -110,11 +111,11 @@ class Tree:
             return None
 
     def text(self, path: str) -> str:
-        """Of a small file, whatever bytes it holds; '' where there is none."""
+        """The text of a small file, with invalid UTF-8 replaced; '' where there is none."""
         return (self.content(path) or b"").decode("utf-8", errors="replace")
 
     def json(self, path: str, limit_bytes: int = TEXT_LIMIT_BYTES) -> Any:
-        """The content of a file; None where it is not JSON, or larger than the limit."""
+        """The parsed file; None where it is not JSON or larger than the limit."""
         content = self.content(path, limit_bytes)
         if content is None:
             return None
@@ -129,7 +130,7 @@ def _no_constant(name: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """False, too, for a name that cannot be one: too long, or in a folder nobody may enter."""
+    """Like Path.is_dir, but False where the path is too long or not accessible."""
     try:
         return path.is_dir()
     except OSError:
@@ -141,6 +142,6 @@ def join(*parts: str) -> str:
 
 
 def shown(path: str) -> str:
-    """A path as text for people: bytes that are no UTF-8 and control characters are escaped."""
+    """The path with control characters and invalid UTF-8 escaped, for messages."""
     plain = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)

@@ -1,5 +1,5 @@
-"""Whether an audit passed, from its run's logs and the submission's: what MLCommons' scripts in
-compliance/TEST01 and compliance/TEST04 decide, on the same files.
+"""Verifies audits from the logs of the runs, with the results of MLCommons' scripts in
+compliance/TEST01 and compliance/TEST04.
 
 Sources: mlcommons/inference b66003e, compliance/TEST01/README.md, compliance/TEST04/README.md.
 """
@@ -18,8 +18,8 @@ TEST01, TEST04 = "TEST01", "TEST04"
 PASS, FAIL = "TEST PASS", "TEST FAIL"
 MARGIN, SHORT_MARGIN = 0.10, 0.20
 SHORT = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}
-"""Below this score the wider margin holds. TEST01 compares latencies in ns, so it holds for fast
-systems; TEST04 compares rates in 1/s with the same numbers, so there it nearly always holds."""
+"""Up to this score SHORT_MARGIN applies. TEST01 compares latencies in ns, so it applies to fast
+systems; TEST04 compares rates in 1/s with the same numbers, so it nearly always applies."""
 
 _SUMMARY_SCORES = {
     "SingleStream": re.compile(r".*Early stopping (?:90|90\.0|99\.9)th percentile estimate: (.*)"),
@@ -36,21 +36,21 @@ _DETAIL_SCORES = {
 
 
 class Scores(NamedTuple):
-    """Of the performance run and of the audit's, in the audit's own unit."""
+    """Scores of the performance run and the audit's run: ns or 1/s."""
 
     reference: float
     test: float
 
 
 class Verified(NamedTuple):
-    """texts: file name -> content, as the official scripts write them."""
+    """texts: file name -> content, in the format of the official scripts."""
 
     passed: bool
     texts: Mapping[str, str]
 
 
 def performance_scores(audit: str, reference: DetailLog, test: DetailLog) -> Scores | None:
-    """None where one of the logs has no result. TEST01: as logged, ns for streams; TEST04: rates."""
+    """Both scores: latencies in ns for TEST01 of streams, else rates; None where a log lacks its result."""
     values = [_score(log) for log in (reference, test)]
     if None in values:
         return None
@@ -68,21 +68,22 @@ def _score(log: DetailLog) -> float | None:
 
 
 def compare(audit: str, reference: DetailLog, test: DetailLog, scores: Scores | None = None) -> str:
-    """Why the audit's performance fails, '' where it passes. scores: default the logs'.
+    """Returns why the audit's performance fails, '' where it passes. scores: default those of the logs.
 
-    TEST01: neither slower nor faster than the margin. TEST04: not faster, which would be a cache.
+    TEST01 must be neither slower nor faster than the margin; TEST04 must not be faster, which
+    would show a cache.
     """
     scenario = str(reference.get("effective_scenario"))
     if scenario != str(test.get("effective_scenario")):
-        return f"scenario {test.get('effective_scenario')}, the performance run's is {scenario}"
+        return f"scenario {test.get('effective_scenario')}, but {scenario} in the performance run"
     for name, log in (("performance", reference), ("audit", test)):
         if log.get("result_validity") != "VALID":
             return f"the {name} run is {log.get('result_validity')}"
     key = "effective_target_latency_ns"
     if audit == TEST01 and scenario == "Server" and reference.get(key) != test.get(key):
-        return f"target latency {test.get(key)} ns, the performance run's is {reference.get(key)}"
+        return f"target latency {test.get(key)} ns, but {reference.get(key)} in the performance run"
     scores = scores or performance_scores(audit, reference, test)
-    return "a run without its result" if scores is None else _outside(audit, scenario, scores)
+    return "a log lacks its result" if scores is None else _outside(audit, scenario, scores)
 
 
 def _outside(audit: str, scenario: str, scores: Scores) -> str:
@@ -93,13 +94,13 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
     fits = low <= scores.test <= high if audit == TEST01 else scores.test < high
     if fits:
         return ""
-    return f"{scores.test:.6g}, the performance run's is {scores.reference:.6g} (± {show_percent(margin)})"
+    return f"{scores.test:.6g}, but {scores.reference:.6g} (± {show_percent(margin)}) in the performance run"
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
     """performance, accuracy, test: folders with the untruncated logs of the three runs.
 
-    dtype: of an answer's elements (TEST01). An AccuracyLogError when an accuracy log cannot be read.
+    dtype: type of an answer's elements (TEST01). Raises AccuracyLogError for an unreadable accuracy log.
     """
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
@@ -109,12 +110,12 @@ def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 
 
 def _performance_text(audit: str, performance: Path, test: Path) -> str:
-    """TEST01 reads detail logs, TEST04 summaries; so does this."""
+    """Reads detail logs for TEST01 and summaries for TEST04, as the official scripts do."""
     reference, tested = (read_detail(folder / DETAIL) for folder in (performance, test))
     scores = performance_scores(audit, reference, tested)
     if audit == TEST04:
-        found = [_summary_score(folder / SUMMARY) for folder in (performance, test)]
-        scores = Scores(*(v for v in found if v is not None)) if None not in found else None
+        values = [_summary_score(folder / SUMMARY) for folder in (performance, test)]
+        scores = Scores(*(v for v in values if v is not None)) if None not in values else None
     problem = compare(audit, reference, tested, scores)
     lines = ["Verifying performance."]
     if scores is not None:
@@ -125,7 +126,7 @@ def _performance_text(audit: str, performance: Path, test: Path) -> str:
 
 
 def _summary_score(path: Path) -> float | None:
-    """As TEST04 takes it: queries/s of streams, samples/s of Offline and Server."""
+    """TEST04's score: queries/s of streams, samples/s of Offline and Server."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -141,23 +142,24 @@ def _summary_score(path: Path) -> float | None:
     pattern = _SUMMARY_SCORES.get(scenario)
     if pattern is None:
         return None
-    found = [m[1] for line in text.splitlines() if (m := pattern.match(line))]
+    values = [m[1] for line in text.splitlines() if (m := pattern.match(line))]
     try:
-        value = float(found[-1])
+        value = float(values[-1])
         return 1e9 / value if scenario.endswith("Stream") else value
     except (IndexError, ValueError, ZeroDivisionError):
         return None
 
 
 class Answers(NamedTuple):
-    """matched: answers of the audit whose sample is in the accuracy run. different: of them.
-
-    samples: the dataset indices the audit answered.
-    """
-
     matched: int
+    """Answers of the audit whose sample the accuracy run answered."""
+
     different: int
+    """Matched answers that differ from the accuracy run's."""
+
     samples: frozenset[int]
+    """Dataset indices that the audit answered."""
+
     text: str
 
     @property
@@ -166,30 +168,30 @@ class Answers(NamedTuple):
 
 
 def compare_answers(accuracy: Path, test: Path, dtype: str) -> Answers:
-    """TEST01: the first element of each answer must be the accuracy run's for the same sample.
+    """TEST01: the first element of each answer must equal the accuracy run's for the same sample.
 
-    An audit's answer then stands for its sample, so that a sample asked twice must agree, too.
+    Each audit answer replaces the earlier one of its sample, so repeated samples must agree, too.
     """
-    right: dict[int, bytes] = {}
+    expected: dict[int, bytes] = {}
     twice = contrary = entries = 0
     for sample, payload in read_answers(accuracy):
         entries += 1
-        if sample in right:
+        if sample in expected:
             twice += 1
-            contrary += right[sample] != payload
+            contrary += expected[sample] != payload
         else:
-            right[sample] = payload
+            expected[sample] = payload
     matched = different = missing = count = 0
     samples = set()
     for sample, payload in read_answers(test):
         count += 1
         samples.add(sample)
-        if sample in right:
+        if sample in expected:
             matched += 1
-            different += not is_first_equal(payload, right[sample], dtype)
+            different += not is_first_equal(payload, expected[sample], dtype)
         else:
             missing += 1
-        right[sample] = payload
+        expected[sample] = payload
     lines = [
         "Verifying accuracy. This might take a while...",
         "Reading accuracy mode results...",
