@@ -27,7 +27,7 @@ from harness.core.config.run_config import make_config
 from harness.errors import HarnessError
 from harness.loadgen import user_conf
 from harness.loadgen.logs import ACCURACY, DETAIL, AccuracyLogError
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.manifest.requirements import here, problems
 from harness.results.recheck import check
 from harness.results.verdict.score import compute

@@ -17,7 +17,7 @@ from harness.loadgen.plan import Instances
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.manifest.requirements import here, problems
 from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from tests.builders.pictures import write
 from tests.faults.command import (
     DATA,

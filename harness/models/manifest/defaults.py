@@ -3,7 +3,7 @@
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.scenario import Scenario
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 
 
 def default_dataset(model: Model) -> str:

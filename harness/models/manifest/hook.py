@@ -5,7 +5,7 @@ from typing import Any
 
 from harness.core import registry
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 
 
 def check_hook(model: Model, given: Path | None) -> tuple[Path, str] | None:

@@ -6,7 +6,7 @@ from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
 from harness.machine.cores import Cores
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 
 DEFAULT_MAX_BATCH = 8
 

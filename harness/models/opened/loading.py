@@ -18,7 +18,8 @@ from harness.loadgen.plan import Instances
 from harness.machine.threads import running_on
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.types import (
     Backend,

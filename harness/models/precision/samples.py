@@ -12,7 +12,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.registry import plugin
 from harness.errors import ConfigError
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 

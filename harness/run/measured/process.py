@@ -28,7 +28,7 @@ from harness.loadgen.binding import Callbacks, responder_for, settings_for, star
 from harness.loadgen.plan import LoadPlan
 from harness.models.manifest.files import size_bytes
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import (
     batch_in_file,
     described,

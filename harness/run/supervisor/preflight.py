@@ -15,7 +15,8 @@ from harness.loadgen.versions import PINNED_VERSION, ROUNDS, installed_version
 from harness.machine import cores, sampler
 from harness.models.manifest import requirements
 from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened import instances
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.resolved_run import ResolvedRun

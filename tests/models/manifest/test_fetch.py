@@ -16,7 +16,8 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.models.manifest import fetch as fetching
 from harness.models.manifest.fetch import fetch, open_address
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness.errors import ConfigError
 from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
-from harness.models.manifest.manifest import MODELS_DIR, Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR, Model
 from tests.faults.command import run
 
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -8,7 +8,8 @@ import pytest
 from harness.core.config.parse import parse_path
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import unknown_names
 
 MANIFEST = """

@@ -9,7 +9,7 @@ import yaml
 from harness.cli.main import main
 from harness.core.extras import how_to_install_packages
 from harness.models.manifest import requirements
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.requirements import Here, problems, satisfies
 from harness.models.manifest.schema import Requires
 

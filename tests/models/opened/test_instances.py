@@ -9,7 +9,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 
 TWO = Cores(((0,), (1,)))

@@ -21,7 +21,8 @@ from harness.accuracy.wer import WordErrorRate, edits, joined
 from harness.cli.main import main
 from harness.core import registry
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Accuracy
 from harness.results.verdict.reasons import score_reasons
 from harness.results.verdict.score import compute, label_of

@@ -24,7 +24,8 @@ from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
 

@@ -152,7 +152,8 @@ def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
 def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None:
-    from harness.models.manifest.manifest import MODELS_DIR, load_model
+    from harness.models.manifest.lookup import load_model
+    from harness.models.manifest.model import MODELS_DIR
 
     model = load_model("digits")
     setup = BackendSetup(

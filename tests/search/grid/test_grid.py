@@ -13,7 +13,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
 from harness.search.grid.cells.cells import Cell, Row, labels, spread
 from harness.search.grid.cells.options import (
