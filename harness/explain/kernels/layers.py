@@ -15,6 +15,7 @@ import numpy as np
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
 from harness.explain.kernels.shared_work import Share, Shares, shares_of
 from harness.models.graph import flops
+from harness.models.graph.flop_rules import Operand
 from harness.types import Array
 
 TRIMMED = 0.2
@@ -202,7 +203,7 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
     """ONNX Runtime forgets the weights that it has put into another layout: the nodes know them. Of an
     embedding's table it tells the whole size, however few rows a call picks.
     """
-    sizes = [flops.Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
+    sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
         size - flops.read_bytes(kernel.op_type, i, size, kernel.output_bytes)
         for i, size in enumerate(sizes)
