@@ -13,10 +13,12 @@ Attributes = Mapping[str, Any]
 
 
 class Operand(NamedTuple):
-    """A tensor a node takes or makes. shape: all sizes known. dtype: as ONNX or numpy name it."""
+    """An input or output tensor of a node."""
 
     shape: tuple[int, ...]
+    """All sizes are known."""
     dtype: str
+    """As ONNX or numpy names it."""
     is_weight: bool = False
 
     @property
@@ -25,29 +27,29 @@ class Operand(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """0 where elements have no one size, as those of strings."""
+        """0 where the elements differ in size, as strings do."""
         return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
 
 
 class Work(NamedTuple):
-    """A node as the rules see it; operands that are left out are None."""
+    """A node as the rules see it; an omitted operand is None."""
 
     attributes: Attributes
     inputs: Sequence[Operand | None]
     outputs: Sequence[Operand | None]
 
     @property
-    def made(self) -> int:
+    def output_elements(self) -> int:
         """Elements of the first output."""
         return _elements(self.outputs, 0)
 
     @property
-    def taken(self) -> int:
+    def input_elements(self) -> int:
         """Elements of the first input."""
         return _elements(self.inputs, 0)
 
     def shape(self, position: int) -> tuple[int, ...]:
-        """Of an input that the operation cannot do without."""
+        """The shape of a mandatory input."""
         operand = self.inputs[position]
         if operand is None:
             raise ValueError(f"input {position} is missing")
@@ -58,7 +60,7 @@ class Work(NamedTuple):
 
 
 Rule = Callable[[Work], tuple[int, int]]
-"""-> MACs, FLOPs."""
+"""Returns (MACs, FLOPs)."""
 
 
 def _elements(operands: Sequence[Operand | None], position: int) -> int:
@@ -69,84 +71,89 @@ def _elements(operands: Sequence[Operand | None], position: int) -> int:
 
 
 def conv(work: Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
-    """kernel, bias: which inputs those are. Weights: (Cout, Cin / group, kernel...)."""
-    macs = work.made * prod(work.shape(kernel)[1:])
+    """kernel, bias: positions of these inputs. Weights: (Cout, Cin / group, kernel...)."""
+    macs = work.output_elements * prod(work.shape(kernel)[1:])
     has_bias = bias is not None and work.has(bias)
-    return macs, 2 * macs + work.made * (has_bias + _fused(work))
+    return macs, 2 * macs + work.output_elements * (has_bias + _fused(work))
 
 
 def fused_conv(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's: Z, the sum it is added to, is input 3."""
+    """ONNX Runtime's FusedConv adds input 3, Z, to the result."""
     macs, flops = conv(work)
-    return macs, flops + work.made * work.has(3)
+    return macs, flops + work.output_elements * work.has(3)
 
 
 def conv_transpose(work: Work) -> tuple[int, int]:
-    """Weights: (Cin, Cout / group, kernel...): every input element meets all of its channel's."""
-    macs = work.taken * prod(work.shape(1)[1:])
-    return macs, 2 * macs + work.made * work.has(2)
+    """Weights: (Cin, Cout / group, kernel...): each input element is multiplied by all weights of its channel."""
+    macs = work.input_elements * prod(work.shape(1)[1:])
+    return macs, 2 * macs + work.output_elements * work.has(2)
 
 
 def gemm(work: Work) -> tuple[int, int]:
     across = -2 if work.attributes.get("transA", 0) else -1
-    macs = work.made * work.shape(0)[across]
-    return macs, 2 * macs + work.made * (work.has(2) + _fused(work))
+    macs = work.output_elements * work.shape(0)[across]
+    return macs, 2 * macs + work.output_elements * (work.has(2) + _fused(work))
 
 
 def matmul(work: Work) -> tuple[int, int]:
-    """transA: of ONNX Runtime's FusedMatMul."""
+    """transA is an attribute of ONNX Runtime's FusedMatMul."""
     across = -2 if work.attributes.get("transA", 0) else -1
-    macs = work.made * work.shape(0)[across]
+    macs = work.output_elements * work.shape(0)[across]
     return macs, 2 * macs
 
 
 def qgemm(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's: A, a_scale, a_zero, B, b_scale, b_zero, C."""
+    """ONNX Runtime's QGemm has the inputs A, a_scale, a_zero, B, b_scale, b_zero, C."""
     across = 0 if work.attributes.get("transA", 0) else 1
-    macs = work.made * work.shape(0)[across]
-    return macs, 2 * macs + work.made * work.has(6)
+    macs = work.output_elements * work.shape(0)[across]
+    return macs, 2 * macs + work.output_elements * work.has(6)
 
 
 def _fused(work: Work) -> int:
-    """1 where ONNX Runtime computes an activation with it."""
+    """1 where ONNX Runtime has fused an activation into the node, else 0."""
     return int(bool(work.attributes.get("activation")))
 
 
 def einsum(work: Work) -> tuple[int, int]:
-    """Of one or two operands: a product for each combination of all indices, added up over those that
-    the output lacks. Of more it depends on the order.
+    """One or two operands: one product for each combination of indices, summed over the indices that
+    the output lacks. With three or more operands the count depends on the order of the products.
     """
-    given, made = _indices(work)
+    terms_of_inputs, output_term = _indices(work)
     sizes: dict[str, int] = {}
-    for position, indices in enumerate(given):
+    for position, indices in enumerate(terms_of_inputs):
         for index, size in zip(indices, work.shape(position), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
-    if len(given) > 2:
+    if len(terms_of_inputs) > 2:
         raise ValueError("the order of the products is not known")
     products = prod(sizes.values())
-    is_summed = bool(sizes.keys() - set(made))
-    if len(given) == 1 or not is_summed:
-        return 0, products * (len(given) - 1 + is_summed)
+    is_summed = bool(sizes.keys() - set(output_term))
+    if len(terms_of_inputs) == 1 or not is_summed:
+        return 0, products * (len(terms_of_inputs) - 1 + is_summed)
     return products, 2 * products
 
 
 def _indices(work: Work) -> tuple[list[list[str]], list[str]]:
-    """Of each operand and of the output, one an axis; those of an ellipsis are numbered from the last."""
+    """Returns one index per axis, of each operand and of the output.
+
+    The axes of an ellipsis are numbered from the last.
+    """
     equation = work.attributes.get("equation", "")
     text = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(work.inputs):
-        raise ValueError(f"{text} is of {len(terms)} operands")
-    given = []
+        raise ValueError(f"{text} has {len(terms)} operands")
+    terms_of_inputs = []
     for position, term in enumerate(terms):
         left_out = len(work.shape(position)) - len(term.replace("...", ""))
-        given.append(_expanded(term, left_out))
-    most = max((len(term) for term in given), default=0)
+        terms_of_inputs.append(_expanded(term, left_out))
+    most = max((len(term) for term in terms_of_inputs), default=0)
     if arrow:
-        return given, _expanded(right, most)
-    counts = Counter(index for term in given for index in dict.fromkeys(term))
-    return given, [index for index, count in counts.items() if count == 1 or index.isdigit()]
+        return terms_of_inputs, _expanded(right, most)
+    counts = Counter(index for term in terms_of_inputs for index in dict.fromkeys(term))
+    return terms_of_inputs, [
+        index for index, count in counts.items() if count == 1 or index.isdigit()
+    ]
 
 
 def _expanded(term: str, left_out: int) -> list[str]:
@@ -156,8 +163,8 @@ def _expanded(term: str, left_out: int) -> list[str]:
 
 
 def attention(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's, of one input and the weights of query, key and value together; the standard's
-    has them as three inputs, each (batch, length, hidden) or (batch, heads, length, size).
+    """ONNX Runtime's Attention has one input and one weight for query, key and value together. The
+    standard's has three inputs, each (batch, length, hidden) or (batch, heads, length, size).
     """
     if len(work.shape(1)) != 2:
         return attention_products(work)
@@ -168,7 +175,7 @@ def attention(work: Work) -> tuple[int, int]:
 
 
 def attention_products(work: Work) -> tuple[int, int]:
-    """Query by key, and the result by value. Softmax and scale are left out, as small."""
+    """Query by key, then the result by value. Softmax and scale are small and not counted."""
     query, key, value = work.shape(0), work.shape(1), work.shape(2)
     if len(query) == len(key) == len(value) == 4:
         lengths = prod(query[:3]) * key[2]
@@ -181,13 +188,13 @@ def attention_products(work: Work) -> tuple[int, int]:
 
 
 def matmul_of_few_bits(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's MatMulNBits: K inputs, N outputs; the weights are unpacked on the way."""
-    macs = work.made * int(work.attributes["K"])
+    """ONNX Runtime's MatMulNBits: K inputs, N outputs; unpacking the weights is not counted."""
+    macs = work.output_elements * int(work.attributes["K"])
     return macs, 2 * macs
 
 
 def quantised_lstm(work: Work) -> tuple[int, int]:
-    """ONNX Runtime's, whose weights are turned: W: (directions, inputs, gates * hidden)."""
+    """ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
     steps, batch, inputs = work.shape(0)
     directions, _, rows = work.shape(1)
     cells = steps * batch * directions * rows
@@ -198,7 +205,7 @@ def quantised_lstm(work: Work) -> tuple[int, int]:
 def recurrent(work: Work) -> tuple[int, int]:
     """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
 
-    Beside the products, of each gate: a bias, the sum of both products, a function.
+    Each gate also adds a bias, sums both products and computes a function.
     """
     steps, batch, inputs = work.shape(0)
     directions, rows, hidden = work.shape(2)
@@ -208,13 +215,13 @@ def recurrent(work: Work) -> tuple[int, int]:
 
 
 def pool(work: Work) -> tuple[int, int]:
-    """A comparison or an addition for each tap."""
-    return 0, work.made * prod(work.attributes.get("kernel_shape", (1,)))
+    """One comparison or addition for each tap."""
+    return 0, work.output_elements * prod(work.attributes.get("kernel_shape", (1,)))
 
 
 def lrn(work: Work) -> tuple[int, int]:
     """Squares and their sum over `size` channels, then factor, offset, power and quotient."""
-    return 0, work.made * (int(work.attributes.get("size", 1)) + 5)
+    return 0, work.output_elements * (int(work.attributes.get("size", 1)) + 5)
 
 
 def resize(work: Work) -> tuple[int, int]:
@@ -222,27 +229,27 @@ def resize(work: Work) -> tuple[int, int]:
     mode = work.attributes.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()
-    given, made = work.shape(0), work.outputs[0]
-    if made is None:
+    source, output = work.shape(0), work.outputs[0]
+    if output is None:
         raise ValueError("the output's shape is not known")
-    axes = sum(a != b for a, b in zip(given, made.shape, strict=True))
+    axes = sum(a != b for a, b in zip(source, output.shape, strict=True))
     taps = {"nearest": 0, "linear": 2**axes, "cubic": 4**axes}[str(mode)]
-    return 0, 2 * taps * work.made
+    return 0, 2 * taps * work.output_elements
 
 
 def per_output(flops: int) -> Rule:
-    """So many for each element made."""
-    return lambda work: (0, flops * work.made)
+    """The rule of `flops` operations for each output element."""
+    return lambda work: (0, flops * work.output_elements)
 
 
 def per_input(flops: int) -> Rule:
-    """So many for each element taken: sums, means, norms."""
-    return lambda work: (0, flops * work.taken)
+    """The rule of `flops` operations for each input element: sums, means, norms."""
+    return lambda work: (0, flops * work.input_elements)
 
 
 def variadic(work: Work) -> tuple[int, int]:
-    """a + b + c: one less than there are inputs."""
-    return 0, work.made * max(len(work.inputs) - 1, 0)
+    """a + b + c: one operation less than there are inputs."""
+    return 0, work.output_elements * max(len(work.inputs) - 1, 0)
 
 
 def nothing(_work: Work) -> tuple[int, int]:

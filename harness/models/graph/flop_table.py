@@ -1,4 +1,4 @@
-"""The table of operators: the rule that counts each one's work, and the operators that only move data."""
+"""Maps each operator to the rule that counts its work, and lists the operators that only move data."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ from harness.models.graph.flop_rules import (
 VIEWS = frozenset(
     ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size")
 )
-"""ONNX Runtime gives the same memory another shape."""
+"""ONNX Runtime returns the same memory with another shape."""
 
 _PICKS = frozenset(("Gather", "GatherElements", "GatherND", "Slice", "Split"))
 
@@ -40,7 +40,7 @@ PICKED_FROM: Mapping[str, Sequence[int]] = {
         ("GatherV2", "ResourceGather", "StridedSlice"), (0,)
     ),  # TensorFlow's, OpenVINO's
 }
-"""Operator -> the inputs of which it reads some rows only."""
+"""Operator -> the inputs from which it reads only some rows."""
 
 _MOVES = (
     *("Transpose", "Concat", "Cast", "Pad", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"),

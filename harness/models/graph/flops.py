@@ -1,16 +1,13 @@
-"""What each node of a model must compute and move: MACs, FLOPs and bytes, from shapes alone.
+"""Counts what each node of a model must compute and move: MACs, FLOPs and bytes, from shapes alone.
 
-A MAC is one multiplication whose product is added up, as convolutions, matrix products and recurrent
-cells do. FLOPs are two for each MAC, and one for each addition, multiplication, division, comparison
-or function (exp, erf, sqrt) beside them, whatever each costs the machine; kernels of integers count
-alike. Bytes are those of each operand, once: of weights, of other inputs, of outputs. They are the
-least a kernel can move, if nothing stays in a cache from one kernel to the next.
+A MAC is one multiplication whose product is added up, as in convolutions, matrix products and recurrent
+cells. A MAC counts as two FLOPs; every other addition, multiplication, division, comparison or function
+(exp, erf, sqrt) counts as one, whatever it costs the machine. Integer kernels count alike. Bytes count
+each operand once: weights, other inputs, outputs. A kernel cannot move less if nothing stays in a cache
+from one kernel to the next.
 
-An operation that has no rule here has no MACs and FLOPs (None), never 0; `Coverage` tells how many
-nodes, and how much of the time, those are.
-
-Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
-88ce347), except that a dilated kernel counts its weights and not the extent they are spread over.
+The MACs and FLOPs of an operation without a rule are None, never 0; `Coverage` reports how many nodes,
+and which share of the time, the rules cover.
 """
 
 from collections import Counter
@@ -24,10 +21,12 @@ from harness.profiler import CONTROL_FLOW
 
 
 class Cost(NamedTuple):
-    """macs, flops: None where the operation has no rule. Bytes: see the module."""
+    """The work of one node, or of several."""
 
     macs: int | None
+    """None where the operation has no rule."""
     flops: int | None
+    """None where the operation has no rule."""
     weight_bytes: int
     input_bytes: int
     output_bytes: int
@@ -43,18 +42,17 @@ class Cost(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """What the model of costs can say anything about.
-
-    nodes, modelled: how many there are, and how many of an operation with a rule.
-    kernel_ns, modelled_ns: the same of the time; None where nothing was measured.
-    missing: operation -> how many nodes have no rule.
-    """
+    """Which part of a model the rules cover."""
 
     nodes: int
     modelled: int
+    """Nodes whose operation has a rule."""
     kernel_ns: float | None
+    """The time of all nodes; None where nothing was measured."""
     modelled_ns: float | None
+    """The time of the modelled nodes; None where nothing was measured."""
     missing: Mapping[str, int]
+    """Operation -> number of nodes without a rule."""
 
     @property
     def node_share(self) -> float:
@@ -73,50 +71,52 @@ def cost(
     inputs: Sequence[Operand | None],
     outputs: Sequence[Operand | None],
 ) -> Cost:
-    """Of one node. attributes: numbers, strings and lists of them; those that are left out have
-    ONNX's default. None stands for an optional operand that is left out, or has no known shape.
+    """The cost of one node.
+
+    attributes: numbers, strings and lists of them; an omitted attribute has ONNX's default.
+    inputs, outputs: None stands for an omitted optional operand, or one of unknown shape.
     """
     work = Work(attributes, inputs, outputs)
     macs = flops = None
     if op_type in RULES:
         try:
             macs, flops = RULES[op_type](work)
-        except (ValueError, LookupError, ZeroDivisionError):  # of shapes that are not known
+        except (ValueError, LookupError, ZeroDivisionError):  # a shape is not known
             macs = flops = None
     return Cost(macs, flops, *_bytes(op_type, work))
 
 
 def only_moves(op_type: str) -> bool:
-    """Whether the operation computes nothing: it copies, reorders, picks, or is another view."""
+    """Whether the operation computes nothing: it copies, reorders, picks, or is a view."""
     return RULES.get(op_type) is nothing
 
 
 def has_rule(op_type: str) -> bool:
-    """Whether the work of such a node follows from its shapes; where these are not known, it is not."""
+    """Whether the node's work can be counted once its shapes are known."""
     return op_type in RULES
 
 
 def may_multiply(op_type: str, domain: str = "") -> bool:
-    """Whether a node whose MACs are not known may have any: a product, a subgraph, a vendor's operator."""
+    """Whether a node of unknown MACs may have any: a product, a subgraph or a vendor's operator."""
     return (
         op_type in PRODUCTS or op_type in CONTROL_FLOW or (bool(domain) and not has_rule(op_type))
     )
 
 
 def missing_text(op_types: Iterable[str]) -> list[str]:
-    """Why the work of nodes of these operators is not known, in one line for each reason."""
+    """Why the work of these operators is unknown: one line for each reason."""
     names = sorted(set(op_types))
     kinds = (
         ("no rule for the work of", [name for name in names if not has_rule(name)]),
         ("shapes are not known before the run of", [name for name in names if has_rule(name)]),
     )
-    return [f"{why}: {', '.join(those)}" for why, those in kinds if those]
+    return [f"{why}: {', '.join(some)}" for why, some in kinds if some]
 
 
 def graph_costs(graph: Graph) -> list[Cost]:
-    """(nodes,) of each of graph.nodes."""
-    made_once = {name for node in graph.nodes if node.from_constants for name in node.outputs}
-    weights = made_once | graph.constants.keys()
+    """(nodes,) costs, in the order of graph.nodes."""
+    from_constants = {name for node in graph.nodes if node.from_constants for name in node.outputs}
+    weights = from_constants | graph.constants.keys()
     return [_node_cost(node, graph, weights) for node in graph.nodes]
 
 
@@ -134,7 +134,7 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
 def coverage(
     op_types: Sequence[str], costs: Sequence[Cost], kernel_ns: Sequence[float] | None = None
 ) -> Coverage:
-    """Of the nodes of a model. kernel_ns: (n,) the time of each; None where it was not measured."""
+    """kernel_ns: (n,) the time of each node; None where it was not measured."""
     known = [c.flops is not None for c in costs]
     missing = Counter(op for op, is_known in zip(op_types, known, strict=True) if not is_known)
     total = modelled = None
@@ -145,19 +145,19 @@ def coverage(
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """Of all whose operations have a rule; the bytes of all."""
-    kept = list(costs)
+    """The sum; an operation without a rule adds its bytes only."""
+    parts = list(costs)
     return Cost(
-        sum(c.macs or 0 for c in kept),
-        sum(c.flops or 0 for c in kept),
-        sum(c.weight_bytes for c in kept),
-        sum(c.input_bytes for c in kept),
-        sum(c.output_bytes for c in kept),
+        sum(c.macs or 0 for c in parts),
+        sum(c.flops or 0 for c in parts),
+        sum(c.weight_bytes for c in parts),
+        sum(c.input_bytes for c in parts),
+        sum(c.output_bytes for c in parts),
     )
 
 
 def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
-    """Of weights, inputs, outputs. A view moves nothing; what picks rows reads what it picks."""
+    """Returns (weight, input, output) bytes. A view moves nothing; a pick reads only the rows it picks."""
     if op_type in VIEWS:
         return 0, 0, 0
     output = sum(o.bytes for o in work.outputs if o is not None)
@@ -171,7 +171,7 @@ def _bytes(op_type: str, work: Work) -> tuple[int, int, int]:
 
 
 def read_bytes(op_type: str, position: int, input_bytes: int, output_bytes: int) -> int:
-    """Of an input: all of it, but of a table no more than the rows that are picked from it.
+    """Bytes that the operator reads from an input: from a table, only the picked rows.
 
     op_type: as a file or a framework calls it.
     """
