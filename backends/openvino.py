@@ -1,4 +1,4 @@
-"""OpenVINO, on ONNX files and its own IR."""
+"""Runs ONNX files and OpenVINO's IR on OpenVINO."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

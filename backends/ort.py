@@ -1,4 +1,4 @@
-"""ONNX Runtime."""
+"""Runs ONNX files on ONNX Runtime."""
 
 from collections.abc import Mapping
 from typing import ClassVar

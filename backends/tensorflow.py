@@ -1,4 +1,4 @@
-"""TensorFlow, on SavedModel folders and Keras files."""
+"""Runs SavedModel folders and Keras files on TensorFlow."""
 
 import os
 import zipfile

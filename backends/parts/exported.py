@@ -1,4 +1,4 @@
-"""Is a program of torch.export (.pt2) only data? Looked into before PyTorch reads it.
+"""Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
 
 The archive names functions to call and holds expressions that sympy evaluates as Python, so a file
 could run any code. Only operators and the arithmetic of sizes are let through. Pickles in it are

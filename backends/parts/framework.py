@@ -1,4 +1,4 @@
-"""What the backends of frameworks share: options and devices refused in one line, batches filled up."""
+"""The base class of our framework backends: refuses unknown options and devices, fills up batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The weights in an ONNX file, held once for all instances of a process.
+"""Reads the weights in an ONNX file and holds them once for all instances of a process.
 
 Read from the file's bytes (harness/core/formats/protobuf.py). The field numbers are those of onnx.proto
 (ModelProto, GraphProto, TensorProto).

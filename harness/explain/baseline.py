@@ -18,7 +18,7 @@ from harness.machine.cores import available
 from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.hook import load_hook
 from harness.models.manifest.model import Model
-from harness.models.manifest.requirements import here, problems
+from harness.models.manifest.requirements import problems, read_environment
 from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import (
     FORMAT_OPTION,
@@ -102,7 +102,11 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     entry = registry.BACKENDS.get(config.backend)
     if model.manifest is not None:
         found = list(
-            problems(model.name, model.manifest.requires, here(entry.needs if entry else None))
+            problems(
+                model.name,
+                model.manifest.requires,
+                read_environment(entry.needs if entry else None),
+            )
         )
         if found:
             raise ConfigError("\n".join(found))

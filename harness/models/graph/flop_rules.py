@@ -1,4 +1,4 @@
-"""The formulas that give a node's multiplications and operations from its operands' shapes.
+"""Computes a node's multiplications and operations from the shapes of its operands.
 
 Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
 88ce347), except that a dilated kernel counts its weights and not the extent they are spread over.

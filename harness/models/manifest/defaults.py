@@ -1,4 +1,4 @@
-"""The dataset, metric and SLO of a run that names none: the manifest's."""
+"""Fills in the dataset, metric and SLO of a run from the manifest."""
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig

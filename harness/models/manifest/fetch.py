@@ -1,4 +1,4 @@
-"""Model files from the address their manifest gives: fetched once, whole and with the right checksum.
+"""Fetches model files from the address in their manifest: once, whole and with the right checksum.
 
 Only https and file addresses, also after a redirect. What arrives is written under a temporary name
 and gets its own only when its SHA-256 is the manifest's; nothing in it is ever executed.

@@ -1,4 +1,4 @@
-"""Which files a model is: the one that is named, and those that it reads. Its digest is of all of them.
+"""Lists the files that a model consists of, and computes the digest of all of them.
 
 An ONNX file may keep its weights in other files (external data), an OpenVINO IR has them in a .bin
 beside its .xml; a digest of the named file alone would let them change unseen. What a file says it

@@ -1,4 +1,4 @@
-"""Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
+"""Opens backends and datasets from a configuration, and reports every fault as the plug-in's own."""
 
 import json
 import time

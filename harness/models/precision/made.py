@@ -1,4 +1,4 @@
-"""A model in int8 or fp16, made by the frameworks' own tools and kept by what it is made from.
+"""Makes a model in int8 or fp16 with the framework's own tools, cached by its inputs.
 
 Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: activations'
 ranges come from samples that are never scored.

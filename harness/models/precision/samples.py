@@ -1,4 +1,4 @@
-"""Quantisation samples, from which int8 takes its ranges: real data, never a sample that is scored."""
+"""Chooses quantisation samples, from which int8 takes its ranges: real data, never scored samples."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

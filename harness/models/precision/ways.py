@@ -1,4 +1,4 @@
-"""Which precisions a backend has, and how it comes to each: its own option, or a file made here."""
+"""Maps each backend to its precisions, and to the way it reaches them: an option, or a file made here."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

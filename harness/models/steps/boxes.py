@@ -1,4 +1,4 @@
-"""One YOLO head -> detections, class-wise non-maximum suppression included."""
+"""Turns one YOLO head into detections, with class-wise non-maximum suppression."""
 
 from collections.abc import Sequence
 

@@ -51,7 +51,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
-        have = requirements.here(entry.needs if entry is not None else None)
+        have = requirements.read_environment(entry.needs if entry is not None else None)
         problems += requirements.problems(model.name, model.manifest.requires, have)
     if config.mode == "accuracy" and model.has_random_weights:
         problems.append(
