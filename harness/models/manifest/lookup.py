@@ -14,7 +14,7 @@ from harness.models.manifest.schema import ModelFile
 
 
 class Maker(Protocol):
-    """A module whose models are made here: harness/models/made/onnx_light.py and harness/models/made/zoo.py."""
+    """A module that generates models: harness/models/made/onnx_light.py and zoo.py."""
 
     PREFIX: str
 
@@ -31,7 +31,7 @@ _MAKERS: tuple[Maker, ...] = (onnx_light, zoo)
 
 
 class MadeModel(Model):
-    """One of a maker's: its file is made, not found."""
+    """A model of a maker, which generates the file."""
 
     def __init__(self, maker: Maker, short: str):
         manifest = parse_manifest(maker.manifest_of(short), maker.PREFIX + short)
@@ -42,7 +42,7 @@ class MadeModel(Model):
         return {"made": self._maker.PREFIX + self._short}
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        if formats and self._found(self._declared(formats)) is None:
+        if formats and self._existing(self._declared(formats)) is None:
             say(f"making {self._maker.made_path(self._short)}, once")
             self._maker.make(self._short)
 
@@ -50,15 +50,15 @@ class MadeModel(Model):
     def may_have_to_be_obtained(self) -> bool:
         return not self._maker.made_path(self._short).is_file()
 
-    def _found(self, _file: ModelFile, /) -> Path | None:
+    def _existing(self, _file: ModelFile, /) -> Path | None:
         path = self._maker.made_path(self._short)
         return path if path.is_file() else None
 
 
 def load_model(text: str) -> Model:
     """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
-    if (made := _made_model(text)) is not None:
-        return made
+    if (model := _made_model(text)) is not None:
+        return model
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _from_manifest(path)
@@ -83,9 +83,9 @@ def load_model(text: str) -> Model:
 def model_from_json(values: Mapping[str, Any]) -> Model:
     """The inverse of `Model.to_json`: nothing is looked up and no manifest is read again."""
     if "made" in values:
-        made = _made_model(values["made"])
-        assert made is not None
-        return made
+        model = _made_model(values["made"])
+        assert model is not None
+        return model
     content, bare = values["manifest"], values["bare"]
     return Model(
         values["name"],
@@ -105,7 +105,7 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Of a --model: whether it is a file, or else the name of a shipped manifest or a made model."""
+    """Whether a --model is a file, and not the name of a shipped manifest or a generated model."""
     if text in made_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
@@ -113,7 +113,7 @@ def is_path(text: str) -> bool:
 
 
 def shipped_models() -> list[str]:
-    """The manifests in harness/models."""
+    """The manifests in harness/models/shipped."""
     return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
 
 
@@ -123,7 +123,7 @@ def named_models() -> list[str]:
 
 
 def made_models() -> list[str]:
-    """Those of them whose files are made here, with random weights."""
+    """The names whose files are generated, with random weights."""
     return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
 
 

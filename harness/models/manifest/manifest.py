@@ -15,8 +15,8 @@ def parse_manifest(content: object, source: str) -> Manifest:
     try:
         return Manifest.model_validate(content)
     except ValidationError as e:
-        told = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
-        raise ConfigError(told) from None
+        problems = some_of([f"{source}: {_problem(p)}" for p in e.errors()])
+        raise ConfigError(problems) from None
 
 
 def _problem(error: Any) -> str:
@@ -25,5 +25,5 @@ def _problem(error: Any) -> str:
         return f"unknown field {field!r:.100}"
     if error["type"] == "missing":
         return f"field {field!r} is missing"
-    told = one_line(steps.problem(error))
-    return f"field {field!r}: {told}" if field else told
+    text = one_line(steps.problem(error))
+    return f"field {field!r}: {text}" if field else text

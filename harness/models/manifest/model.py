@@ -22,9 +22,9 @@ MODELS_DIR = Path(__file__).parents[1] / "shipped"
 
 
 class Model:
-    """The model of a run: a manifest, or a bare file about which nothing is known.
+    """The model of a run: a manifest, or a bare file without one.
 
-    A file of a manifest lies beside it, or in the model's folder in the cache.
+    A manifest's file lies beside the manifest, or in the model's folder in the cache.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Model:
 
     @property
     def steps(self) -> dict[str, tuple[Step, ...]]:
-        """What is declared for each input, by its name."""
+        """The declared preprocessing steps, by input name."""
         return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
 
     @property
     def folder(self) -> Path:
-        """Where the manifest lies."""
+        """The manifest's folder."""
         return self._folder
 
     @property
@@ -80,18 +80,18 @@ class Model:
 
     @property
     def has_random_weights(self) -> bool:
-        """Then its speed says something, and its answers say nothing."""
+        """Whether the weights are untrained: the speed is meaningful, the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
     def path(self, formats: tuple[str, ...]) -> Path | None:
-        """The file in the first of `formats` there is; None for a backend that reads none."""
+        """The file in the first of `formats` that the model has; None for a backend that reads no file."""
         if not formats:
             return None
         if self._bare is not None:
             files_of(self._bare)  # refused before a framework reads it
             return self._bare
         file = self._declared(formats)
-        path = self._found(file)
+        path = self._existing(file)
         if path is None:
             how = f" ({file.obtain})" if file.obtain else ""
             raise ConfigError(
@@ -101,7 +101,7 @@ class Model:
         return self._checked(path, file)
 
     def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
-        """Fetch or make what `path` is going to ask for, where that is possible and still to do."""
+        """Fetches or makes the file that `path` will return, where it is missing and can be obtained."""
         if not formats or self._bare is not None:
             return
         for address, sha256, place in self._to_fetch(self._declared(formats)):
@@ -115,8 +115,8 @@ class Model:
         return any(True for file in files for _ in self._to_fetch(file))
 
     def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
-        """(address, SHA-256, where to) of what has an address and is not here."""
-        path = self._found(file)
+        """(address, SHA-256, destination) of each missing file that has an address."""
+        path = self._existing(file)
         if path is None:
             path = self._home(file)
             if file.source is not None and file.sha256 is not None:
@@ -127,21 +127,21 @@ class Model:
                 yield part.source, part.sha256, place
 
     def sha256(self, path: Path) -> str:
-        """Of a file that `path` gave, with all it reads: the manifest's was checked then."""
+        """The digest of a file that `path` returned, with all files it reads; `path` has checked it."""
         files = self.manifest.files.values() if self.manifest else ()
-        known = {self._found(file): file.digest for file in files}
+        known = {self._existing(file): file.digest for file in files}
         return known.get(path) or sha256_of(path)
 
     @property
     def manifest_sha256(self) -> str | None:
-        """Of what the manifest says, comments and order of its fields aside; None of a bare file."""
+        """The SHA-256 of the manifest's content without comments and order; None for a bare file."""
         if self.manifest is None:
             return None
         content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def is_pinned(self, sha256: str | None) -> bool:
-        """False where the manifest leaves open which file it is, and this one was taken."""
+        """False where the manifest does not pin its file."""
         if self.manifest is None or self.has_random_weights or sha256 is None:
             return True
         return sha256 in {file.digest for file in self.manifest.files.values()}
@@ -161,7 +161,7 @@ class Model:
     def _cached(self) -> Path:
         return cache_dir() / "models" / self.name
 
-    def _found(self, file: ModelFile, /) -> Path | None:
+    def _existing(self, file: ModelFile, /) -> Path | None:
         for folder in (self._folder, self._cached):
             path = self._inside(folder, file.path)
             if path.exists():
@@ -180,31 +180,31 @@ class Model:
         return path
 
     def _home(self, file: ModelFile) -> Path:
-        """Where a file belongs that is not there: an installed package is nobody's to write in."""
+        """Where a missing file belongs; never the installed package, which users do not write to."""
         fetched = file.source is not None or self._folder == MODELS_DIR
         return (self._cached if fetched else self._folder) / file.path
 
     def _checked(self, path: Path, file: ModelFile) -> Path:
-        """A pinned file must be the one meant, and so must every file that it reads."""
-        found = {path.name: path} if path.is_dir() else files_of(path)
+        """Checks a pinned file, and every file that it reads, against the manifest."""
+        files = {path.name: path} if path.is_dir() else files_of(path)
         if file.sha256 is None:
             return path
         pinned = file.pinned
-        for name in sorted(found.keys() | pinned.keys()):
+        for name in sorted(files.keys() | pinned.keys()):
             if name not in pinned:
                 raise ConfigError(
                     f"{path}: it reads {name!r}, which the manifest of {self.name!r} does not pin: "
                     "add it, with its SHA-256, to `external` of this file"
                 )
-            if name not in found:
+            if name not in files:
                 raise ConfigError(
                     f"{path}: it does not read {name!r}, which the manifest of {self.name!r} lists "
                     "in `external` of this file: remove it there"
                 )
-            have = sha256_of(path) if path.is_dir() else sha256_alone(found[name])
-            if have != pinned[name]:
+            actual = sha256_of(path) if path.is_dir() else sha256_alone(files[name])
+            if actual != pinned[name]:
                 raise ConfigError(
-                    f"{found[name]}: SHA-256 is {have[:12]}…, the manifest of {self.name!r} says "
+                    f"{files[name]}: SHA-256 is {actual[:12]}…, the manifest of {self.name!r} says "
                     f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
                 )
         return path

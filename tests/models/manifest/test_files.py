@@ -161,7 +161,7 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
     path = split(tmp_path)
     (tmp_path / "weights.bin").unlink()
     assert refusal(files_of, path) == (
-        f"{path}: it reads 'weights.bin', which is not there: put it beside it"
+        f"{path}: it reads 'weights.bin', which is missing: put it beside the model file"
     )
 
 

@@ -378,6 +378,6 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     with ExitStack() as stack, pytest.raises(ConfigError) as error:
         open_backends(config, model, path, Instances(2, 1, 1), stack)
     assert str(error.value) == (
-        "--backend-option share_weights=on is for the instances of one process, and processes=on puts "
+        "--backend-option share_weights=on applies to the instances of one process, and processes=on puts "
         "each instance of backend 'ort' into its own: drop one"
     )
