@@ -87,7 +87,7 @@ def test_a_program_that_calls_more_than_operators_is_not_loaded(
     assert found in text
     path = _replaced(program, tmp_path / "bad.pt2", found, put)
     assert _refusal(path).startswith(f"{path}: it holds ")
-    assert "so this is not loaded" in _refusal(path)
+    assert "so this file is not loaded" in _refusal(path)
 
 
 def test_a_script_that_writes_files_is_not_run(tmp_path: Path) -> None:
