@@ -1,4 +1,4 @@
-"""Dice coefficient of segmented volumes or images. As MLPerf's accuracy_kits.py."""
+"""Scores segmentation of volumes or images by the Dice coefficient, as MLPerf's accuracy_kits.py does."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 SMOOTH = 1e-6
-"""Added to both sides of the fraction: a class that is in neither counts as found."""
+"""Added to numerator and denominator: a class absent from answer and label scores 1."""
 
 
 class Dice:
@@ -22,42 +22,44 @@ class Dice:
         self._dtype = np.dtype(dtype)
         if self._dtype.kind not in "iub":
             raise ValueError(
-                f"dice needs classes, the answers are {dtype}: postprocess with argmax"
+                f"dice needs integer classes, but the answers are {dtype}: postprocess with argmax"
             )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
         classes = sorted({int(c) for label in labels.values() for c in np.unique(label)} - {0})
         if not classes:
-            raise ValueError("the labels hold background alone: there is nothing to find")
+            raise ValueError(
+                "the labels hold only background, class 0: dice needs at least one other class"
+            )
         if classes != list(range(1, len(classes) + 1)):
             raise ValueError(
                 f"the labels hold the classes {', '.join(map(str, classes[:5]))}: number them 1, 2, "
                 "3 without a gap, 0 being the background"
             )
-        each = [self._of_one(payload, labels[i], classes) for i, payload in answers]
+        each = [self._coefficients(payload, labels[i], classes) for i, payload in answers]
         by_class = np.mean(each, axis=0).tolist()
         names = ("kidney", "tumor") if len(classes) == 2 else [f"class{c}" for c in classes]
         details = dict(zip(names, by_class, strict=True))
         mean = float(np.mean(by_class))
-        told = "".join(f", {name} = {value:.4f}" for name, value in details.items())
+        by_name = "".join(f", {name} = {value:.4f}" for name, value in details.items())
         return Score(
             metric="dice",
             value=mean,
             unit="of 1",
             samples=len(each),
-            line=f"Accuracy: mean = {mean:.5f}{told}",
+            line=f"Accuracy: mean = {mean:.5f}{by_name}",
             details=details,
         )
 
-    def _of_one(self, payload: bytes, label: Any, classes: Sequence[int]) -> Array:
-        """(classes,) coefficients; an answer of another size finds nothing."""
-        wanted = np.asarray(label).ravel()
-        if len(payload) != wanted.size * self._dtype.itemsize:
+    def _coefficients(self, payload: bytes, label: Any, classes: Sequence[int]) -> Array:
+        """(classes,) coefficients; all 0 for an answer of another size than the label."""
+        truth = np.asarray(label).ravel()
+        if len(payload) != truth.size * self._dtype.itemsize:
             return np.zeros(len(classes))
-        found = np.frombuffer(payload, self._dtype)
-        shared = np.array([np.count_nonzero((found == c) & (wanted == c)) for c in classes])
+        answer = np.frombuffer(payload, self._dtype)
+        shared = np.array([np.count_nonzero((answer == c) & (truth == c)) for c in classes])
         sizes = np.array(
-            [np.count_nonzero(found == c) + np.count_nonzero(wanted == c) for c in classes]
+            [np.count_nonzero(answer == c) + np.count_nonzero(truth == c) for c in classes]
         )
         coefficients: Array = (2.0 * shared + SMOOTH) / (sizes + SMOOTH)
         return coefficients

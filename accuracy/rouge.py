@@ -1,4 +1,4 @@
-"""ROUGE of summaries, by the rouge-score package. As MLPerf's evaluate-accuracy.py of its LLMs."""
+"""Scores texts by ROUGE, with the rouge-score package, as MLPerf's evaluate-accuracy.py of LLMs does."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,9 +9,9 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Rouge:
-    """Mean F-measures in percent, words stemmed. `rougeLsum` takes each line for a sentence.
+    """Mean F-measures in percent, of stemmed words. `rougeLsum` treats each line as a sentence.
 
-    The value is rouge1's, the details hold all. Labels and answers: see `texts`.
+    The value is rouge1's; the details hold all four. `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -26,16 +26,16 @@ class Rouge:
         for text, right in texts(answers, labels, self._dtype):
             total += 1
             characters += len(text)
-            for kind, found in self._scorer.score(right, text).items():
-                sums[kind] += found.fmeasure
+            for kind, measures in self._scorer.score(right, text).items():
+                sums[kind] += measures.fmeasure
         means = {kind: 100.0 * value / total for kind, value in sums.items()}
-        told = {kind: round(value, 4) for kind, value in means.items()}
+        rounded = {kind: round(value, 4) for kind, value in means.items()}
         return Score(
             metric="rouge",
             value=means["rouge1"],
             unit="%",
             samples=total,
-            line=str({**told, "gen_len": characters, "gen_num": total}),
+            line=str({**rounded, "gen_len": characters, "gen_num": total}),
             details=means,
         )
 

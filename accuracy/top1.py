@@ -1,4 +1,4 @@
-"""Share of samples whose answer is the right label, or has it among its best five."""
+"""Scores classification: the share of samples whose best answer is the right label."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from harness.types import Answer, HasAnswerShape, Metric, Score
 
 class Top1:
     """Answers are labels: one number each, or several integers with the best first (`topk`).
-    As MLPerf's accuracy-imagenet.py counts.
+    Counts as MLPerf's accuracy-imagenet.py does.
     """
 
     _name = "top1"
@@ -19,18 +19,16 @@ class Top1:
         self._dtype = np.dtype(dtype)
 
     def check_shape(self, shape: Sequence[int | None]) -> None:
-        """A class for each pixel is no list of labels, though all of them may differ; a score for each
-        class is none either.
-        """
+        """Refuses scores of classes and classes of pixels: neither is a list of labels."""
         if len(shape) == 1 and self._dtype.kind == "f" and shape[0] is not None and shape[0] > 1:
             raise ValueError(
-                f"{self._name} needs labels, these are {shape[0]:,} scores an answer, {self._dtype}: "
+                f"{self._name} needs labels, but each answer is {shape[0]:,} scores, {self._dtype}: "
                 "postprocess with argmax or topk"
             )
         if len(shape) > 1:
-            told = " x ".join("?" if size is None else str(size) for size in shape)
+            sizes = " x ".join("?" if size is None else str(size) for size in shape)
             raise ValueError(
-                f"{self._name} needs one label an answer, or several in a row, these are {told} "
+                f"{self._name} needs one label per answer, or a row of labels, but each answer is {sizes} "
                 "numbers: postprocess with argmax or topk, or score with another metric"
             )
 
@@ -38,28 +36,28 @@ class Top1:
         wrong = next((v for v in labels.values() if not isinstance(v, int | np.integer)), None)
         if wrong is not None:
             raise ValueError(
-                f"{self._name} needs labels that are class numbers, there is {wrong!r}"
+                f"{self._name} needs labels that are class numbers, but one label is {wrong!r}"
             )
         total = longest = 0
         good = dict.fromkeys((1, 5), 0)
         for index, payload in answers:
             total += 1
-            found = self._labels(payload)
-            longest = max(longest, len(found))
+            names = self._labels(payload)
+            longest = max(longest, len(names))
             for count in good:
-                good[count] += labels[index] in found[:count]
+                good[count] += labels[index] in names[:count]
         if not longest:
             raise ValueError(
-                f"no answer is a label: {self._name} needs one {self._dtype} number or several whole "
-                "ones each: postprocess with argmax or topk"
+                f"no answer is a label: {self._name} needs one {self._dtype} number or several integers "
+                "per answer: postprocess with argmax or topk"
             )
         if longest < self._counts:
             raise ValueError(
-                f"{self._name} needs {self._counts} labels in an answer, these have {longest}: "
+                f"{self._name} needs {self._counts} labels per answer, but the longest answer has {longest}: "
                 f"postprocess with topk"
             )
-        told = {self._counts, *(count for count in good if count <= longest)}
-        percent = {f"top{count}": 100.0 * good[count] / total for count in sorted(told)}
+        reported = {self._counts, *(count for count in good if count <= longest)}
+        percent = {f"top{count}": 100.0 * good[count] / total for count in sorted(reported)}
         value = percent.pop(self._name)
         return Score(
             metric=self._name,
@@ -71,28 +69,20 @@ class Top1:
         )
 
     def _labels(self, payload: bytes) -> list[int]:
-        """Empty for an answer that is no label: it is wrong, whatever the right one is."""
+        """The labels of an answer; empty for an answer that is no label, which counts as wrong."""
         if len(payload) % self._dtype.itemsize:
             return []
         values = np.frombuffer(payload, self._dtype)
         if self._dtype.kind == "f" and (len(values) != 1 or not values[0].is_integer()):
-            return []  # scores are no labels; NaN and infinity are no integers
-        found = [int(value) for value in values.tolist()]
-        if len(set(found)) < len(found):
+            return []  # a score is not a label; NaN and infinity are not integers
+        names = [int(value) for value in values.tolist()]
+        if len(set(names)) < len(names):
             raise ValueError(
-                f"an answer names a label twice, {found[:8]}: such numbers are no labels, the best "
+                f"an answer has the same label twice, {names[:8]}: these are not labels with the best "
                 "first: postprocess with argmax or topk"
             )
-        return found
-
-
-class Top5(Top1):
-    """Answers are the best five labels or more, as `topk` gives them."""
-
-    _name = "top5"
-    _counts = 5
+        return names
 
 
 _: type[Metric] = Top1
-__: type[Metric] = Top5
-___: type[HasAnswerShape] = Top1
+__: type[HasAnswerShape] = Top1

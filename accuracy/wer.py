@@ -1,4 +1,4 @@
-"""Word error rate of transcripts. As MLPerf's speech2text accuracy_eval.py."""
+"""Scores transcripts by the word error rate, as MLPerf's speech2text accuracy_eval.py does."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,17 +7,17 @@ from harness.accuracy.parts.text import texts
 from harness.types import Answer, Metric, Score
 
 JOINED = 3
-"""Words that may be written as one without being wrong."""
+"""The most words that may be written as one without counting as errors."""
 
 _WORD = re.compile(r"[\w'$%+-]+")
 
 
 class WordErrorRate:
-    """Words changed, left out and put in, in percent of the right ones: the lower the better.
+    """Substituted, deleted and inserted words in percent of the label's words; lower is better.
 
-    Case and punctuation do not count, nor does it matter whether up to three words are written as
-    one. The official script also spells numbers and abbreviations alike (Whisper's normaliser): for
-    an official result give labels and answers so. Labels and answers: see `texts`.
+    Case, punctuation and joining up to three words into one do not count as errors. The official
+    script also normalises numbers and abbreviations (Whisper's normaliser): an official result needs
+    labels and answers that are normalised already. `texts` describes labels and answers.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -26,13 +26,13 @@ class WordErrorRate:
     def score(self, answers: Iterable[Answer], labels: Mapping[int, object]) -> Score:
         errors = plain = words = total = 0
         for text, right in texts(answers, labels, self._dtype):
-            found, wanted = _WORD.findall(text.lower()), _WORD.findall(right.lower())
+            spoken, expected = _WORD.findall(text.lower()), _WORD.findall(right.lower())
             total += 1
-            words += len(wanted)
-            plain += edits(found, wanted)
-            errors += edits(*joined(found, wanted))
+            words += len(expected)
+            plain += edits(spoken, expected)
+            errors += edits(*joined(spoken, expected))
         if not words:
-            raise ValueError("the labels hold no words")
+            raise ValueError("the labels hold no words: the error rate is undefined")
         value = 100.0 * errors / words
         return Score(
             metric="wer",
@@ -45,40 +45,40 @@ class WordErrorRate:
         )
 
 
-def edits(found: Sequence[str], wanted: Sequence[str]) -> int:
+def edits(words: Sequence[str], expected: Sequence[str]) -> int:
     """Levenshtein's distance in words."""
-    previous = list(range(len(wanted) + 1))
-    for i, word in enumerate(found, 1):
+    previous = list(range(len(expected) + 1))
+    for i, word in enumerate(words, 1):
         row = [i]
-        for j, right in enumerate(wanted, 1):
+        for j, right in enumerate(expected, 1):
             row.append(min(row[-1] + 1, previous[j] + 1, previous[j - 1] + (word != right)))
         previous = row
     return previous[-1]
 
 
-def joined(found: Sequence[str], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Both, with up to three words of one side joined where they are the next word of the other.
+def joined(words: Sequence[str], expected: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Joins up to three words of one side where the other side writes them as one word.
 
-    One pass from the left, as the official helper makes it: words that differ are passed in pairs.
+    One pass from the left, as in the official helper; words that differ are skipped in pairs.
     """
     left: list[str] = []
     right: list[str] = []
     i = j = 0
-    while i < len(found) and j < len(wanted):
-        m, n = _match(found[i : i + JOINED], wanted[j : j + JOINED])
-        left.append("".join(found[i : i + m]))
-        right.append("".join(wanted[j : j + n]))
+    while i < len(words) and j < len(expected):
+        m, n = _match(words[i : i + JOINED], expected[j : j + JOINED])
+        left.append("".join(words[i : i + m]))
+        right.append("".join(expected[j : j + n]))
         i, j = i + m, j + n
-    return left + list(found[i:]), right + list(wanted[j:])
+    return left + list(words[i:]), right + list(expected[j:])
 
 
-def _match(found: Sequence[str], wanted: Sequence[str]) -> tuple[int, int]:
-    """How many words of each side are the same word; (1, 1) where none are."""
+def _match(words: Sequence[str], expected: Sequence[str]) -> tuple[int, int]:
+    """The number of words of each side that make the same word; (1, 1) where the words differ."""
     for count in range(1, JOINED + 1):
-        if "".join(wanted[:count]) == found[0]:
-            return 1, min(count, len(wanted))
-        if "".join(found[:count]) == wanted[0]:
-            return min(count, len(found)), 1
+        if "".join(expected[:count]) == words[0]:
+            return 1, min(count, len(expected))
+        if "".join(words[:count]) == expected[0]:
+            return min(count, len(words)), 1
     return 1, 1
 
 

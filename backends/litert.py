@@ -1,4 +1,4 @@
-"""LiteRT, formerly TensorFlow Lite."""
+"""Runs LiteRT (formerly TensorFlow Lite) files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version

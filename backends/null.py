@@ -1,4 +1,4 @@
-"""Answers at once with zeros: what is left is the harness's own cost."""
+"""Answers at once with zeros: the remaining time is the harness's own cost."""
 
 from collections.abc import Mapping
 from typing import Self

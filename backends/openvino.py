@@ -1,4 +1,4 @@
-"""OpenVINO, on ONNX files and its own IR."""
+"""Runs ONNX files and OpenVINO's IR on OpenVINO."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +17,11 @@ from harness.types import Array, Backend, Outputs, TensorSpec
 
 
 class OpenVinoBackend(FrameworkBackend):
-    """One compiled model with one stream and one infer request. `precision`: what it computes in;
-    OpenVINO's own default is bf16 on CPUs that have it, which no other framework here does unasked.
-    `hint`: what it optimises kernels and threads for.
+    """One compiled model with one stream and one infer request.
+
+    precision: the number type of the computation; OpenVINO's own default is bf16 on CPUs that have it,
+    which differs from all other frameworks here.
+    hint: what OpenVINO optimises kernels and threads for.
     """
 
     name = "openvino"
@@ -31,7 +33,7 @@ class OpenVinoBackend(FrameworkBackend):
     }
     tunable: ClassVar[Choices] = {"hint": ("throughput",)}
     _counts = False
-    """Whether the time of each kernel is counted, which slows them down."""
+    """Whether OpenVINO times each kernel, which slows the kernels down."""
 
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         core = openvino.Core()
@@ -39,7 +41,7 @@ class OpenVinoBackend(FrameworkBackend):
         inputs = tuple(map(_spec, model.inputs))
         self._weights = list(_weights(model))
         if self._setup.max_batch == 1:
-            # a size that is left open costs 3 % in SqueezeNet, and here it is none
+            # an open size costs 3 % in SqueezeNet, and the batch is always 1 here
             model.reshape({port: _of_one(port.get_partial_shape()) for port in model.inputs})
         self._compiled = core.compile_model(
             model,
@@ -67,10 +69,10 @@ class OpenVinoBackend(FrameworkBackend):
         return str(self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
 
     def _check_precision(self) -> None:
-        asked, used = self._option["precision"], self._precision()
-        if used != asked:
+        requested, used = self._option["precision"], self._precision()
+        if used != requested:
             raise ConfigError(
-                f"--backend-option precision={asked}: OpenVINO computes in {used} on this CPU"
+                f"--backend-option precision={requested}: OpenVINO computes in {used} on this CPU"
             )
 
     def __exit__(self, *exc: object) -> None:
@@ -78,9 +80,9 @@ class OpenVinoBackend(FrameworkBackend):
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         # The inputs are read where they lie; OpenVINO copies only those that are read-only.
-        found = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         # The next infer writes into the same memory.
-        return named(self._outputs, [rows.copy() for rows in found.to_tuple()])
+        return named(self._outputs, [rows.copy() for rows in results.to_tuple()])
 
     def describe(self) -> Mapping[str, object]:
         return {
@@ -98,15 +100,15 @@ class OpenVinoBackend(FrameworkBackend):
 
 
 def _readable(path: Path) -> Path:
-    """A model file itself; of an IR's folder its one .xml."""
+    """The model file itself, or the one .xml of an IR's folder."""
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*.xml"))
-    if len(found) != 1:
+    files = sorted(path.glob("*.xml"))
+    if len(files) != 1:
         raise ConfigError(
-            f"{path}: a folder with an OpenVINO IR has one .xml, this has {len(found)}"
+            f"{path}: a folder with an OpenVINO IR has one .xml, this has {len(files)}"
         )
-    return found[0]
+    return files[0]
 
 
 def _spec(port: openvino.Output) -> TensorSpec:
@@ -116,7 +118,7 @@ def _spec(port: openvino.Output) -> TensorSpec:
 
 
 def _of_one(shape: openvino.PartialShape) -> openvino.PartialShape:
-    """The same with a batch of 1, where the batch is left open."""
+    """The shape with a batch of 1 where the batch is open."""
     if not len(shape) or shape[0].is_static:
         return shape
     return openvino.PartialShape([openvino.Dimension(1), *list(shape)[1:]])

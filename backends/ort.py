@@ -1,4 +1,4 @@
-"""ONNX Runtime."""
+"""Runs ONNX files on ONNX Runtime."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -36,13 +36,14 @@ _GRAPH_LEVELS = {
 class OrtBackend(FrameworkBackend):
     """One session.
 
-    spinning: idle threads burn their cores for lower latency; auto: where the cores are this
-    instance's alone (--pin), as elsewhere it takes five times the CPU between sparse queries and
-    starves the others. graph: how far the graph is
-    optimised. arena: memory is kept between batches. io_binding: outputs stay in ONNX Runtime's
-    memory until they are copied out. share_weights: the instances of this process hold the
-    weights once; kernels then read them as they lie in the file, which can cost speed, and
-    weights that the graph optimiser rewrites (Conv + BatchNormalization) are held by each.
+    spinning: idle threads busy-wait for lower latency. auto: only where the instance has its cores alone
+    (--pin); elsewhere it takes five times the CPU between sparse queries and starves the others.
+    graph: how far the graph is optimised.
+    arena: memory is kept between batches.
+    io_binding: outputs stay in ONNX Runtime's memory until they are copied out.
+    share_weights: the instances of this process hold the weights once. Kernels then read the weights in
+    the file's layout, which can cost speed; weights that the graph optimiser rewrites (Conv +
+    BatchNormalization) are still held by each instance.
     """
 
     name = "ort"
@@ -55,7 +56,7 @@ class OrtBackend(FrameworkBackend):
         "io_binding": ("off", "on"),
         "share_weights": ("off", "on"),
     }
-    # `all` adds layouts of the processor's own to `extended`, which cost small models more than they bring
+    # `all` adds the processor's own layouts to `extended`; they can slow small models down
     tunable: ClassVar[Choices] = {"spinning": ("on",), "graph": ("extended",)}
     of_one_process = ("share_weights",)
     devices = tuple(_PROVIDERS)
@@ -71,10 +72,10 @@ class OrtBackend(FrameworkBackend):
         used = session.get_providers()
         if used[0] != provider:
             raise ConfigError(
-                f"--provider {provider} was asked for, ONNX Runtime uses {used[0]}: "
+                f"--provider {provider}: ONNX Runtime uses {used[0]} instead: "
                 "is its library installed and the device visible?"
             )
-        session.disable_fallback()  # a provider that fails is a failed batch, not another one
+        session.disable_fallback()  # a provider that fails must fail the batch, not switch to another provider
         self._session = session
         # The public run checks the feed's names each time (1.5 us) before it calls this one.
         self._run = getattr(session, "_sess", session).run
@@ -88,19 +89,19 @@ class OrtBackend(FrameworkBackend):
         return inputs, tuple(names)
 
     def _provider(self) -> str:
-        """The one asked for; a ConfigError when this ONNX Runtime has it not."""
+        """The requested provider; a ConfigError when this ONNX Runtime lacks it."""
         device, provider = self._setup.device, self._setup.provider
-        asked = provider or _PROVIDERS[device]
-        if device != "cpu" and asked != _PROVIDERS[device]:
-            raise ConfigError(f"--device {device} and --provider {asked} contradict: keep one")
+        requested = provider or _PROVIDERS[device]
+        if device != "cpu" and requested != _PROVIDERS[device]:
+            raise ConfigError(f"--device {device} and --provider {requested} contradict: keep one")
         have = ort.get_available_providers()
-        if asked in have:
-            return asked
+        if requested in have:
+            return requested
         if provider is None:
             raise ConfigError(
-                f"--device {device}: this ONNX Runtime has no {asked}: {how_to_install('ort-gpu')}"
+                f"--device {device}: this ONNX Runtime has no {requested}: {how_to_install('ort-gpu')}"
             )
-        raise ConfigError(f"--provider {asked}: this ONNX Runtime has {', '.join(have)}")
+        raise ConfigError(f"--provider {requested}: this ONNX Runtime has {', '.join(have)}")
 
     def __exit__(self, *exc: object) -> None:
         del self._run, self._binding, self._session, self._weights
@@ -123,8 +124,8 @@ class OrtBackend(FrameworkBackend):
 
     @property
     def _spins(self) -> bool:
-        asked = self._option["spinning"]
-        return asked == "on" or (asked == "auto" and self._setup.owns_cores)
+        requested = self._option["spinning"]
+        return requested == "on" or (requested == "auto" and self._setup.owns_cores)
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
         if self._binding is not None:
@@ -136,7 +137,7 @@ class OrtBackend(FrameworkBackend):
         assert binding is not None
         for name, rows in inputs.items():
             binding.bind_cpu_input(name, rows)
-        for name in self._names:  # anew: the shape may be another one
+        for name in self._names:  # again for each batch: the shape may differ
             binding.bind_output(name)
         self._session.run_with_iobinding(binding)
         return named(self._names, binding.copy_outputs_to_cpu())

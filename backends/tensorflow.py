@@ -1,4 +1,4 @@
-"""TensorFlow, on SavedModel folders and Keras files."""
+"""Runs SavedModel folders and Keras files on TensorFlow."""
 
 import os
 import zipfile
@@ -23,17 +23,18 @@ from harness.types import Array, Backend, Batch, Network, Outputs, TensorSpec
 _SIGNATURE = "serving_default"
 
 _MIXED = "auto_mixed_precision_onednn_bfloat16"
-"""The rewriter's option; CPUs on which oneDNN has no bfloat16 ignore it in silence."""
+"""The rewriter's option; it has no effect, and no message, where oneDNN has no bfloat16."""
 
 
 class TensorFlowBackend(FrameworkBackend):
     """A SavedModel's signature `serving_default`, or a Keras model.
 
-    compile: on traces a Keras model into a tf.function, off runs it op by op (eagerly); they are
-    different configurations. A SavedModel holds traced functions only. Threads belong to the
-    process and are frozen at its first op: `threads` within an op, `instances` ops at a time.
-    precision: bf16 lets TensorFlow's graph rewriter narrow what is worth it (mixed precision), refused
-    where the CPU makes nothing of that; inputs and outputs stay as they are.
+    Threads belong to the process and are fixed at its first op: `threads` within an op, `instances` ops
+    at a time.
+    compile: `on` traces a Keras model into a tf.function, `off` runs it op by op (eagerly); a SavedModel
+    holds traced functions only.
+    precision: `bf16` lets TensorFlow's graph rewriter choose ops for bfloat16 (mixed precision); refused
+    where the CPU has no bfloat16. Inputs and outputs keep their types.
     """
 
     name = "tensorflow"
@@ -56,7 +57,7 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, outputs
 
     def _narrow(self) -> None:
-        """Of the process: graphs that are traced or loaded from now on."""
+        """Turns on mixed precision for all graphs that the process traces or loads from now on."""
         asked = "--backend-option precision=bf16"
         if not self._compiled or self._setup.device != "cpu":
             raise ConfigError(
@@ -78,17 +79,17 @@ class TensorFlowBackend(FrameworkBackend):
             raise ConfigError(f"{path}: there is no signature {_SIGNATURE!r}: it has {have}")
         function = self._model.signatures[_SIGNATURE]
         self._weights = weights_of(function)
-        given = function.structured_input_signature[1]
+        specs = function.structured_input_signature[1]
         names = list(function.function_type.parameters)  # the order of the flat arguments
         self._read(function)
         self._call = self._traceable = _flat_call(function)
         outputs = tuple(sorted(function.structured_outputs))  # the order TensorFlow flattens in
-        return tuple(_spec(name, given[name]) for name in names), outputs
+        return tuple(_spec(name, specs[name]) for name in names), outputs
 
     def _load_keras(self, path: Path) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
         """Weights and a description of the layers; code of the user's (Lambda) is refused."""
-        if path.is_file() and not zipfile.is_zipfile(path):  # Keras says that it is not there
-            raise ConfigError(f"{path}: it is no Keras file: that is a zip archive, this is none")
+        if path.is_file() and not zipfile.is_zipfile(path):  # Keras would report it as missing
+            raise ConfigError(f"{path}: not a Keras file: expected a zip archive")
         model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         self._model = model
         self._weights = [(tuple(w.shape), str(w.dtype)) for w in model.weights]
@@ -109,15 +110,14 @@ class TensorFlowBackend(FrameworkBackend):
         return inputs, tuple(model.output_names)
 
     def _read(self, function: Any) -> None:
-        """What is called, as the file has it."""
+        """Called with the function of the file; a profiler keeps it."""
 
     def profiler(self) -> Profiler:
         from harness.backends.parts.tensorflow_kernels import TensorFlowProfiler
 
         if not self._compiled:
             raise ConfigError(
-                "with compile=off there is no graph that kernels could be of: drop "
-                "--backend-option compile=off"
+                "with compile=off there is no graph to profile: drop --backend-option compile=off"
             )
         if self._setup.device != "cpu":
             raise ConfigError("only kernels of the CPU are told apart: drop --device cuda")
@@ -127,8 +127,8 @@ class TensorFlowBackend(FrameworkBackend):
         del self._call, self._traceable, self._model
 
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
-        found = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
-        return named(self._outputs, [tensor.numpy() for tensor in found])
+        outputs = self._call(*[tf.constant(inputs[name]) for name in self._feeds])
+        return named(self._outputs, [tensor.numpy() for tensor in outputs])
 
     def network(self, batch: Batch) -> Network:
         return network_of(self._traceable, [batch.inputs[name] for name in self._feeds])
@@ -152,7 +152,7 @@ class TensorFlowBackend(FrameworkBackend):
 
 
 class _Recorded(TensorFlowBackend):
-    """Keeps the function that it calls, and lets it be called by way of another."""
+    """Keeps the function that it calls, and can wrap it."""
 
     def _read(self, function: Any) -> None:
         self.function = function
@@ -169,10 +169,10 @@ def _flat_call(function: Any) -> Callable[..., Sequence[Any]]:
 
 
 def _multiplies_in_bfloat16() -> bool:
-    """By what comes out: 1 + 2^-12 is 1 there."""
+    """Whether products are computed in bfloat16, where 1 + 2^-12 rounds to 1."""
     product = tf.function(tf.matmul)
-    found = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
-    return bool((found.numpy() == 1).all())
+    result = product(tf.fill((16, 16), 1 + 2.0**-12), tf.eye(16))
+    return bool((result.numpy() == 1).all())
 
 
 def _gpus() -> list[Any]:
@@ -190,7 +190,7 @@ def _choose_device(device: str) -> None:
 
 
 def _set_threads(within: int, between: int) -> None:
-    """A ConfigError where an op has run with others: they cannot be changed any more."""
+    """A ConfigError where an op has run with other numbers of threads, which are then fixed."""
     threading = tf.config.threading
     try:
         threading.set_intra_op_parallelism_threads(within)

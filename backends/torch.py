@@ -1,4 +1,4 @@
-"""PyTorch, on TorchScript files and exported programs."""
+"""Runs TorchScript files and exported programs on PyTorch."""
 
 import os
 import warnings

@@ -26,7 +26,7 @@ from harness.explain.advise.checks import self_checks
 from harness.explain.advise.layers.settings import Setting
 from harness.models.graph import onnx_file
 from harness.models.graph.flops import graph_costs, total
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 
 MODELS = ("zoo/resnet50_v1", "zoo/mobilenet_v1", "light/inception_v1")
 MACS = {"zoo/resnet50_v1": (3.86e9, 3.87e9), "zoo/vgg16": (15.47e9, 15.47e9)}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from harness.explain.bricks.cut import cutting
 from harness.explain.bricks.tables import construct
 from harness.models.graph.onnx_file import read
-from harness.models.manifest.manifest import load_model, made_models
+from harness.models.manifest.lookup import load_model, made_models
 
 RESULTS = Path(__file__).parent / "results"
 BESIDE = "zoo/resnet50_v1"

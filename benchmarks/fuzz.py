@@ -27,8 +27,8 @@ from harness.core.config.run_config import make_config
 from harness.errors import HarnessError
 from harness.loadgen import user_conf
 from harness.loadgen.logs import ACCURACY, DETAIL, AccuracyLogError
-from harness.models.manifest.manifest import load_model
-from harness.models.manifest.requirements import here, problems
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.requirements import problems, read_environment
 from harness.results.recheck import check
 from harness.results.verdict.score import compute
 
@@ -176,7 +176,7 @@ class Fuzz:
         """Its files are looked for and never fetched: nothing here asks for that."""
         model = load_model(str(self._file("manifest.yaml", content)))
         assert model.manifest is not None
-        list(problems(model.name, model.manifest.requires, here("onnxruntime")))
+        list(problems(model.name, model.manifest.requires, read_environment("onnxruntime")))
         assert model.steps.keys() == {spec.name for spec in model.inputs}
         assert model.may_have_to_be_obtained in (True, False)
         model.path(("onnx",))

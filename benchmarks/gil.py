@@ -17,7 +17,7 @@ from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
 from harness.loadgen.plan import Instances
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import inputs_of, model_file, open_backends, open_dataset
 from harness.models.steps.postprocess import postprocessor
 from harness.run.measured.warm_up import Answerer, calibrate_rate, warm_up

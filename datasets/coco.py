@@ -1,4 +1,4 @@
-"""COCO detection: images and an annotations JSON, in the JSON's order as MLPerf has it.
+"""Reads COCO detection: images and an annotations JSON, in the JSON's order as MLPerf does.
 
 See mlcommons/inference, vision/classification_and_detection/python/coco.py (commit 2432b10) and, for
 the subset, yolo/create_safe_annotations.py (commit 14e14d8). An image without objects stays in the

@@ -1,4 +1,4 @@
-"""CSV tables, with the standard library."""
+"""Reads CSV tables with the standard library."""
 
 import csv
 import math

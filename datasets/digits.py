@@ -1,4 +1,4 @@
-"""The embedded default: 500 handwritten digits the model was not trained on.
+"""Reads the embedded default dataset: 500 handwritten digits the model was not trained on.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
 Learning Repository (1998), CC BY 4.0, as shipped by scikit-learn; see harness/models/README.md.

@@ -1,4 +1,4 @@
-"""Any directory of images: labels from its sub-folders, or from labels.csv."""
+"""Reads any directory of images: labels from its sub-folders, or from labels.csv."""
 
 import csv
 from collections.abc import Iterable

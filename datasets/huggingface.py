@@ -1,4 +1,4 @@
-"""HuggingFace data sets: saved with save_to_disk, or by name from the Hub.
+"""Reads HuggingFace data sets: saved with save_to_disk, or by name from the Hub.
 
 Columns become inputs as those of any table do. Nothing here runs code of a data set's author.
 """

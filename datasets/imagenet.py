@@ -1,4 +1,4 @@
-"""ImageNet's validation set as MLPerf lays it out: a folder of images and val_map.txt.
+"""Reads ImageNet's validation set as MLPerf lays it out: a folder of images and val_map.txt.
 
 The order is the file's, as in mlcommons/inference,
 vision/classification_and_detection/python/imagenet.py (commit 270360d).

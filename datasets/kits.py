@@ -1,4 +1,4 @@
-"""Volumes in the manner of KiTS19: one case a folder, an image and its segmentation as .npy.
+"""Reads volumes in KiTS19's layout: one case a folder, an image and its segmentation as .npy.
 
 Preprocessing of scans (resampling to 1.6 x 1.2 x 1.2 mm, padding) is not done here: MLPerf's own
 preprocess.py does it, and leaves pickles, which run code when they are read. Convert them once.

@@ -1,4 +1,4 @@
-"""Speech in LibriSpeech's layout: <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
+"""Reads speech in LibriSpeech's layout: <speaker>/<chapter>/<utterance>.flac or .wav, and transcripts.
 
 Each chapter's folder has one <speaker>-<chapter>.trans.txt, with a line "<utterance> <TEXT>" for
 each of its files (Panayotov et al., "Librispeech: an ASR corpus based on public domain audio

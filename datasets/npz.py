@@ -1,4 +1,4 @@
-"""NumPy archives: an array for each of the model's inputs, by its name, and `labels`."""
+"""Reads NumPy archives: one array for each of the model's inputs, under its name, and `labels`."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""Parquet tables, through pyarrow."""
+"""Reads Parquet tables through pyarrow."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

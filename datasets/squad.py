@@ -1,4 +1,4 @@
-"""SQuAD v1.1 as MLPerf's BERT takes it: windows of a question and a part of its context.
+"""Reads SQuAD v1.1 as MLPerf's BERT does: windows of a question and a part of its context.
 
 The windows follow convert_examples_to_features in mlcommons/inference language/bert/
 create_squad_data.py (commit 2659c1b): a sample is [CLS] question [SEP] part of the context [SEP],

@@ -1,4 +1,4 @@
-"""Seeded noise in the model's own input shapes: speed without data, never accuracy."""
+"""Generates seeded noise in the model's input shapes: speed without data, never accuracy."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Is a program of torch.export (.pt2) only data? Looked into before PyTorch reads it.
+"""Refuses a program of torch.export (.pt2) that could do more than compute, before PyTorch reads it.
 
 The archive names functions to call and holds expressions that sympy evaluates as Python, so a file
 could run any code. Only operators and the arithmetic of sizes are let through. Pickles in it are
@@ -51,7 +51,7 @@ def check_is_data(path: Path) -> None:
             graphs = [n for n in members if re.fullmatch(r"[^/]+/models/[^/]+\.json", n)]
             suspects = [
                 n for n in members if "/aotinductor/" in n
-            ]  # libraries, which it would load
+            ]  # libraries, which PyTorch would load
             if not graphs:
                 raise ConfigError(
                     f"{path}: not an archive of torch.export.save, or of a PyTorch before 2.8: "
@@ -63,13 +63,13 @@ def check_is_data(path: Path) -> None:
         raise ConfigError(f"{path}: not an archive of torch.export.save: {e}") from e
     if suspects:
         raise ConfigError(
-            f"{path}: it holds {suspects[0][:80]!r}, which is no operator and no size: a model file "
-            "may only compute, so this is not loaded"
+            f"{path}: it holds {suspects[0][:80]!r}, which is neither an operator nor a size: a model file "
+            "may only compute, so this file is not loaded"
         )
 
 
 def _suspects(node: object) -> Iterator[str]:
-    """Every call target and every expression that is not on the lists."""
+    """Every call target and expression that the lists above do not allow."""
     if isinstance(node, list):
         for item in node:
             yield from _suspects(item)

@@ -1,4 +1,4 @@
-"""What the backends of frameworks share: options and devices refused in one line, batches filled up."""
+"""The base class of our framework backends: refuses unknown options and devices, fills up batches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,19 +18,20 @@ Choices = Mapping[str, tuple[str, ...]]
 
 
 class FrameworkBackend(ABC):
-    """One model on one framework. A subclass loads it, answers arrays and describes itself.
-
-    name: in the registry. title: the framework's own name. formats: the manifest's file formats,
-    best first. options: what --backend-option takes. devices: what --device takes. tunable: options
-    that change speed alone, with the values that `tune` tries beside the configured one.
-    """
+    """One model on one framework. A subclass loads it, answers arrays and describes itself."""
 
     name: ClassVar[str]
+    """The name in the registry."""
     title: ClassVar[str]
+    """The framework's own name."""
     formats: ClassVar[tuple[str, ...]]
+    """The manifest's file formats that the backend reads, best first."""
     options: ClassVar[Choices] = {}
+    """The values of --backend-option."""
     tunable: ClassVar[Choices] = {}
+    """Options that change only speed, with the values that `tune` tries beside the configured one."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
+    """The values of --device."""
     has_providers: ClassVar[bool] = False
 
     def __init__(self, setup: BackendSetup) -> None:
@@ -48,8 +49,8 @@ class FrameworkBackend(ABC):
         have = " ".join(f"{key}={'|'.join(values)}" for key, values in self.options.items())
         for key, value in setup.options.items():
             if key not in self.options:
-                told = f"it has {have}" if have else "it has none"
-                yield f"backend {self.name!r} has no option {key!r}: {told}"
+                hint = f"it has {have}" if have else "it has none"
+                yield f"backend {self.name!r} has no option {key!r}: {hint}"
             elif value not in self.options[key]:
                 values = ", ".join(self.options[key])
                 yield f"--backend-option {key}: {value!r} is not one of {values}"
@@ -72,11 +73,11 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def _load(self) -> tuple[tuple[TensorSpec, ...], tuple[str, ...]]:
-        """Load the model. -> its inputs; the names of its outputs, () where the file has none."""
+        """Loads the model. Returns its inputs and its outputs' names, () where the file has no names."""
 
     @abstractmethod
     def __exit__(self, *exc: object) -> None:
-        """Free everything."""
+        """Frees everything."""
 
     @abstractmethod
     def _answer(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -84,7 +85,7 @@ class FrameworkBackend(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, object]:
-        """Versions, device, precision, threads: as they are, not as they were asked for."""
+        """Versions, device, precision, threads: the actual values, not the requested ones."""
 
     def signature(self) -> tuple[TensorSpec, ...]:
         return self._inputs
@@ -99,7 +100,7 @@ class FrameworkBackend(ABC):
         return self._answer_padded(batch, size)
 
     def _answer_padded(self, batch: Batch, size: int) -> Outputs:
-        """The file fixes the batch: fill it up by repeating the last sample, drop the surplus."""
+        """Fills up a batch of fixed size by repeating the last sample, and drops the surplus answers."""
         count = len(batch.indices)
         outputs = self._answer(
             {
@@ -107,7 +108,7 @@ class FrameworkBackend(ABC):
                 for name, rows in batch.inputs.items()
             }
         )
-        # An output of another length is left as it is: it is seen to be wrong.
+        # An output of another length stays: the caller reports it as wrong.
         if isinstance(outputs, Mapping):
             return {
                 name: rows[:count] if len(rows) == size else rows for name, rows in outputs.items()
@@ -116,9 +117,9 @@ class FrameworkBackend(ABC):
 
 
 class TwinProfiler(ABC):
-    """Calls of the same model loaded once more, set to be looked into: twice the memory of one instance.
+    """Profiles a second instance of the same model, which takes the memory of one more instance.
 
-    A subclass says what is looked at (harness/profiler.py, Profiler).
+    A subclass implements the recording (harness/profiler.py, Profiler).
     """
 
     def __init__(self, twin: Backend) -> None:

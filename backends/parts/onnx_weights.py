@@ -1,4 +1,4 @@
-"""The weights in an ONNX file, held once for all instances of a process.
+"""Reads the weights in an ONNX file and holds them once for all instances of a process.
 
 Read from the file's bytes (harness/core/formats/protobuf.py). The field numbers are those of onnx.proto
 (ModelProto, GraphProto, TensorProto).
@@ -30,14 +30,14 @@ _DTYPES = {
     11: "float64",
 }
 _OTHER_TYPES = {16: "bfloat16", 17: "float8_e4m3fn", 19: "float8_e5m2", 21: "uint4", 22: "int4"}
-"""NumPy has none of them."""
+"""Number types that NumPy lacks."""
 
 _MIN_BYTES = 1024
-"""Smaller ones stay with each session: they are shapes and scalars that the optimiser folds."""
+"""Smaller weights stay in each session: they are shapes and scalars that the optimiser folds."""
 
 
 class SharedWeights:
-    """values: name -> tensor, which must live as long as the sessions that were given it."""
+    """values: name -> tensor, which must outlive the sessions that use it."""
 
     def __init__(self, values: Mapping[str, ort.OrtValue]) -> None:
         self.values = values
@@ -48,7 +48,7 @@ _held: WeakValueDictionary[Path, SharedWeights] = WeakValueDictionary()
 
 
 def shared_weights(path: Path) -> SharedWeights:
-    """The same object for the same file, as long as somebody holds it."""
+    """Returns the same object for the same file while any session holds it."""
     with _lock:
         weights = _held.get(path)
         if weights is None:
@@ -60,17 +60,15 @@ def shared_weights(path: Path) -> SharedWeights:
 def weight_types(path: Path) -> list[tuple[Sequence[int], str]]:
     """Shape and number type of each initializer, [] where the file is not an ONNX file."""
     try:
-        found = [_tensor(message) for message in _initializers(path)]
+        tensors = [_tensor(message) for message in _initializers(path)]
     except (OSError, ValueError):
         return []
     kinds = _DTYPES | _OTHER_TYPES
-    return [(tensor.shape, kinds[tensor.type]) for tensor in found if tensor.type in kinds]
+    return [(tensor.shape, kinds[tensor.type]) for tensor in tensors if tensor.type in kinds]
 
 
 def _read(path: Path) -> Iterator[tuple[str, ort.OrtValue]]:
-    """The initializers whose values lie in the file as raw bytes, as they do in all large ones. The
-    values are copied out of the map once, so that they are aligned.
-    """
+    """The initializers whose values are raw bytes, as in all large files. Copying aligns the values."""
     for shape, kind, name, raw in map(_tensor, _initializers(path)):
         if kind in _DTYPES and len(raw) >= _MIN_BYTES:
             values = np.array(np.frombuffer(raw, _DTYPES[kind]).reshape(shape))
@@ -85,7 +83,7 @@ def _initializers(path: Path) -> Iterator[memoryview]:
 
 
 class _Tensor(NamedTuple):
-    """A TensorProto. type: its code in onnx.proto. raw: its values, where they lie in this file."""
+    """A TensorProto. type: its code in onnx.proto. raw: its values if they lie in this file."""
 
     shape: Sequence[int]
     type: int

@@ -1,4 +1,4 @@
-"""OpenVINO's own counters: the kernels of its CPU plug-in, and the nodes of the file that each is of.
+"""Reads OpenVINO's counters: the kernels of its CPU plug-in, and the file's nodes behind each kernel.
 
 OpenVINO tells of each kernel the mean over all calls of the compiled model, in whole microseconds; the
 mean of the last calls alone is the difference of two such means.

@@ -1,4 +1,4 @@
-"""TensorFlow's graphs: of a function as its file has it, and as it is executed when it is optimised.
+"""Reads the graph of a TensorFlow function, as in the file and as optimised for execution.
 
 Tensors are told apart by the node that makes them alone: that is enough to know what a kernel is of.
 """

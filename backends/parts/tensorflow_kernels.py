@@ -1,4 +1,4 @@
-"""TensorFlow's own profiler: the kernels of an optimised function, and the nodes of the file they are.
+"""Profiles a TensorFlow function: its kernels, and the file's nodes behind each kernel.
 
 The times are those of the host trace of tf.profiler, the graph is the one that TensorFlow tells when a
 function is first called. Its optimiser calls a fused node by the name of the last of those it is made of.

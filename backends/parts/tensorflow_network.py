@@ -1,4 +1,4 @@
-"""What a TensorFlow function is made of: its graph, with variables as constants and nothing nested."""
+"""Reads the weights, strides and multiplications of a TensorFlow function from its graph."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod

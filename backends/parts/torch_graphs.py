@@ -1,4 +1,4 @@
-"""The operators in PyTorch's files, as a graph: of an exported program and of TorchScript."""
+"""Reads the operators in PyTorch's files as a graph: exported programs and TorchScript."""
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""PyTorch's own profiler: the operators of a program that are called, and the nodes of the file they are.
+"""Profiles a PyTorch program: the operators it calls, and the file's nodes behind each operator.
 
 PyTorch runs a program as it stands in the file, one operator after another; so the operators that no
 other called are the file's nodes, in order.

@@ -1,4 +1,4 @@
-"""What a PyTorch module is made of: seen in its weights and in the operators that it calls."""
+"""Reads the weights, strides and multiplications of a PyTorch module from the operators it calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

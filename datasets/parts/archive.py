@@ -1,4 +1,4 @@
-"""Arrays of an .npz archive, row by row: a large one is never in memory as a whole.
+"""Reads arrays of an .npz archive row by row: a large array is never in memory as a whole.
 
 A small array is read whole and kept. Of a large one that is stored as it is (numpy.savez), rows are
 read from where they lie in the file; of a large compressed one, they are put into the cache once,

@@ -1,4 +1,4 @@
-"""Preprocessed rows kept on disk between runs, safe against every way a run can end."""
+"""Keeps preprocessed rows on disk between runs, safe against every way a run can end."""
 
 import errno
 import os

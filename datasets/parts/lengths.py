@@ -1,4 +1,4 @@
-"""How long sequences are: drawn from a distribution, or from lengths measured on real data."""
+"""Draws sequence lengths from a distribution, or from lengths measured on real data."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which files a dataset is made of, and every problem of that list at once."""
+"""Lists the files of a dataset, and reports every problem of the list at once."""
 
 import stat
 from collections.abc import Iterable, Sequence

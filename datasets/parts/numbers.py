@@ -1,4 +1,4 @@
-"""From numbers in files to a model's input: its element type, its shape, and the declared steps."""
+"""Turns numbers from files into a model's input: its element type, its shape, and the declared steps."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

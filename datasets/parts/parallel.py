@@ -1,4 +1,4 @@
-"""Work on many samples with every core: decoders and numpy release the GIL while they work.
+"""Works on many samples with every core: decoders and numpy release the GIL while they work.
 
 Threads, not processes: rows are written where they are needed, and two threads decode as many
 images a second as two processes (docs/decisions/datasets.md).

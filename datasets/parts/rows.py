@@ -1,4 +1,4 @@
-"""Samples held in memory as rows of arrays, in the order LoadGen loaded them."""
+"""Holds samples in memory as rows of arrays, in the order LoadGen loaded them."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

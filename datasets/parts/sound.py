@@ -1,4 +1,4 @@
-"""Sound files: WAV with the standard library, FLAC with soundfile."""
+"""Decodes sound files: WAV with the standard library, FLAC with soundfile."""
 
 import wave
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a dataset's files are, what is wrong with them, and their digest."""
+"""Locates a dataset's files, words what is wrong with them, and computes their digest."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

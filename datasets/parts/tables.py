@@ -1,4 +1,4 @@
-"""Tables: columns of numbers or texts are the inputs, one column holds the labels.
+"""Base of the table datasets: columns of numbers or texts are the inputs, one column holds the labels.
 
 `column` steps say which columns make which input; without them a model's only input takes every
 column but the label's. Missing values, values that are no numbers and ragged rows are errors that

@@ -1,4 +1,4 @@
-"""BERT's wordpiece, through the package `tokenizers`, as `tokenise` steps declare it."""
+"""Tokenises texts into BERT's wordpieces with the package `tokenizers`, as `tokenise` steps declare."""
 
 from collections.abc import Sequence
 from pathlib import Path

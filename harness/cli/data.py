@@ -16,7 +16,7 @@ def list_names(arguments: list[str]) -> int:
     parser.parse_args(arguments)
     from harness.core import registry
     from harness.core.extras import how_to_install
-    from harness.models.manifest.manifest import load_model, named_models
+    from harness.models.manifest.lookup import load_model, named_models
 
     lines = []
     for kind in ("scenario", "backend", "dataset", "metric"):

@@ -92,21 +92,21 @@ DATASETS = {
 }
 METRICS = {
     "top1": Entry("harness.accuracy.top1:Top1", "share of right labels, in percent"),
-    "top5": Entry("harness.accuracy.top1:Top5", "share with the right label among the best five"),
+    "top5": Entry("harness.accuracy.top5:Top5", "share with the right label among the best five"),
     "map": Entry(
-        "harness.accuracy.detection:MeanAveragePrecision",
+        "harness.accuracy.map:MeanAveragePrecision",
         "COCO mean average precision of boxes",
         "coco",
         "pycocotools",
     ),
-    "squad_f1": Entry("harness.accuracy.squad:SquadF1", "SQuAD F1 and exact match of spans"),
+    "squad_f1": Entry("harness.accuracy.squad_f1:SquadF1", "SQuAD F1 and exact match of spans"),
     "dice": Entry("harness.accuracy.dice:Dice", "Dice coefficient of segmented volumes or images"),
     "wer": Entry("harness.accuracy.wer:WordErrorRate", "word error rate of transcripts"),
     "rouge": Entry(
         "harness.accuracy.rouge:Rouge", "ROUGE of texts, 1, 2, L, Lsum", "rouge", "rouge_score"
     ),
-    "cosine": Entry("harness.accuracy.embedding:Cosine", "similarity to the right embeddings"),
-    "retrieval": Entry("harness.accuracy.embedding:Retrieval", "recall at 10 by embeddings"),
+    "cosine": Entry("harness.accuracy.cosine:Cosine", "similarity to the right embeddings"),
+    "retrieval": Entry("harness.accuracy.retrieval:Retrieval", "recall at 10 by embeddings"),
 }
 METERS = {
     "rapl": Entry(

@@ -17,8 +17,8 @@ from harness.loadgen.plan import Instances
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model
-from harness.models.manifest.requirements import here, problems
+from harness.models.manifest.model import Model
+from harness.models.manifest.requirements import problems, read_environment
 from harness.models.manifest.schema import TOLERANCE
 from harness.models.opened.loading import (
     FORMAT_OPTION,
@@ -103,7 +103,11 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     entry = registry.BACKENDS.get(config.backend)
     if model.manifest is not None:
         missing = list(
-            problems(model.name, model.manifest.requires, here(entry.needs if entry else None))
+            problems(
+                model.name,
+                model.manifest.requires,
+                read_environment(entry.needs if entry else None),
+            )
         )
         if missing:
             raise ConfigError("\n".join(missing))

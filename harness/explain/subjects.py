@@ -16,7 +16,8 @@ from harness.errors import ConfigError, HarnessError
 from harness.explain.baseline import Subject
 from harness.models.made.onnx_light import PREFIX
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.types import Step
 

@@ -1,4 +1,4 @@
-"""Small files in the true format of each dataset, and a model with a known score for each metric.
+"""Writes small files in the true format of each dataset, and a model with a known score for each metric.
 
     python -m harness.models.build_examples OUT
 

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as ONNX with a manifest, from its published weights: a real sequence workload.
+"""Builds all-MiniLM-L6-v2 as ONNX with a manifest from its published weights: a real sequence workload.
 
     python -m harness.models.build_minilm SOURCE OUT
 

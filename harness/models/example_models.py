@@ -1,4 +1,4 @@
-"""Tiny ONNX models that need no training, each with its manifest, for build_examples.py.
+"""Defines tiny ONNX models that need no training, each with its manifest, for build_examples.py.
 
 Every one computes its answer by a rule that fits the data written beside it, so that a score is
 known beforehand; none is worth measuring the speed of.

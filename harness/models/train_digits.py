@@ -1,4 +1,4 @@
-"""Train the small embedded digit classifier and write it in every committed format.
+"""Trains the small embedded digit classifier and writes it in every committed format.
 
     python -m harness.models.train_digits [--out DIR] [--formats-only]
 

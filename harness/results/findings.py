@@ -12,7 +12,7 @@ from harness.loadgen.scenario import Scenario
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.performance import Performance

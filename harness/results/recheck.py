@@ -21,7 +21,7 @@ from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
 from harness.models.manifest.defaults import default_metric, slo_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence

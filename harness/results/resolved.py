@@ -10,7 +10,8 @@ from harness.core.config.parse import HUB, Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Loaded, LoadPlan
 from harness.loadgen.versions import ROUNDS, installed_version
-from harness.models.manifest.manifest import Model, is_path
+from harness.models.manifest.lookup import is_path
+from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 

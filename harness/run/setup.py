@@ -7,7 +7,8 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.loadgen.plan import Instances
-from harness.models.manifest.manifest import Model, model_from_json
+from harness.models.manifest.lookup import model_from_json
+from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
 
 

@@ -16,7 +16,7 @@ from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES

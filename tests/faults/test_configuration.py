@@ -81,7 +81,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         (
             (*SERVER, "--instances", "1024", "--threads", "1024"),
             (
-                f"1,024 instances x 1,024 threads are 1048576 threads, {HERE.threads} can compute at the "
+                f"1,024 instances x 1,024 threads need 1048576 threads, but {HERE.threads} can compute at the "
                 f"same time ({HERE}): lower --instances or --threads, or add --oversubscribe"
             ),
         ),

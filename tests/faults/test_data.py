@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from tests.builders.pictures import write
 from tests.faults.command import (
     DATA,
@@ -137,8 +137,8 @@ def test_a_metric_for_other_answers_is_refused_before_the_run(tmp_path: Path) ->
     done = run(*dataset("Good", tmp_path / "r", "--metric", "squad_f1"))
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
-        "harness: metric 'squad_f1' cannot score what the model answers: squad_f1 needs logits, the "
-        "answers are int64"
+        "harness: metric 'squad_f1' cannot score what the model answers: squad_f1 needs "
+        "floating-point logits, but the answers are int64"
     )
     assert not list(tmp_path.glob("r*/performance/run_1/mlperf_log_detail.txt"))
 
@@ -155,8 +155,8 @@ def test_a_manifest_without_argmax_is_refused_before_the_run(tmp_path: Path) -> 
     done = run(*words, "--out", str(tmp_path / "r"))
     assert done.status == 2
     assert done.said.splitlines()[-1] == (
-        "harness: metric 'top1' cannot score what the model answers: top1 needs labels, these are 10 "
-        "scores an answer, float32: postprocess with argmax or topk"
+        "harness: metric 'top1' cannot score what the model answers: top1 needs labels, but each answer is 10 "
+        "scores, float32: postprocess with argmax or topk"
     )
     alone = run(*words, "--mode", "performance", "--out", str(tmp_path / "alone"))
     assert alone.status == 0, alone.said + alone.printed

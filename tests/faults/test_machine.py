@@ -253,7 +253,7 @@ def test_an_affinity_mask_of_one_core_is_one_instance_with_one_thread(tmp_path: 
     assert check(tmp_path / "r") == []
     done = run(*SERVER, *SHORT, "--instances", "2", "--out", f"{tmp_path}/s", prefix=one)
     assert done.status == 2
-    assert "2 instances x 1 thread are 2 threads, 1 can compute at the same time" in done.said
+    assert "2 instances x 1 thread need 2 threads, but 1 can compute at the same time" in done.said
     assert not (tmp_path / "s.partial").exists()
 
 

@@ -116,6 +116,29 @@ def test_links_for_type_checkers_are_relative(folder: str) -> None:
     assert os.readlink(link) == f"../{folder}"  # noqa: PTH115 - the text itself, not a Path
 
 
+MODULE_NAMES = {"csv": "csv_table"}
+"""Plug-ins whose module cannot bear their name: Python has a module `csv` of its own."""
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [(name, entry.target) for rows in registry.KINDS.values() for name, entry in rows.items()],
+)
+def test_the_module_of_a_plug_in_has_the_name_that_the_user_types(name: str, target: str) -> None:
+    module = target.partition(":")[0].rpartition(".")[2]
+    assert module == MODULE_NAMES.get(name, name.replace("-", "_"))
+
+
+@pytest.mark.parametrize("folder", PLUGINS)
+def test_a_plug_in_folder_holds_no_module_without_a_name(folder: str) -> None:
+    """Helpers lie in parts/."""
+    targets = {
+        e.target.partition(":")[0] for rows in registry.KINDS.values() for e in rows.values()
+    }
+    modules = {f"harness.{folder}.{path.stem}" for path in (ROOT / folder).glob("*.py")}
+    assert modules <= targets
+
+
 def test_every_folder_with_code_is_packaged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     setuptools = project["tool"]["setuptools"]

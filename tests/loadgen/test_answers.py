@@ -17,7 +17,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
 from harness.loadgen.logs import ACCURACY, read_answers
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.results.recheck import check
 from harness.run.supervisor import preflight
 from tests.builders.table_data import COUNT, SIDE, heads, logits, placed

@@ -22,7 +22,7 @@ from harness.loadgen.arrival_kinds import KINDS
 from harness.loadgen.arrival_profiles import Profile, lines
 from harness.loadgen.schedule import server_schedule_ns
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.run.supervisor import preflight
 from tests.builders.support import plan
 

@@ -10,7 +10,7 @@ from harness.core.codes import Reason
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.plan import Calibration, Instances, Loaded
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence import performance
 from harness.results.evidence.evidence import Evidence

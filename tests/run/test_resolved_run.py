@@ -8,7 +8,8 @@ import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import MODELS_DIR, load_model, model_from_json, named_models
+from harness.models.manifest.lookup import load_model, model_from_json, named_models
+from harness.models.manifest.model import MODELS_DIR
 from harness.run.setup import Setup
 from harness.run.supervisor import preflight
 from tests.faults.command import run

@@ -1,4 +1,4 @@
-"""Image files to pixels, by four decoders that give the same pixels where the format says which.
+"""Decodes image files with four decoders, which give the same pixels where the format defines them.
 
 Every decoder gives (height, width, channels) uint8, channels in the order asked for. EXIF
 orientation is ignored by all of them: Pillow, simplejpeg and TensorFlow never look at it, OpenCV

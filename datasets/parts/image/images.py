@@ -1,4 +1,4 @@
-"""The steps of an image: decode, then resize and crop, normalise, layout, the input's own type."""
+"""Applies an image's steps: decode, resize and crop, normalise, layout, the input's element type."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

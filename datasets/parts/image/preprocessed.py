@@ -1,4 +1,4 @@
-"""Datasets whose samples are image files: decoded and preprocessed in load, kept between runs."""
+"""Base of the image datasets: decodes and preprocesses files in load, and caches rows between runs."""
 
 import hashlib
 import json

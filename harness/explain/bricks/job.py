@@ -21,7 +21,7 @@ from harness.explain.bricks.time import database as brick_database
 from harness.explain.bricks.time import runs
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
-from harness.models.manifest.manifest import is_path, load_model
+from harness.models.manifest.lookup import is_path, load_model
 from harness.results import run_folder
 
 FILE, PAGE = "bricks.json", "bricks.html"

@@ -15,6 +15,7 @@ import numpy as np
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
 from harness.explain.kernels.shared_work import Share, Shares, shares_of
 from harness.models.graph import flops
+from harness.models.graph.flop_rules import Operand
 from harness.types import Array
 
 TRIMMED = 0.2
@@ -203,7 +204,7 @@ def _read_bytes(kernel: Kernel, own: Sequence[NodeCost]) -> int:
     """ONNX Runtime does not report weights that it converted to another layout: the nodes know
     them. For an embedding it reports the whole table, however few rows a call reads.
     """
-    sizes = [flops.Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
+    sizes = [Operand(tensor.shape, tensor.dtype).bytes for tensor in kernel.inputs]
     unread = sum(
         size - flops.read_bytes(kernel.op_type, i, size, kernel.output_bytes)
         for i, size in enumerate(sizes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.core import registry
 from harness.errors import HarnessError, one_line
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.steps.steps import choices, preprocess_step
 from harness.types import Array, Step
 

@@ -21,7 +21,7 @@ from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.folder import Profiled
 from harness.machine import cores, host
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import run_folder
 from harness.results.compare.run_files import fitting

@@ -1,1 +1,1 @@
-"""The graph of an ONNX file: nodes, shapes, wiring, multiplications and bytes."""
+"""Reads the graph of a model and counts its work: nodes, shapes, wiring, multiplications and bytes."""

@@ -1,4 +1,4 @@
-"""A model's graph: layers, their concrete shapes, and which layers are alike.
+"""The graph of a model: its layers, their concrete shapes, and which layers are alike.
 
 graph_file.py reads one from an ONNX file.
 """

@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph in order, and what of them is known before anything runs."""
+"""Orders the nodes of an ONNX graph and derives what is known of them before a run."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence

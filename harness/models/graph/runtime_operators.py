@@ -1,4 +1,4 @@
-"""Shapes of ONNX Runtime's own operators, by standard ones that make tensors of the same shapes and types.
+"""Infers shapes of ONNX Runtime's own operators through standard operators of the same shapes and types.
 
 Files that ONNX Runtime optimised or quantised hold operators that `onnx` does not know; behind the first
 of them no shape would be inferred. The stand-ins are inferred in their place and are never run.

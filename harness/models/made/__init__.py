@@ -1,1 +1,1 @@
-"""Models that are generated on request: `light/*`, `zoo/*`, single operators."""
+"""Generates models on request: `light/*`, `zoo/*`, single operators."""

@@ -1,4 +1,4 @@
-"""The nine topologies inside the onnx package, made runnable: performance only.
+"""Makes the nine topologies inside the onnx package runnable: performance only.
 
 The files in onnx/backend/test/data/light hold no weights: ConstantOfShape nodes make them at run
 time, all equal, which leads to denormals; and the batch is fixed at 1. Here the weights are seeded

@@ -1,4 +1,4 @@
-"""Single operators as models, in the manner of DeepBench: matrix product, convolution, LSTM.
+"""Builds single operators as models, as DeepBench does: matrix product, convolution, LSTM.
 
 Shapes are from DeepBench's lists of what speech, vision and text models compute (github.com/
 baidu-research/DeepBench, code/kernels/*_problems.h); its batch n is a run's batch here. The weights are

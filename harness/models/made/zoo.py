@@ -1,4 +1,4 @@
-"""Five well-known networks built here, with seeded random weights: performance only.
+"""Builds five well-known networks with seeded random weights: performance only.
 
 They look as trainers' exporters leave them: convolution, batch normalisation and activation are
 nodes of their own, the batch is symbolic, and a classifier's logits are the output. Nothing in

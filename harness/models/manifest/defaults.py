@@ -1,9 +1,9 @@
-"""The dataset, metric and SLO of a run that names none: the manifest's."""
+"""Fills in the dataset, metric and SLO of a run from the manifest."""
 
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.scenario import Scenario
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 
 
 def default_dataset(model: Model) -> str:

@@ -1,8 +1,8 @@
-"""Which files a model is: the one that is named, and those that it reads. Its digest is of all of them.
+"""Lists the files that a model consists of, and computes the digest of all of them.
 
 An ONNX file may keep its weights in other files (external data), an OpenVINO IR has them in a .bin
-beside its .xml; a digest of the named file alone would let them change unseen. What a file says it
-reads is read only from the model's own folder.
+beside its .xml; a digest of the named file alone would let them change unseen. Files are read only from
+the model's own folder.
 """
 
 import hashlib
@@ -23,24 +23,24 @@ _INSIDE: Mapping[str, Mapping[int, str]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-"""Message of onnx.proto -> field number -> the message in it, on every way that leads to a tensor."""
+"""Message of onnx.proto -> field number -> nested message, for every path that leads to a tensor."""
 
 _SINGULAR = {
     *(("model", 7), ("training", 1), ("training", 2), ("sparse", 1), ("sparse", 2)),
     *(("attribute", 5), ("attribute", 6), ("attribute", 22)),
 }
-"""Of these a message holds one: where it comes twice, parsers merge the two."""
+"""Fields that a message holds once: where a file repeats one, parsers merge the parts."""
 
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1
-"""TensorProto's fields, and the value that says that its numbers are in another file."""
+"""TensorProto's fields, and the value of data_location for numbers in another file."""
 
 _KEY, _VALUE = 1, 2
 
 
 def files_of(path: Path) -> dict[str, Path]:
-    """Relative name -> file, by name: all files of a folder; of a file, itself and what it reads.
+    """Relative name -> file, sorted: all files of a folder; or a file and the files it reads.
 
-    A ConfigError where a file it reads is not there or lies outside of its folder.
+    A ConfigError where a file that it reads is missing or lies outside of its folder.
     """
     if path.is_dir():
         inside = (p for p in path.rglob("*") if p.is_file())
@@ -50,7 +50,7 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file that reads no other, its own; else of the lines of `listed`."""
+    """The SHA-256 of a file that reads no other; else the SHA-256 of the lines of `listed`."""
     files = files_of(path)
     if list(files.values()) == [path]:
         return sha256_alone(path)
@@ -58,7 +58,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_alone(path: Path) -> str:
-    """Of one file's content, whatever else it reads."""
+    """The SHA-256 of one file's content alone."""
     try:
         with path.open("rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()
@@ -73,18 +73,18 @@ def listed(digests: Mapping[str, str]) -> str:
 
 
 def size_bytes(path: Path) -> int:
-    """Of all files that the model is."""
+    """The size of all files of the model."""
     return sum(file.stat().st_size for file in files_of(path).values())
 
 
 def external_data(content: memoryview) -> set[str]:
-    """Files in which an ONNX model's tensors lie, as it names them; ValueError where it is none."""
-    found: set[str] = set()
+    """The external files of an ONNX model's tensors, as it names them; ValueError for another format."""
+    names: set[str] = set()
     todo = [("model", content)]
     while todo:
         kind, message = todo.pop()
         if kind == "tensor":
-            found.update(_location(message))
+            names.update(_location(message))
             continue
         inside = _INSIDE[kind]
         once: dict[int, memoryview] = {}
@@ -98,11 +98,11 @@ def external_data(content: memoryview) -> set[str]:
             else:
                 once[number] = value
         todo += ((inside[number], value) for number, value in once.items())
-    return found
+    return names
 
 
 def _location(tensor: memoryview) -> Iterator[str]:
-    """Names are bytes that need not be UTF-8, as os.fsdecode has them."""
+    """The tensor's file name, decoded by os.fsdecode: it need not be UTF-8."""
     is_external, locations = False, set[str]()
     for number, value in fields(tensor):
         if number == _DATA_LOCATION:
@@ -118,7 +118,7 @@ def _location(tensor: memoryview) -> Iterator[str]:
 
 
 def _read_by(path: Path) -> set[str]:
-    """Names of further files, relative to the folder of `path`. A file of no such kind reads none."""
+    """Names of the files that `path` reads, relative to its folder; empty for other formats."""
     if path.suffix == ".xml":
         weights = path.with_suffix(".bin")
         return {weights.name} if weights.exists() else set()
@@ -127,7 +127,7 @@ def _read_by(path: Path) -> set[str]:
             return external_data(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
     except OSError as e:
         raise _unreadable(path, e) from e
-    except ValueError:  # empty, or another format: the framework says what it makes of it
+    except ValueError:  # empty, or another format: the framework reports what is wrong
         return set()
 
 
@@ -139,13 +139,15 @@ def _beside(path: Path, name: str) -> Path:
         # Both folders of a model that is itself a link, as in caches that keep files by digest.
         homes = (path.parent.resolve(), path.resolve().parent)
         inside = any(place.resolve().is_relative_to(home) for home in homes)
-        here = place.is_file()
+        exists = place.is_file()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, a circle of links
-        inside = here = False
+        inside = exists = False
     if not inside:
         raise ConfigError(f"{path}: it reads {name!r:.200}, which is not in its folder: refused")
-    if not here:
-        raise ConfigError(f"{path}: it reads {name!r:.200}, which is not there: put it beside it")
+    if not exists:
+        raise ConfigError(
+            f"{path}: it reads {name!r:.200}, which is missing: put it beside the model file"
+        )
     return place
 
 

@@ -1,4 +1,4 @@
-"""What a manifest requires of the framework and of the machine, against what is here."""
+"""Checks a manifest's requirements against the installed framework and this machine."""
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -12,40 +12,44 @@ from harness.machine import host
 from harness.models.manifest.schema import Requires
 
 
-class Here(NamedTuple):
-    """The chosen backend's framework, memory, and the CPU's flags.
-
-    framework: the module; distribution and version: what provides it, e.g. onnxruntime-gpu 1.31.1.
-    None and empty: not known here, and then nothing is held against it.
-    """
+class Environment(NamedTuple):
+    """The chosen backend's framework, and this machine. None and empty are unknown and never refused."""
 
     framework: str | None
+    """The module that the backend needs."""
     distribution: str | None
+    """The package that provides the module, e.g. onnxruntime-gpu."""
     version: str | None
+    """The version of the distribution."""
     ram_mb: int
+    """Available memory, in MiB."""
     cpu_flags: frozenset[str]
 
 
-def here(framework: str | None) -> Here:
-    """framework: the module the backend needs; it is not imported."""
+def read_environment(framework: str | None) -> Environment:
+    """framework: the module that the backend needs; it is not imported."""
     ram_mb = host.available_memory_bytes() >> 20
     distribution, installed = _installed(framework)
-    return Here(framework, distribution, installed, ram_mb, host.cpu_flags())
+    return Environment(framework, distribution, installed, ram_mb, host.cpu_flags())
 
 
-def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
-    """One line each; nothing where all is well. model: its name, for the messages."""
-    for framework, wanted in requires.frameworks.items():
-        have = found.version if framework == found.framework else None
-        if have is not None and not satisfies(have, wanted):
-            advice = how_to_install_packages(f"{found.distribution}{wanted.replace(' ', '')}")
-            yield f"model {model!r} requires {framework} {wanted}, {have} is installed: {advice}"
-    if requires.ram_mb is not None and found.ram_mb < requires.ram_mb:
+def problems(model: str, requires: Requires, environment: Environment) -> Iterator[str]:
+    """One line for each requirement that is not met. model: its name, for the messages."""
+    for framework, versions in requires.frameworks.items():
+        installed = environment.version if framework == environment.framework else None
+        if installed is not None and not satisfies(installed, versions):
+            package = f"{environment.distribution}{versions.replace(' ', '')}"
+            yield (
+                f"model {model!r} requires {framework} {versions}, {installed} is installed: "
+                f"{how_to_install_packages(package)}"
+            )
+    if requires.ram_mb is not None and environment.ram_mb < requires.ram_mb:
         yield (
-            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {found.ram_mb:,} are "
+            f"model {model!r} requires {requires.ram_mb:,} MiB of memory, {environment.ram_mb:,} are "
             "free: close other programs, or run it on a larger machine"
         )
-    missing = [f for f in requires.cpu_flags if found.cpu_flags and f not in found.cpu_flags]
+    flags = environment.cpu_flags
+    missing = [flag for flag in requires.cpu_flags if flags and flag not in flags]
     if missing:
         yield (
             f"model {model!r} requires a CPU with {', '.join(requires.cpu_flags)}, this one lacks "
@@ -53,22 +57,22 @@ def problems(model: str, requires: Requires, found: Here) -> Iterator[str]:
         )
 
 
-def satisfies(have: str, wanted: str) -> bool:
+def satisfies(installed: str, versions: str) -> bool:
     """Whether a version lies in a range, by the rules of Python packages (PEP 440).
 
-    have: of what follows its release (rc1, a0, +cpu) nothing counts: containers come with builds such
-    as 2.6.0a0+ecf3bae of the release that a manifest means. One that is no such version is not held
-    against the machine. wanted: e.g. ">=1.20, <2".
+    installed: only its release counts, not a suffix (rc1, a0, +cpu): containers ship builds such as
+    2.6.0a0+ecf3bae of the release that a manifest means. A text that is not a version satisfies any range.
+    versions: e.g. ">=1.20, <2".
     """
     try:
-        release = Version(have).base_version
+        release = Version(installed).base_version
     except InvalidVersion:
         return True
-    return SpecifierSet(wanted).contains(release)
+    return SpecifierSet(versions).contains(release)
 
 
 def _installed(module: str | None) -> tuple[str, str] | tuple[None, None]:
-    """onnxruntime may come from onnxruntime-gpu, tensorflow from tensorflow-cpu."""
+    """(distribution, version) of a module: onnxruntime may come from onnxruntime-gpu."""
     for distribution in packages_distributions().get(module or "", ()):
         try:
             return distribution, version(distribution)

@@ -13,7 +13,7 @@ from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
 from harness.types import Step, TensorSpec
 
 TOLERANCE = 1e-3
-"""Of float answers where no manifest says another: batches of other sizes round differently."""
+"""The default relative tolerance of float answers: batches of different sizes round differently."""
 
 
 class _Strict(BaseModel):
@@ -26,7 +26,7 @@ FilePath = Annotated[str, Field(min_length=1)]
 
 
 class ExternalFile(_Strict):
-    """A further file that a model's file reads. path: as seen from that file, in its own folder."""
+    """A further file that a model's file reads. path: relative to the model file's own folder."""
 
     path: FilePath
     sha256: Sha256
@@ -36,10 +36,11 @@ class ExternalFile(_Strict):
 class ModelFile(_Strict):
     """path: a file or a folder, relative to the manifest or to the model's folder in the cache.
 
-    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py); null says that nobody
-    has pinned it: any file is taken, and the result says so. external: the files that it reads.
-    source: where the file is fetched from when it is nowhere. obtain: how a person gets it, where
-    there is no such address.
+    sha256: of the file, or of the folder's listing (harness/models/manifest/files.py); null: not pinned, any
+    file is accepted and the result carries a doubt.
+    external: the further files that the file reads.
+    source: the address to fetch a missing file from.
+    obtain: instructions for a person, where there is no such address.
     """
 
     path: FilePath
@@ -50,7 +51,7 @@ class ModelFile(_Strict):
 
     @property
     def pinned(self) -> dict[str, str]:
-        """Name, as seen from the file's folder -> SHA-256; none where it is not pinned."""
+        """Name relative to the file's folder -> SHA-256; empty where the file is not pinned."""
         if self.sha256 is None:
             return {}
         further = {normpath(part.path): part.sha256 for part in self.external}
@@ -58,7 +59,7 @@ class ModelFile(_Strict):
 
     @property
     def digest(self) -> str | None:
-        """Of the file with all it reads, as `sha256_of` gives it; None where it is not pinned."""
+        """The digest of the file and all files it reads, as `sha256_of`; None where it is not pinned."""
         return listed(self.pinned) if self.sha256 and self.external else self.sha256
 
     @model_validator(mode="after")
@@ -77,7 +78,7 @@ def _check_shape(shape: tuple[int | str | None, ...]) -> tuple[int | str | None,
 
 
 _ONCE = ("audio", "column", "tokenise")
-"""Steps of which a dataset takes the first; images look at theirs themselves."""
+"""Steps that may occur once in an input; image datasets check their own steps."""
 
 
 def _check_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -106,14 +107,14 @@ def _check_stack(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 class Output(_Strict):
-    """postprocess: what turns the output's rows into answers, applied inside the timed part."""
+    """postprocess: the steps that turn the output's rows into answers, inside the timed part."""
 
     name: str
     postprocess: Annotated[PostprocessSteps, AfterValidator(_check_stack)] = ()
 
 
 def _check_registered(name: str) -> str:
-    """A manifest is data: what it names must not be a file or module with code."""
+    """Refuses files and modules: a manifest is data and names registered plug-ins only."""
     if ":" in name or name.endswith(".py") or "/" in name:
         raise ValueError(
             f"{name!r} is code: name it on the command line; a manifest names plug-ins"
@@ -125,12 +126,13 @@ Registered = Annotated[str, Field(min_length=1), AfterValidator(_check_registere
 
 
 class Accuracy(_Strict):
-    """target: the least score that may be quoted (of errors: the most), in the metric's unit.
+    """The metric and its target.
 
+    target: the lowest score that may be quoted (for error rates: the highest), in the metric's unit.
     sampling_tolerance: rows that the performance run may answer differently from the accuracy run.
-    tolerance: by how much two floats of such rows may differ and still be the same: relative,
-    with what is small measured by the row's median. symbols: where answers are integers that stand
-    for pieces of text, and labels are texts: the pieces, one after another they make the text.
+    tolerance: the relative difference up to which two floats count as equal; small values are compared
+    with the row's median.
+    symbols: the pieces of text for which integer answers stand, where labels are texts.
     """
 
     metric: Registered
@@ -157,10 +159,11 @@ Versions = Annotated[str, AfterValidator(_check_versions)]
 
 
 class Requires(_Strict):
-    """What must be so before the model is loaded (harness/models/manifest/requirements.py).
+    """Requirements that are checked before the model is loaded (harness/models/manifest/requirements.py).
 
-    frameworks: module -> constraints on its version, e.g. ">=1.20, <2"; only the one of the chosen
-    backend counts. ram_mb: of memory, in MiB. cpu_flags: as /proc/cpuinfo names them.
+    frameworks: module -> range of versions, e.g. ">=1.20, <2"; only the chosen backend's is checked.
+    ram_mb: available memory, in MiB.
+    cpu_flags: as /proc/cpuinfo names them.
     """
 
     frameworks: dict[Framework, Versions] = {}
@@ -196,10 +199,11 @@ def _check_outputs(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
 
 
 class Manifest(_Strict):
-    """One model. files: format name -> file; none for a backend that reads none.
+    """One model.
 
-    weights: random where nothing was trained: then there is no accuracy, and no submission.
-    performance_count: samples a performance run holds in memory.
+    files: format name -> file; empty for a backend that reads no file.
+    weights: `random` where nothing was trained; then there is no accuracy and no submission.
+    performance_count: samples that a performance run holds in memory.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -233,15 +237,15 @@ class Manifest(_Strict):
 
     @model_validator(mode="after")
     def _boxes_fit_the_image(self) -> Self:
-        """Where the input's sizes are known; others are looked at before the run."""
+        """Checks inputs of known size; the others are checked before the run."""
         for step in self.outputs[0].postprocess:
             side = step.options.get("side")
             for name, shape in ((i.name, i.shape[1:]) for i in self.inputs):
                 fixed = len(shape) == 3 and all(isinstance(size, int) for size in shape)
                 if step.name == "boxes" and fixed and shape.count(side) < 2:
-                    told = "x".join(map(str, shape))
+                    sizes = "x".join(map(str, shape))
                     raise ValueError(
                         f"field 'outputs.0.postprocess': boxes.side is {side}, the input {name!r} "
-                        f"is {told}: its sides must be that long"
+                        f"is {sizes}: its sides must be that long"
                     )
         return self

@@ -1,1 +1,1 @@
-"""The weights, strides and multiplications of a network, read from the files of each framework."""
+"""Reads the weights, strides and multiplications of a network from the files of each framework."""

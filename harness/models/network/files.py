@@ -1,4 +1,4 @@
-"""The networks in ONNX files and OpenVINO's IR, read without their frameworks."""
+"""Reads the networks in ONNX files and OpenVINO's IR without their frameworks."""
 
 import mmap
 import xml.parsers.expat

@@ -1,9 +1,8 @@
-"""Whether two files are the same network: by the sizes of their weights, the strides of their
-convolutions and how many multiplications a sample takes, which no conversion between frameworks or
-precisions changes.
+"""Decides whether two files hold the same network.
 
-A name says little: published files of one name differ in layers. Layouts, fused normalisations and
-number types do change from framework to framework, so none of them is looked at.
+It compares the sizes of weights, the strides of convolutions and the multiplications of a sample, which
+no conversion between frameworks or precisions changes. A name proves little: published files of one name
+differ in layers. Layouts, fused normalisations and number types change between frameworks and are ignored.
 """
 
 from collections import Counter
@@ -12,24 +11,24 @@ from math import prod
 from typing import Any, NamedTuple
 
 SAME_MACS = 0.001
-"""Share: within it, what a conversion folds or adds at the edges."""
+"""The largest relative difference that a conversion causes by folding and padding."""
 
 
 class Structure(NamedTuple):
-    """weights: elements of each weight of two dimensions or more (those of 1 not counted), sorted.
-    types: of these weights. strides: of each convolution that moves on by more than 1, without the
-    1s, sorted. macs: multiplications of one sample in convolutions and matrix products. None where the
-    file does not tell.
-    """
+    """The features of a network that conversions keep."""
 
     weights: tuple[int, ...]
+    """Elements of each weight with two or more dimensions that are larger than 1, sorted."""
     types: tuple[str, ...]
+    """Number types of these weights."""
     strides: tuple[tuple[int, ...], ...] | None = None
+    """Strides above 1 of each convolution, sorted; None where the file does not record them."""
     macs: int | None = None
+    """Multiplications of one sample in convolutions and matrix products; None where unknown."""
 
     def __str__(self) -> str:
-        told = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
-        return told if self.macs is None else f"{told}, {_macs(self.macs)} a sample"
+        summary = f"{len(self.weights)} weight tensors with {sum(self.weights):,} weights"
+        return summary if self.macs is None else f"{summary}, {_macs(self.macs)} a sample"
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Structure":
@@ -43,10 +42,10 @@ class Structure(NamedTuple):
 
 
 def difference(ours: Structure, theirs: Structure) -> str:
-    """In words; '' where they are the same network as far as both files tell.
+    """The difference in words; '' where nothing that both files record differs.
 
-    As many weights in other tensors, with as many multiplications, are the same ones: frameworks
-    split the weights of groups and gates.
+    The same number of weights in other tensors, with the same number of multiplications, counts as the
+    same network: frameworks split the weights of groups and gates differently.
     """
     known = None not in (ours.macs, theirs.macs)
     same_macs = known and abs((ours.macs or 0) - (theirs.macs or 0)) <= SAME_MACS * (ours.macs or 0)
@@ -67,7 +66,7 @@ def of_shapes(
     strides: Iterable[Sequence[int]] | None = None,
     macs: int | None = None,
 ) -> Structure:
-    """shapes: of all weights, with their types. strides: of all convolutions."""
+    """shapes: (shape, type) of all weights. strides: of all convolutions."""
     large = [(shape, kind) for shape, kind in shapes if sum(size != 1 for size in shape) > 1]
     sizes = tuple(sorted(prod(shape) for shape, _ in large))
     moves = None

@@ -1,4 +1,4 @@
-"""The network in a LiteRT file, read with the schema that LiteRT's own package ships."""
+"""Reads the network in a LiteRT file with the schema that LiteRT's own package ships."""
 
 import mmap
 import struct

@@ -1,1 +1,1 @@
-"""A model and its dataset, opened on a backend with its instances and threads."""
+"""Opens a model and its dataset on a backend, with its instances and threads."""

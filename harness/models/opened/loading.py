@@ -1,4 +1,4 @@
-"""Backends and datasets built from a configuration, with every fault told as the plug-in's own."""
+"""Opens backends and datasets from a configuration, and reports every fault as the plug-in's own."""
 
 import json
 import time
@@ -18,7 +18,8 @@ from harness.loadgen.plan import Instances
 from harness.machine.threads import running_on
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.types import (
     Backend,
@@ -33,14 +34,14 @@ from harness.types import (
 )
 
 FORMAT_OPTION = "format"
-"""No backend's own: which of the model's files it is given."""
+"""The harness's own backend option: the format of the model file that the backend gets."""
 
 PROCESSES_OPTION = "processes"
-"""No backend's own, either: on puts each instance into a process of its own."""
+"""The harness's own backend option: `on` runs each instance in a process of its own."""
 
 
 def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
-    """What the options name and nobody has: plug-ins, the model and its hook. Nothing is imported."""
+    """Problems with the names of plug-ins, the model and its hook. Nothing is imported."""
     for kind in ("backend", "dataset", "metric"):
         try:
             if values.get(kind) is not None:
@@ -55,7 +56,7 @@ def unknown_names(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def missing_data(path: Path | None) -> list[str]:
-    """The problem with a --data-dir that is not there."""
+    """The problem with a --data-dir that is missing or cannot be read."""
     if path is None or str(path).startswith(HUB):
         return []
     try:
@@ -68,30 +69,29 @@ def missing_data(path: Path | None) -> list[str]:
 
 
 def model_file(config: RunConfig, model: Model) -> Path | None:
-    """The one in the backend's favourite format, or in the one asked for with
-    `--backend-option format=NAME`; None where the backend reads none. A configuration may name a
-    file in its place, of the same model in another precision.
+    """The model file in the backend's preferred format, or in that of `--backend-option format=NAME`.
+
+    None where the backend reads no file. A configuration may name another file instead, of the same
+    model in another precision.
     """
     if config.model_file is not None:
         files_of(config.model_file)  # refused before a framework reads it
         return config.model_file
     formats: tuple[str, ...] = getattr(registry.load("backend", config.backend), "formats", ())
-    asked = dict(config.backend_option).get(FORMAT_OPTION)
-    if asked is None or not formats:
+    chosen = dict(config.backend_option).get(FORMAT_OPTION)
+    if chosen is None or not formats:
         return model.path(formats)
-    if asked not in formats:
+    if chosen not in formats:
         raise ConfigError(
             f"--backend-option {FORMAT_OPTION}: backend {config.backend!r} reads "
-            f"{', '.join(formats)}, not {asked!r}"
+            f"{', '.join(formats)}, not {chosen!r}"
         )
-    return model.path((asked,))
+    return model.path((chosen,))
 
 
 @contextmanager
 def _formats_missing(backend: str, model: Model, path: Path | None) -> Iterator[None]:
-    """A plug-in that forgot `formats` is given no file, and what it raises about None, or an assertion,
-    does not say why.
-    """
+    """Explains the error of a plug-in that declares no `formats` and therefore gets None as its file."""
     try:
         yield
     except PluginUnavailable as e:
@@ -114,7 +114,7 @@ def open_backends(
     stack: ExitStack,
     load_s: list[float] | None = None,
 ) -> list[Backend]:
-    """`stack` closes them. load_s: gets the seconds that each took to load."""
+    """Opens one backend per instance; `stack` closes them. load_s: receives each one's load time."""
     cls: Callable[[BackendSetup], Backend] = registry.load("backend", config.backend)
     options = dict(config.backend_option)
     if getattr(cls, "formats", ()):
@@ -151,60 +151,60 @@ def open_backends(
 
 
 def _refuse_sharing(backend: str, cls: object, options: Mapping[str, str]) -> None:
-    """A backend's `of_one_process` names its options that do something between the instances of one
-    process: between processes they would do nothing, and still be reported as on.
+    """Refuses options in a backend's `of_one_process`: between processes they would have no effect, and
+    still be reported as on.
     """
     for name in getattr(cls, "of_one_process", ()):
         if options.get(name) == "on":
             raise ConfigError(
-                f"--backend-option {name}=on is for the instances of one process, and "
+                f"--backend-option {name}=on applies to the instances of one process, and "
                 f"{PROCESSES_OPTION}=on puts each instance of backend {backend!r} into its own: drop one"
             )
 
 
 def inputs_of(model: Model, backend: Backend) -> tuple[TensorSpec, ...]:
-    """The manifest's, else the file's; the first dimension of each is the batch.
+    """The manifest's inputs, else the file's; the first dimension of each is the batch.
 
-    A ConfigError where manifest and file are not of the same model.
+    A ConfigError where manifest and file differ.
     """
     inputs = model.inputs
     if isinstance(backend, HasSignature):
-        found = backend.signature()
+        in_file = backend.signature()
         declared = {s.name for s in inputs}
-        if declared and declared != {s.name for s in found}:
+        if declared and declared != {s.name for s in in_file}:
             raise ConfigError(
                 f"model {model.name!r}: the manifest's inputs are {sorted(declared)}, "
-                f"the file's are {sorted(s.name for s in found)}"
+                f"the file's are {sorted(s.name for s in in_file)}"
             )
-        _check_declared(model, found)
-        _check_batches(found)
-        inputs = inputs or found
+        _check_declared(model, in_file)
+        _check_batches(in_file)
+        inputs = inputs or in_file
     _check_batches(inputs)
     if isinstance(backend, HasOutputs) and model.output is not None:
-        have = backend.outputs()
-        if have and model.output.name not in have:
+        names = backend.outputs()
+        if names and model.output.name not in names:
             raise ConfigError(
                 f"model {model.name!r}: the manifest's output {model.output.name!r} is not among the "
-                f"file's: {', '.join(have)}"
+                f"file's: {', '.join(names)}"
             )
     return inputs
 
 
-def _check_declared(model: Model, found: Sequence[TensorSpec]) -> None:
-    """Frameworks differ in what they make of a wrong type: some refuse it, some cut values off."""
-    have = {spec.name: spec for spec in found}
+def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
+    """Refuses types and shapes that differ from the file's: some frameworks would truncate values."""
+    in_file = {spec.name: spec for spec in specs}
     problems = [
         f"model {model.name!r}: the manifest's input {name!r} is {dtype} {_show(shape)}, the file's "
-        f"{have[name].dtype} {_show(have[name].shape)}"
+        f"{in_file[name].dtype} {_show(in_file[name].shape)}"
         for name, dtype, shape in model.inputs
-        if dtype != have[name].dtype or not _alike(shape, have[name].shape)
+        if dtype != in_file[name].dtype or not _alike(shape, in_file[name].shape)
     ]
     if problems:
         raise ConfigError("\n".join(problems))
 
 
 def _alike(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
-    """The batch apart: it may be fixed in the file alone."""
+    """Whether the shapes agree, apart from the batch, which may be fixed in the file alone."""
     pairs = zip(a[1:], b[1:], strict=False)
     return len(a) == len(b) and not any(
         isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
@@ -216,7 +216,7 @@ def _show(shape: Sequence[int | str | None]) -> str:
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
-    """Samples; None where the model takes any number of them."""
+    """The fixed batch in samples; None where the model takes any number."""
     return fixed_batch(backend.signature() if isinstance(backend, HasSignature) else inputs)
 
 
@@ -238,9 +238,9 @@ def open_dataset(
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     steps: Mapping[str, tuple[Step, ...]] | None = None,
 ) -> Dataset:
-    """inputs: as the backend and the manifest tell them. progress: called while it loads.
+    """inputs: as `inputs_of` returns them. progress: called while the dataset loads.
 
-    steps: others than the manifest's, by input; what they make is not kept between runs.
+    steps: steps by input that replace the manifest's; their results are not cached.
     """
     cls = registry.load("dataset", name)
     setup = DatasetSetup(
@@ -261,18 +261,18 @@ def open_dataset(
         return dataset
 
 
-def samples_held(dataset: Dataset, name: str, asked: int | None) -> int:
-    """How many samples a performance run holds in memory."""
+def samples_held(dataset: Dataset, name: str, limit: int | None) -> int:
+    """The number of samples that a performance run holds in memory."""
     count = len(dataset)
     with plugin(f"dataset {name!r}: performance_count"):
         own = int(getattr(dataset, "performance_count", count))
         if own < 1:
             raise ValueError(f"{own} must be at least 1")
-    return min(asked or own, count)
+    return min(limit or own, count)
 
 
 def described(backend: Backend, backend_name: str, dataset: Dataset, name: str) -> dict[str, Any]:
-    """What both say of themselves, as JSON can hold it."""
+    """The descriptions of backend and dataset, as JSON values."""
     with plugin(f"backend {backend_name!r}: describe()"):
         about_backend = _plain(backend.describe())
     with plugin(f"dataset {name!r}: describe()"):

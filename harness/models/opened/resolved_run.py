@@ -7,7 +7,7 @@ from harness.core.config.run_config import RunConfig
 from harness.loadgen.arrivals import Arrivals
 from harness.loadgen.plan import Instances
 from harness.loadgen.scenario import Scenario
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

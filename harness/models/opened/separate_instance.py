@@ -1,9 +1,9 @@
-"""An instance in a process of its own: for what holds the GIL, and for frameworks that have one set
-of threads a process.
+"""Runs an instance in a process of its own.
 
-To the rest of the measured process it is a backend like any other: the instance's thread hands over
-a batch and waits, without the GIL. Arrays lie in shared memory, each piece written by one side
-alone; JSON lines say what lies where.
+This serves backends that hold the GIL, and frameworks that have one thread pool per process. To the rest
+of the measured process it is a backend like any other: the instance's thread hands over a batch and
+waits, without the GIL. Arrays lie in shared memory, and each part is written by one side only; JSON lines
+say which array lies where.
 """
 
 import dataclasses
@@ -28,26 +28,28 @@ _ALIGNMENT_BYTES = 64
 _EXIT_LIMIT_S = 10.0
 
 Layout = Sequence[tuple[str, str, Sequence[int], int]]
-"""Of each array its name, dtype, shape and first byte."""
+"""(name, dtype, shape, first byte) of each array."""
 
 
 class Arena:
-    """Arrays in shared memory (a memfd), put there by one process and got by another. It only grows."""
+    """Arrays in shared memory (a memfd), written by one process and read by another. It only grows."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._map: mmap.mmap | None = None
 
     def put(self, arrays: Iterable[tuple[str, Any]]) -> Layout:
-        """What was put before is overwritten."""
+        """Overwrites the arrays of the previous call."""
         placed, end = [], 0
-        for name, given in arrays:
-            array = np.asarray(given)
+        for name, values in arrays:
+            array = np.asarray(values)
             if array.dtype.hasobject:
                 raise ValueError(f"an array of {array.dtype} cannot leave its process")
             placed.append((name, array, end))
             end += -(-array.nbytes // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-        if end >= os.fstat(self._fd).st_size:  # also at first: nothing cannot be mapped
+        if (
+            end >= os.fstat(self._fd).st_size
+        ):  # also on the first call: an empty file cannot be mapped
             os.ftruncate(self._fd, 2 * end + _ALIGNMENT_BYTES)
         layout = [(name, array.dtype.str, array.shape, start) for name, array, start in placed]
         for (_, view), (_, array, _) in zip(self.get(layout), placed, strict=True):
@@ -55,10 +57,10 @@ class Arena:
         return layout
 
     def get(self, layout: Layout) -> list[tuple[str, Array]]:
-        """Views, good until the other side puts again."""
+        """Views, valid until the other side calls `put` again."""
         size = os.fstat(self._fd).st_size
         if self._map is None or len(self._map) < size:
-            self._map = mmap.mmap(self._fd, size)  # views of the old one keep it
+            self._map = mmap.mmap(self._fd, size)  # views of the old map keep it alive
         return [
             (name, np.ndarray(tuple(shape), np.dtype(dtype), self._map, start))
             for name, dtype, shape, start in layout
@@ -66,7 +68,7 @@ class Arena:
 
 
 class SeparateInstance:
-    """The backend of that name, in another process; see Backend for what its methods do."""
+    """The backend `name` in another process; harness/types.py, Backend, describes the methods."""
 
     def __init__(self, name: str, setup: BackendSetup) -> None:
         self._name = name
@@ -89,17 +91,17 @@ class SeparateInstance:
         self._channel.send(
             "load", name=self._name, setup={**setup, "model": str(model) if model else None}
         )
-        told = self._answer()
-        self._about: Mapping[str, object] = told["describe"]
-        if told["signature"] is not None:
-            found = tuple(TensorSpec(n, dtype, tuple(s)) for n, dtype, s in told["signature"])
-            self.signature: Callable[[], tuple[TensorSpec, ...]] = lambda: found
-        if told["outputs"] is not None:
-            names = tuple(told["outputs"])
+        reply = self._answer()
+        self._about: Mapping[str, object] = reply["describe"]
+        if reply["signature"] is not None:
+            specs = tuple(TensorSpec(n, dtype, tuple(s)) for n, dtype, s in reply["signature"])
+            self.signature: Callable[[], tuple[TensorSpec, ...]] = lambda: specs
+        if reply["outputs"] is not None:
+            names = tuple(reply["outputs"])
             self.outputs: Callable[[], tuple[str, ...]] = lambda: names
 
     def _answer(self) -> dict[str, Any]:
-        """The other side's, or what it raised."""
+        """Receives the other process's reply; raises the exception that the other process raised."""
         message = self._channel.receive()
         if message is None:
             status = self._process.wait()
@@ -114,20 +116,23 @@ class SeparateInstance:
     def infer(self, batch: Batch) -> Outputs:
         layout = self._inputs.put(batch.inputs.items())
         self._channel.send("infer", indices=list(batch.indices), inputs=layout)
-        told = self._answer()
-        found = self._outputs.get(told["outputs"])
-        if told["kind"] == "named":
-            return dict(found)
-        arrays = [array for _, array in found]
-        return arrays[0] if told["kind"] == "array" else arrays
+        reply = self._answer()
+        outputs = self._outputs.get(reply["outputs"])
+        if reply["kind"] == "named":
+            return dict(outputs)
+        arrays = [array for _, array in outputs]
+        return arrays[0] if reply["kind"] == "array" else arrays
 
     def start_run(self) -> None:
-        """Nothing is collected there until `end_run`. No batch may be under way, in either."""
+        """Stops garbage collection in the other process until `end_run`.
+
+        No batch may be under way when `start_run` or `end_run` is called.
+        """
         self._channel.send("start_run")
         self._answer()
 
     def end_run(self) -> int | None:
-        """-> the objects in cycles that the run left there; None where the process has ended."""
+        """Returns the number of objects in cycles that the run left; None where the process has ended."""
         self._channel.send("end_run")
         try:
             return int(self._answer()["objects"])
@@ -157,12 +162,12 @@ class SeparateInstance:
 
 
 def main() -> None:
-    """Entry of the instance's process."""
+    """The entry point of the instance's process."""
     serve(_answer)
 
 
 def _answer(channel: Channel, *fds: int) -> None:
-    """Answer the messages of SeparateInstance until `close`. fds: of the memory for inputs, outputs."""
+    """Answers the messages of SeparateInstance until `close`. fds: shared memory of inputs, of outputs."""
     inputs, outputs = (Arena(fd) for fd in fds)
     backend: Backend | None = None
     while (message := channel.receive()) is not None:
@@ -179,24 +184,24 @@ def _answer(channel: Channel, *fds: int) -> None:
                 backend.__exit__(None, None, None)
                 channel.send("closed")
                 break
-            found = backend.infer(Batch(message["indices"], dict(inputs.get(message["inputs"]))))
-            kind, arrays = _apart(found)
+            answers = backend.infer(Batch(message["indices"], dict(inputs.get(message["inputs"]))))
+            kind, arrays = _unpacked(answers)
             channel.send("answered", kind=kind, outputs=outputs.put(arrays))
         except BaseException as e:  # noqa: BLE001 - raised by SeparateInstance in its process
             channel.send_error(e)
 
 
 def _hold_garbage() -> int:
-    found = gc.collect()
-    gc.freeze()  # what is there stays: no later collection looks at it
+    objects = gc.collect()
+    gc.freeze()  # later collections skip the objects that exist now
     gc.disable()
-    return found
+    return objects
 
 
 def _collect_garbage() -> int:
-    found = gc.collect()
+    objects = gc.collect()
     gc.enable()
-    return found
+    return objects
 
 
 _COLLECTIONS = {"start_run": _hold_garbage, "end_run": _collect_garbage}
@@ -206,8 +211,8 @@ def _loaded(name: str, setup: Mapping[str, Any]) -> Backend:
     model = setup["model"]
     inputs = tuple(TensorSpec(n, dtype, tuple(shape)) for n, dtype, shape in setup["inputs"])
     cls = registry.load("backend", name)
-    made = BackendSetup(**{**setup, "model": Path(model) if model else None, "inputs": inputs})
-    backend: Backend = cls(made).__enter__()
+    options = {**setup, "model": Path(model) if model else None, "inputs": inputs}
+    backend: Backend = cls(BackendSetup(**options)).__enter__()
     return backend
 
 
@@ -221,7 +226,7 @@ def _about(backend: Any) -> dict[str, Any]:
     }
 
 
-def _apart(outputs: Outputs) -> tuple[str, list[tuple[str, Any]]]:
+def _unpacked(outputs: Outputs) -> tuple[str, list[tuple[str, Any]]]:
     if isinstance(outputs, Mapping):
         return "named", list(outputs.items())
     if isinstance(outputs, list | tuple):

@@ -1,1 +1,1 @@
-"""The same model in another precision: fp16 and int8, by file format."""
+"""Makes the same model in another precision: fp16 and int8, by file format."""

@@ -1,4 +1,4 @@
-"""A model in int8 or fp16, made by the frameworks' own tools and kept by what it is made from.
+"""Makes a model in int8 or fp16 with the framework's own tools, cached by its inputs.
 
 Runs in a process of its own (harness/core/child.py). int8 is post-training quantisation: activations'
 ranges come from samples that are never scored.
@@ -19,7 +19,8 @@ from harness.core.files import cache_dir, cached_file, read_json, write_json
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
 from harness.loadgen.plan import Instances
 from harness.models.manifest.files import sha256_alone
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.network.files import of_onnx, of_openvino
 from harness.models.network.tflite import of_tflite
 from harness.models.opened.loading import batch_in_file, inputs_of, model_file, open_backends

@@ -1,4 +1,4 @@
-"""Quantisation samples, from which int8 takes its ranges: real data, never a sample that is scored."""
+"""Chooses quantisation samples, from which int8 takes its ranges: real data, never scored samples."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from harness.core.config.run_config import RunConfig
 from harness.core.registry import plugin
 from harness.errors import ConfigError
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.types import Array, Dataset, HasCalibration, TensorSpec
 
 SAMPLES = 200
-"""At most, evenly spread over those there are."""
+"""The most samples that are taken, evenly spread over the dataset."""
 
 Feed = Mapping[str, Array]
 """Input name -> (n, ...) array."""
@@ -63,8 +63,8 @@ def quantisation_samples(
     name = config.dataset or default_dataset(model)
     whole = open_dataset(config, model, name, inputs)
     if folder is not None:
-        there = open_dataset(replace(config, data_dir=folder), model, name, inputs)
-        return _read(there, range(len(there)), batch, _digests(whole), str(folder))
+        other = open_dataset(replace(config, data_dir=folder), model, name, inputs)
+        return _read(other, range(len(other)), batch, _digests(whole), str(folder))
     if isinstance(whole, HasCalibration):
         own = whole.calibration()
         about = f"{own.describe()['name']!r}"
@@ -85,13 +85,13 @@ def _read(
 ) -> QuantisationSamples:
     """scored: digests of samples that are left out."""
     feeds = _spread(dataset, indices)
-    kept = [feed for feed in feeds if not scored or digest([feed]) not in scored]
-    if not kept:
+    unscored = [feed for feed in feeds if not scored or digest([feed]) not in scored]
+    if not unscored:
         raise ConfigError(f"{about}: every sample there is scored, too: calibrate with others")
-    text = f"{len(kept)} samples of {about}, none of them scored"
-    if len(kept) < len(feeds):
-        text += f" ({len(feeds) - len(kept)} that are were left out)"
-    return QuantisationSamples(_batches(kept, batch), text, len(kept))
+    text = f"{len(unscored)} samples of {about}, none of them scored"
+    if len(unscored) < len(feeds):
+        text += f" ({len(feeds) - len(unscored)} that are were left out)"
+    return QuantisationSamples(_batches(unscored, batch), text, len(unscored))
 
 
 def _read_scored(dataset: Dataset, batch: int, about: str) -> QuantisationSamples:
@@ -110,7 +110,7 @@ def _spread(dataset: Dataset, indices: Sequence[int]) -> list[Feed]:
 
 
 def _batches(feeds: Sequence[Feed], size: int) -> list[Feed]:
-    """Of one shape: `size` together, the last samples again where they fill none. Else each alone."""
+    """Batches of `size`, the last one filled up by repetition; single samples where shapes differ."""
     if len({tuple(rows.shape for rows in feed.values()) for feed in feeds}) > 1:
         return list(feeds)
     full = [*feeds, *([feeds[-1]] * (-len(feeds) % size))]

@@ -1,4 +1,4 @@
-"""A LiteRT file in int8 or fp16, made from a SavedModel by TensorFlow's converter."""
+"""Makes a LiteRT file in int8 or fp16 from a SavedModel with TensorFlow's converter."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""A TorchScript file in int8, made by PyTorch's own graph-mode quantisation."""
+"""Makes a TorchScript file in int8 with PyTorch's own graph-mode quantisation."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

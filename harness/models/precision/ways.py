@@ -1,22 +1,23 @@
-"""Which precisions a backend has, and how it comes to each: its own option, or a file made here."""
+"""Maps each backend to its precisions, and to the way it reaches them: an option, or a file made here."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 PRECISIONS = ("fp32", "int8", "fp16", "bf16")
-"""Of the numbers a model computes with; the first is the model as it is."""
+"""Number types that a model computes with; the first leaves the model unchanged."""
 
 BASELINE = PRECISIONS[0]
 
 
 class Way(NamedTuple):
-    """options: of the backend. file: the format of the file that is made for it (a maker of
-    precision_files), '' where the model's own is taken. absent: why there is none.
-    """
+    """How a backend computes in a precision."""
 
     options: tuple[tuple[str, str], ...] = ()
+    """Options of the backend."""
     file: str = ""
+    """The format of the file to make, a key of MAKERS; '' where the model's own file is used."""
     absent: str = ""
+    """Why the backend cannot; '' where it can."""
 
 
 _AS_IT_IS = Way()
@@ -54,7 +55,7 @@ _WAYS: Mapping[str, Mapping[str, Way]] = {
 
 
 def way(backend: str, precision: str) -> Way:
-    """A backend that is not known here runs its model as it is."""
+    """The way of a backend to a precision; an unknown backend runs its model unchanged."""
     if precision == BASELINE:
         return _WAYS.get(backend, {}).get(precision, _AS_IT_IS)
     known = _WAYS.get(backend, {}).get(precision)

@@ -1,4 +1,4 @@
-"""One YOLO head -> detections, class-wise non-maximum suppression included."""
+"""Turns one YOLO head into detections, with class-wise non-maximum suppression."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ import numpy as np
 from harness.types import Array
 
 COLUMNS = 7
-"""Of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
+"""The columns of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
 
 _BLOCK = 64
-"""Boxes that are compared at once."""
+"""The number of boxes that are compared at once."""
 
 
 def detections(
@@ -20,25 +20,25 @@ def detections(
     indices: (n,) of the samples. Each anchor counts for its best class, if that scores more than
     `score`; of two boxes of one class that overlap by more than `iou` the lower score goes.
 
-    -> n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
+    Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
     """
     if head.ndim != 3 or head.shape[1] < 5:
         raise ValueError(f"a YOLO head is (n, 4 + classes, anchors), this one is {head.shape}")
     rows = np.asarray(head, np.float32)
-    found = []
+    tables = []
     for one, best, index in zip(rows, rows[:, 4:].max(axis=1), indices, strict=True):
         chosen = np.flatnonzero(best > score)
         chosen = chosen[np.argsort(-best[chosen], kind="stable")]
         few = one[:, chosen]
         boxes, labels = _corners(few[:4]), few[4:].argmax(axis=0)
         kept = suppress(boxes, labels, iou=iou, most=most)
-        made = np.empty((len(kept), COLUMNS), np.float32)
-        made[:, 0] = index
-        made[:, 1:5] = np.clip(boxes[kept] / np.float32(side), 0, 1)
-        made[:, 5] = best[chosen[kept]]
-        made[:, 6] = labels[kept]
-        found.append(made)
-    return found
+        table = np.empty((len(kept), COLUMNS), np.float32)
+        table[:, 0] = index
+        table[:, 1:5] = np.clip(boxes[kept] / np.float32(side), 0, 1)
+        table[:, 5] = best[chosen[kept]]
+        table[:, 6] = labels[kept]
+        tables.append(table)
+    return tables
 
 
 def _corners(boxes: Array) -> Array:
@@ -49,10 +49,10 @@ def _corners(boxes: Array) -> Array:
 
 
 def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
-    """boxes: (k, 4) ymin, xmin, ymax, xmax, the best first. -> positions that stay, at most `most`.
+    """boxes: (k, 4) ymin, xmin, ymax, xmax, the best first. Returns the positions that stay, at most `most`.
 
-    In blocks: a block is compared with what stays so far, then with itself. Classes are compared,
-    not moved apart by an offset, which would cost float32 its precision.
+    Each block is compared with the boxes that stay so far, then with itself. Classes are compared, not
+    separated by an offset, which would cost float32 its precision.
     """
     kept = np.empty(0, np.intp)
     for start in range(0, len(boxes), _BLOCK):
@@ -70,7 +70,7 @@ def suppress(boxes: Array, labels: Array, *, iou: float, most: int) -> Array:
 
 
 def _overlap(boxes: Array, labels: Array, first: Array, second: Array, iou: float) -> Array:
-    """(len(first), len(second)): which pairs are of one class and overlap by more than `iou`."""
+    """(len(first), len(second)): the pairs of one class that overlap by more than `iou`."""
     a, b = boxes[first].T[:, :, np.newaxis], boxes[second].T[:, np.newaxis, :]
     heights = np.minimum(a[2], b[2]) - np.maximum(a[0], b[0])
     widths = np.minimum(a[3], b[3]) - np.maximum(a[1], b[1])

@@ -1,4 +1,4 @@
-"""From a backend's outputs to answers: the steps a manifest declares, applied in the timed part."""
+"""Turns a backend's outputs into answers: runs the manifest's steps in the timed part."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

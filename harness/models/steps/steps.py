@@ -1,4 +1,4 @@
-"""The steps a manifest may declare: how a sample becomes the input, and outputs become answers.
+"""Defines the steps that a manifest may declare, with their options.
 
 In YAML a step is its name, or its name with options: `argmax`, `resize: {size: 256}`. Unknown
 steps and options are errors; defaults are filled in, so that a recorded step says all there is.

@@ -11,7 +11,7 @@ from harness.errors import one_line
 from harness.loadgen.logs import ACCURACY, AccuracyLogError, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest import schema
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import open_dataset
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.verdict import answers_check

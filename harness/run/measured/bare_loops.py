@@ -20,7 +20,7 @@ from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
 from harness.loadgen.plan import Instances
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import (
     batch_in_file,
     inputs_of,

@@ -10,7 +10,8 @@ from harness.core.config.run_config import RunConfig, make_config
 from harness.core.registry import plugin
 from harness.core.units import counted, show_rate
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import missing_data, open_dataset, samples_held, unknown_names
 from harness.run.supervisor.progress import end_loading, show_loading
 from harness.types import Dataset, HasFaults

@@ -16,7 +16,8 @@ from harness.machine import cores
 from harness.machine.power import opening
 from harness.models.manifest import requirements
 from harness.models.manifest.defaults import default_dataset, default_metric, slo_of
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened import instances
 from harness.models.opened.loading import missing_data, unknown_names
 from harness.models.opened.resolved_run import ResolvedRun
@@ -51,7 +52,7 @@ def check(config: RunConfig, model: Model, dataset: str, metric: str | None) -> 
     problems += missing_data(config.data_dir)
     problems += _version_problems(config)
     if model.manifest is not None:
-        have = requirements.here(entry.needs if entry is not None else None)
+        have = requirements.read_environment(entry.needs if entry is not None else None)
         problems += requirements.problems(model.name, model.manifest.requires, have)
     if config.mode == "accuracy" and model.has_random_weights:
         problems.append(

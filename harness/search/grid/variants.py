@@ -14,7 +14,7 @@ from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.console import say
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.precision.ways import Way, way
 from harness.results import run_folder
 from harness.run.supervisor.preflight import obtain_model

@@ -22,7 +22,7 @@ from harness.loadgen import user_conf
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished, Measure
 from harness.search.options import PeakOptions

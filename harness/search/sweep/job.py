@@ -26,7 +26,7 @@ from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, some_of
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
 from harness.search.options import PeakOptions, SweepOptions

@@ -20,7 +20,7 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES

@@ -14,7 +14,8 @@ from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
 from harness.loadgen.plan import Loaded
 from harness.models.manifest.defaults import default_metric
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import model_file, open_dataset
 from harness.results.records import read_findings
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN

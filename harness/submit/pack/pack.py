@@ -10,7 +10,8 @@ from harness.core.console import say
 from harness.core.files import reading
 from harness.errors import ConfigError
 from harness.loadgen.logs import DETAIL, SUMMARY
-from harness.models.manifest.manifest import MODELS_DIR, is_path
+from harness.models.manifest.lookup import is_path
+from harness.models.manifest.model import MODELS_DIR
 from harness.results.run_folder import CONFIG
 from harness.submit.pack import texts
 from harness.submit.pack.audit import pack_audit

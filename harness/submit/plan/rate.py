@@ -11,7 +11,7 @@ from harness.core.files import read_json
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError
 from harness.loadgen import user_conf
-from harness.models.manifest.manifest import is_path
+from harness.models.manifest.lookup import is_path
 from harness.results.run_folder import PEAK
 from harness.submit.plan.attempts import asked_file, attempts
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from harness.models.graph import onnx_file
-from harness.models.graph.flops import Cost, Operand, cost, coverage, graph_costs, total
+from harness.models.graph.flop_rules import Operand
+from harness.models.graph.flops import Cost, cost, coverage, graph_costs, total
 from harness.models.made import zoo
 
 

@@ -23,7 +23,8 @@ from harness.explain.profile.tables import work_checks
 from harness.explain.profile.tables.folder import headline
 from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph import flops, onnx_file
-from harness.models.graph.flops import Cost, Operand, graph_costs
+from harness.models.graph.flop_rules import Operand
+from harness.models.graph.flops import Cost, graph_costs
 from harness.models.graph.wiring import read_wiring
 from harness.models.network.files import onnx_macs
 from harness.models.opened.ort_session import SessionSetup

@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.registry import METRICS
 from harness.models.build_examples import COUNT, build
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from tests.faults.command import ROOT, only_all, result, run
 
 PAGE = (ROOT / "docs/datasets.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from harness.cli.main import main
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable
 from harness.models.made import onnx_light
-from harness.models.manifest.manifest import load_model, named_models
+from harness.models.manifest.lookup import load_model, named_models
 
 FAST = ("shufflenet", "squeezenet")
 EACH = [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in onnx_light.LIGHT]

@@ -9,7 +9,7 @@ from harness.cli.main import main
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
-from harness.models.manifest.manifest import is_path, load_model, named_models
+from harness.models.manifest.lookup import is_path, load_model, named_models
 
 ort = pytest.importorskip("onnxruntime")
 GIGA_MACS = {

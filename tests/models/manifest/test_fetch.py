@@ -16,7 +16,8 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.models.manifest import fetch as fetching
 from harness.models.manifest.fetch import fetch, open_address
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -72,8 +73,8 @@ def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path) -> Non
 def test_another_content_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     assert refused(path, Answer(), "0" * 64) == (
-        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, the manifest says 000000000000…: it is another "
-        f"file now; put the file at {path}"
+        f"{ADDRESS} has the SHA-256 {SHA256[:12]}…, the manifest says 000000000000…: the file "
+        f"at the address has changed; put the file at {path}"
     )
 
 

@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness.errors import ConfigError
 from harness.models.manifest.files import external_data, files_of, sha256_of, size_bytes
-from harness.models.manifest.manifest import MODELS_DIR, Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR, Model
 from tests.faults.command import run
 
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -160,7 +161,7 @@ def test_weights_that_are_not_there_are_named(tmp_path: Path) -> None:
     path = split(tmp_path)
     (tmp_path / "weights.bin").unlink()
     assert refusal(files_of, path) == (
-        f"{path}: it reads 'weights.bin', which is not there: put it beside it"
+        f"{path}: it reads 'weights.bin', which is missing: put it beside the model file"
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 from harness.core.config.parse import parse_path
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.hook import load_hook
-from harness.models.manifest.manifest import Model, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.models.opened.loading import unknown_names
 
 MANIFEST = """
@@ -46,7 +47,7 @@ def test_the_file_that_was_named_is_run(tmp_path: Path, monkeypatch: pytest.Monk
             STEP,
             None,
             (
-                "model 'hooked' runs Python of its own, {}/hook.py: read it, and name it with "
+                "model 'hooked' runs Python code of its own, {}/hook.py: read it, and name it with "
                 "--hook {}/hook.py if you trust it"
             ),
         ),

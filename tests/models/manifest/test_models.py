@@ -9,7 +9,8 @@ import yaml
 from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.loadgen.official import official_load
-from harness.models.manifest.manifest import MODELS_DIR, load_model, shipped_models
+from harness.models.manifest.lookup import load_model, shipped_models
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Manifest
 from harness.models.steps.steps import POSTPROCESS, PREPROCESS
 from tests.builders.pictures import write

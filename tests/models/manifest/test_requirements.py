@@ -9,11 +9,11 @@ import yaml
 from harness.cli.main import main
 from harness.core.extras import how_to_install_packages
 from harness.models.manifest import requirements
-from harness.models.manifest.manifest import MODELS_DIR
-from harness.models.manifest.requirements import Here, problems, satisfies
+from harness.models.manifest.model import MODELS_DIR
+from harness.models.manifest.requirements import Environment, problems, satisfies
 from harness.models.manifest.schema import Requires
 
-MACHINE = Here("onnxruntime", "onnxruntime-gpu", "1.31.1", 4096, frozenset({"avx2", "fma"}))
+MACHINE = Environment("onnxruntime", "onnxruntime-gpu", "1.31.1", 4096, frozenset({"avx2", "fma"}))
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_what_is_met_is_silent() -> None:
 
 
 def test_what_is_not_known_here_is_not_held_against_the_machine() -> None:
-    nothing = Here(None, None, None, 1 << 20, frozenset())
+    nothing = Environment(None, None, None, 1 << 20, frozenset())
     requires = Requires(frameworks={"torch": ">=99"}, cpu_flags=("avx512f",))
     assert list(problems("m", requires, nothing)) == []
 
 
 def test_this_machine_can_be_read() -> None:
-    found = requirements.here("onnxruntime")
+    found = requirements.read_environment("onnxruntime")
     assert found.version is not None
     assert satisfies(found.version, ">=1.22")
     assert found.ram_mb > 0
-    assert requirements.here("no_such_module").version is None
+    assert requirements.read_environment("no_such_module").version is None
 
 
 @pytest.mark.parametrize(

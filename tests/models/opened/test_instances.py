@@ -9,7 +9,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 
 TWO = Cores(((0,), (1,)))
@@ -63,20 +63,28 @@ def test_the_plan_fits_the_cores(
             TWO,
             {"instances": 2, "threads": 2},
             (
-                "2 instances x 2 threads are 4 threads, 2 can compute at the same time (2 processors "
+                "2 instances x 2 threads need 4 threads, but 2 can compute at the same time (2 processors "
                 "on 2 cores, no quota): lower --instances or --threads, or add --oversubscribe"
             ),
         ),
-        (SMT, {"threads": 9}, "1 instance x 9 threads are 9 threads, 8 can compute at the same"),
+        (
+            SMT,
+            {"threads": 9},
+            "1 instance x 9 threads need 9 threads, but 8 can compute at the same",
+        ),
         (
             EIGHT._replace(quota=1.5),
             {"instances": 2},
             (
-                "2 instances x 1 thread are 2 threads, 1 can compute at the same time (8 processors "
+                "2 instances x 1 thread need 2 threads, but 1 can compute at the same time (8 processors "
                 "on 8 cores, a quota of 1.5 cores): "
             ),
         ),
-        (Cores(((5,),)), {"instances": 2}, "2 instances x 1 thread are 2 threads, 1 can compute"),
+        (
+            Cores(((5,),)),
+            {"instances": 2},
+            "2 instances x 1 thread need 2 threads, but 1 can compute",
+        ),
     ],
 )
 def test_oversubscription_is_refused_with_its_numbers_unless_forced(

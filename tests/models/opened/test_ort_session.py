@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.explain.advise.layers.settings import PARALLEL, Setting
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened import ort_session
 from harness.models.opened.ort_session import GRAPH_LEVELS, SessionSetup, open_session, setup_of
 from harness.types import BackendSetup

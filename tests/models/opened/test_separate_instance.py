@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as some
 
 from harness.errors import ConfigError, PluginUnavailable
 from harness.machine.threads import children_cpu_s
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.opened.separate_instance import Arena, SeparateInstance
 from harness.results.recheck import check
 from harness.types import BackendSetup, Batch, HasOutputs, HasSignature

@@ -19,7 +19,8 @@ from harness.explain.advise import accuracy
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.subject import Request, open_job
 from harness.explain.subjects import subjects
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.files import of_onnx
 from harness.models.network.network import difference
 from harness.models.precision import onnx as precision_onnx

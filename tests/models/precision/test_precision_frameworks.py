@@ -13,7 +13,8 @@ from harness.core.config.run_config import make_config, to_plain
 from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.precision import tflite, torchscript
 from harness.models.precision.made import MAKERS, make
 from harness.models.precision.ways import way

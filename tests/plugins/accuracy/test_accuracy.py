@@ -73,7 +73,7 @@ def test_top1_is_the_share_of_right_labels_in_percent(
 def test_an_answer_that_is_no_label_is_wrong(payload: bytes, dtype: str, label: int) -> None:
     right = Answer(1, np.array(4, dtype).tobytes())
     assert Top1(dtype).score([Answer(0, payload), right], {0: label, 1: 4}).value == 50.0
-    with pytest.raises(ValueError, match="no answer is a label: top1 needs one"):
+    with pytest.raises(ValueError, match="no answer is a label: top1 needs one "):
         Top1(dtype).score([Answer(0, payload)], {0: label})
 
 
@@ -87,18 +87,20 @@ def test_a_class_for_each_pixel_is_no_list_of_labels(
     """Where the classes of an image's pixels all differed, its first one was scored."""
     answer = np.arange(4).tobytes().hex()
     (tmp_path / ACCURACY).write_text(json.dumps([{"seq_id": 0, "qsl_idx": 0, "data": answer}]))
-    with pytest.raises(ValueError, match=rf"top1 needs one label .*, these are {told} numbers:"):
+    with pytest.raises(
+        ValueError, match=rf"top1 needs one label .*, but each answer is {told} numbers:"
+    ):
         compute(tmp_path, "top1", "int64", {0: 0}, shape)
     for good in ([4], [None], None):  # topk's, a hook's, and of a harness that did not tell it
         assert compute(tmp_path, "top1", "int64", {0: 0}, good).value == 100.0
 
 
 def test_labels_that_are_texts_are_no_zero_percent() -> None:
-    with pytest.raises(ValueError, match="labels that are class numbers, there is 'cat'"):
+    with pytest.raises(ValueError, match="labels that are class numbers, but one label is 'cat'"):
         Top1("int64").score([Answer(0, bytes(8))], {0: "cat"})
 
 
 def test_numbers_of_which_two_are_the_same_are_no_labels() -> None:
     """The scores of a model in uint8 were taken for labels, the best first."""
-    with pytest.raises(ValueError, match="names a label twice"):
+    with pytest.raises(ValueError, match="has the same label twice"):
         Top1("uint8").score([Answer(0, bytes([3, 0, 0, 7]))], {0: 3})

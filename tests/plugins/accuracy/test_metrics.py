@@ -13,15 +13,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.accuracy.cosine import Cosine
 from harness.accuracy.dice import Dice
-from harness.accuracy.embedding import Cosine, Retrieval
-from harness.accuracy.squad import SquadF1, f1_of
-from harness.accuracy.top1 import Top1, Top5
+from harness.accuracy.retrieval import Retrieval
+from harness.accuracy.squad_f1 import SquadF1, f1_of
+from harness.accuracy.top1 import Top1
+from harness.accuracy.top5 import Top5
 from harness.accuracy.wer import WordErrorRate, edits, joined
 from harness.cli.main import main
 from harness.core import registry
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.manifest.schema import Accuracy
 from harness.results.verdict.reasons import score_reasons
 from harness.results.verdict.score import compute, label_of
@@ -83,7 +86,9 @@ def test_the_best_five_count_for_top5_and_the_first_for_top1() -> None:
 
 
 def test_top5_of_less_than_five_is_no_score() -> None:
-    with pytest.raises(ValueError, match=r"^top5 needs 5 labels in an answer, these have 3"):
+    with pytest.raises(
+        ValueError, match=r"^top5 needs 5 labels per answer, but the longest answer has 3"
+    ):
         scored(Top5("int64"), {0: [1, 2, 3]}, {0: 1})
 
 
@@ -126,12 +131,15 @@ def test_boxes_in_a_padded_input_are_put_where_the_image_lies() -> None:
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([(1, 0, 0, 1, 1, 0.5, 0)], "sample 0 is answered with boxes of other samples"),
+        ([(1, 0, 0, 1, 1, 0.5, 0)], "the answer to sample 0 holds boxes of other samples"),
         (
             [(0, 0, 0, 1, 1, 0.5, 1)],
-            "sample 0 is answered with classes from 1 to 1, there are 1",
+            "the answer to sample 0 has classes from 1 to 1, but there are 1 categories",
         ),
-        ([(0, 0)], "sample 0 is answered with 8 bytes, which are no float32 rows of 7"),
+        (
+            [(0, 0)],
+            "the answer to sample 0 has 8 bytes, which is not a multiple of 7 float32 numbers",
+        ),
     ],
     ids=["other sample", "other class", "no rows"],
 )
@@ -216,7 +224,7 @@ def test_dice_of_one_class_and_of_an_answer_of_another_size() -> None:
     )
     assert found.value == pytest.approx((2 * 2 / 5 + 0) / 2, abs=1e-6)
     assert list(found.details) == ["class1"]
-    with pytest.raises(ValueError, match="background alone"):
+    with pytest.raises(ValueError, match="hold only background"):
         scored(Dice("uint8"), {0: b"\0"}, {0: np.zeros(1)})
     with pytest.raises(ValueError, match="postprocess with argmax"):
         Dice("float32")
@@ -254,11 +262,13 @@ def test_texts_are_bytes_or_symbols() -> None:
     assert found.value == pytest.approx(100 * 4 / 5)
     assert found.lower_is_better
     assert found.details["word_accuracy"] == pytest.approx(20)
-    with pytest.raises(ValueError, match="symbol beyond the 2 there are"):
+    with pytest.raises(ValueError, match="position beyond the 2 symbols"):
         scored(WordErrorRate("int32"), {0: np.int32(2)}, {0: {"text": "a", "symbols": ["a", "b"]}})
-    with pytest.raises(ValueError, match="texts in uint8 or have symbols"):
+    with pytest.raises(
+        ValueError, match="answers must be UTF-8 as uint8, or integers with symbols"
+    ):
         scored(WordErrorRate("int32"), {0: np.int32(2)}, {0: "a"})
-    with pytest.raises(ValueError, match="is no text"):
+    with pytest.raises(ValueError, match="is not a text"):
         scored(WordErrorRate("uint8"), {0: b"a"}, {0: 3})
 
 
@@ -296,7 +306,7 @@ def test_cosine_is_one_for_the_same_direction() -> None:
     found = scored(Cosine("float32"), answers, labels)
     assert found.value == pytest.approx(1 / 3)
     assert found.details == {"least": 0}
-    with pytest.raises(ValueError, match="an answer is a vector of 2, wanted 3"):
+    with pytest.raises(ValueError, match="an answer is a vector of 2, the label is one of 3"):
         scored(Cosine("float32"), answers, {**labels, 0: [1, 2, 3]})
 
 
@@ -311,7 +321,7 @@ def test_retrieval_is_the_share_found_among_the_nearest_others() -> None:
     assert found.details == pytest.approx(
         {"recall@1": 100 * (1 / 4 + 1 / 2) / 2, "recall@5": 100 * (2 / 4 + 1) / 2}
     )
-    with pytest.raises(ValueError, match="nothing to find"):
+    with pytest.raises(ValueError, match="no label names relevant samples"):
         scored(Retrieval("float32"), {0: vector(1)}, {0: {"id": 0}})
 
 
@@ -330,10 +340,13 @@ def test_what_has_the_same_label_belongs_together() -> None:
     numbers = {i: ord(kind) for i, kind in enumerate(kinds)}
     for labels in (dict(enumerate(kinds)), numbers):
         assert scored(Retrieval("float32"), answers, labels) == wanted
-    with pytest.raises(ValueError, match="nothing to find"):
+    with pytest.raises(ValueError, match="no label names relevant samples"):
         scored(Retrieval("float32"), {0: answers[0], 1: answers[1]}, {0: "a", 1: "b"})
     mixed = {0: "a", 1: {"id": 1}}
-    with pytest.raises(ValueError, match="needs labels of id and relevant, or of numbers or texts"):
+    with pytest.raises(
+        ValueError,
+        match="needs labels that are mappings of `id` and `relevant`, or numbers, or texts",
+    ):
         scored(Retrieval("float32"), {0: answers[0], 1: answers[1]}, mixed)
 
 

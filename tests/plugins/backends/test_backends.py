@@ -24,7 +24,8 @@ from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
 from harness.loadgen.plan import Instances
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
 from harness.types import BackendSetup, Batch, DatasetSetup, TensorSpec, fixed_batch
 
@@ -377,6 +378,6 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     with ExitStack() as stack, pytest.raises(ConfigError) as error:
         open_backends(config, model, path, Instances(2, 1, 1), stack)
     assert str(error.value) == (
-        "--backend-option share_weights=on is for the instances of one process, and processes=on puts "
+        "--backend-option share_weights=on applies to the instances of one process, and processes=on puts "
         "each instance of backend 'ort' into its own: drop one"
     )

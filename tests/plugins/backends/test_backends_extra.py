@@ -13,7 +13,8 @@ from harness.core.config.run_config import from_plain
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError
 from harness.models.manifest.files import size_bytes
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import model_file
 
 ROOT = Path(__file__).parents[3]

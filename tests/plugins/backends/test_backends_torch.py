@@ -87,7 +87,7 @@ def test_a_program_that_calls_more_than_operators_is_not_loaded(
     assert found in text
     path = _replaced(program, tmp_path / "bad.pt2", found, put)
     assert _refusal(path).startswith(f"{path}: it holds ")
-    assert "so this is not loaded" in _refusal(path)
+    assert "so this file is not loaded" in _refusal(path)
 
 
 def test_a_script_that_writes_files_is_not_run(tmp_path: Path) -> None:
@@ -152,7 +152,8 @@ def test_torchscript_without_a_manifest_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
 def test_torchscript_computes_in_the_precision_asked_for(precision: str) -> None:
-    from harness.models.manifest.manifest import MODELS_DIR, load_model
+    from harness.models.manifest.lookup import load_model
+    from harness.models.manifest.model import MODELS_DIR
 
     model = load_model("digits")
     setup = BackendSetup(

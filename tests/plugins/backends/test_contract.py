@@ -17,7 +17,7 @@ from harness.core import registry
 from harness.core.number_types import BITS, number_type
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.types import BackendSetup, Batch, DatasetSetup
 
 ROOT = Path(__file__).parents[3]
@@ -286,7 +286,7 @@ import sys, threading
 from pathlib import Path
 import numpy as np
 from harness.core import registry
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.types import BackendSetup, Batch
 
 name, format, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -457,9 +457,7 @@ def test_what_is_no_keras_file_is_called_so(case: Case, tmp_path: Path) -> None:
     """Keras itself says that the file is not there."""
     path = tmp_path / "bad.keras"
     path.write_bytes(b"not a model")
-    assert _refusal(case, model=path) == (
-        f"{path}: it is no Keras file: that is a zip archive, this is none"
-    )
+    assert _refusal(case, model=path) == (f"{path}: not a Keras file: expected a zip archive")
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.accuracy.detection import MeanAveragePrecision
+from harness.accuracy.map import MeanAveragePrecision
 from harness.core.extras import how_to_install
 from harness.datasets.coco import CocoDataset
 from harness.datasets.folder import FolderDataset

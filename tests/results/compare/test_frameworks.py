@@ -11,7 +11,7 @@ import yaml
 
 from harness.cli.main import main
 from harness.core import registry
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.results.compare.finished import named_apart, side
 from harness.results.compare.report import letter
 

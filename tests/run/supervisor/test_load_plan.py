@@ -16,7 +16,7 @@ from harness.errors import ConfigError
 from harness.loadgen.plan import Calibration, Loaded, LoadPlan, Seeds
 from harness.loadgen.versions import PINNED_VERSION, ROUNDS, seeds_of
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.run.supervisor.load_plan import (
     MEMORY_SHARE,
     accuracy_plan,

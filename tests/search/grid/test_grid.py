@@ -15,7 +15,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.config.parse import words_of
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
 from harness.models.precision.ways import PRECISIONS
 from harness.search.grid.cells.cells import Cell, Row, labels, spread

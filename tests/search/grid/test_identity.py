@@ -12,7 +12,8 @@ from harness.core import registry
 from harness.core.child import call
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, difference, of_shapes
 from harness.models.network.tflite import _Reader, of_tflite

@@ -13,7 +13,7 @@ import pytest
 from harness.cli.main import main
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, PluginUnavailable
-from harness.models.manifest.manifest import MODELS_DIR
+from harness.models.manifest.model import MODELS_DIR
 from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.search.options import Rates, parse_rates

@@ -21,7 +21,8 @@ from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.loadgen.plan import Instances
 from harness.machine.cores import Cores
-from harness.models.manifest.manifest import MODELS_DIR, load_model
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.instances import plan
 from harness.results.outcome import Finished
 from harness.search.tune.bare_loops import Bare, time_layout

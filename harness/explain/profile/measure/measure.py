@@ -18,7 +18,7 @@ from harness.explain.profile.measure import machine_peaks, memory_growth
 from harness.explain.profile.measure.counters import Counters
 from harness.loadgen.plan import Instances
 from harness.models.graph.graph import Graph
-from harness.models.manifest.manifest import Model
+from harness.models.manifest.model import Model
 from harness.models.opened import loading
 from harness.types import Array, Backend, Batch, Dataset
 

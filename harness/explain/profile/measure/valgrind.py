@@ -92,7 +92,7 @@ def _of_calls(out: Path) -> list[Dump]:
 def calls(request: Mapping[str, Any]) -> dict[str, Any]:
     """Runs under valgrind: the calls, with a mark before each and after the last."""
     from harness.explain.profile.measure.measure import opened
-    from harness.models.manifest.manifest import load_model
+    from harness.models.manifest.lookup import load_model
 
     config = from_plain(request["config"])
     spec = Instances(*request["spec"])

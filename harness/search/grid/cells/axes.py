@@ -10,7 +10,7 @@ from harness.errors import ConfigError
 from harness.machine import cores
 from harness.models.made import operators
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import is_path, load_model
+from harness.models.manifest.lookup import is_path, load_model
 from harness.models.precision.ways import BASELINE
 from harness.search.grid.cells.options import DATA, DEFAULT_BATCHES, Axes, GridOptions
 

@@ -14,7 +14,7 @@ from harness.core.config.parse import parse_input_shape
 from harness.core.config.run_config import RunConfig
 from harness.core.stats import percentile_ns
 from harness.loadgen.scenario import scenario_named
-from harness.models.manifest.manifest import is_path
+from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
 from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import Completions

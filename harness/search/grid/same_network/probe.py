@@ -16,7 +16,7 @@ from harness.core.registry import plugin
 from harness.errors import ConfigError, PluginUnavailable
 from harness.loadgen.plan import Instances
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.manifest import load_model
+from harness.models.manifest.lookup import load_model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
 from harness.models.network.network import Structure, of_shapes
 from harness.models.network.tflite import of_tflite

@@ -1,4 +1,4 @@
-"""SQuAD v1.1: exact match and F1 of the best answer spans. As MLPerf's accuracy-squad.py."""
+"""Scores question answering by SQuAD v1.1's exact match and F1, as MLPerf's accuracy-squad.py does."""
 
 import json
 import re
@@ -12,13 +12,13 @@ import numpy as np
 from harness.types import Answer, Array, Metric, Score
 
 N_BEST = 20
-"""Starts and ends that are looked at in each window."""
+"""The number of best starts, and of best ends, that are tried in each window."""
 
 LONGEST = 30
-"""Positions of an answer, at most."""
+"""The most positions that an answer may span."""
 
 NO_ANSWER = "empty"
-"""What the official script answers where no span is possible."""
+"""The official script's answer where no span is possible."""
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,15 +27,19 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 class SquadF1:
     """Answers: (length, 2) start and end logits of each window's positions.
 
-    Labels, one a window: mappings of `id` (of the question), `answers` (texts), `context`,
-    `offsets` (by position [start, end) in the context's characters; None or negative where it is no
-    part of it) and `is_max_context` (by position). The windows of a question share its id.
+    Each window has a label, a mapping of
+    id: of the question; all windows of a question share it;
+    answers: the right texts;
+    context: the text;
+    offsets: for each position [start, end) in the context's characters; None or negative where the
+    position is not part of the context;
+    is_max_context: for each position, whether this window gives it the most context.
     """
 
     def __init__(self, dtype: str) -> None:
         self._dtype = np.dtype(dtype)
         if self._dtype.kind != "f":
-            raise ValueError(f"squad_f1 needs logits, the answers are {dtype}")
+            raise ValueError(f"squad_f1 needs floating-point logits, but the answers are {dtype}")
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
         best: dict[object, _Span] = {}
@@ -51,20 +55,22 @@ class SquadF1:
             exact += max(float(_normal(text) == _normal(right)) for right in label["answers"])
             f1 += max(f1_of(text, right) for right in label["answers"])
         total = len(of_question)
-        found = {"exact_match": 100.0 * exact / total, "f1": 100.0 * f1 / total}
+        percent = {"exact_match": 100.0 * exact / total, "f1": 100.0 * f1 / total}
         return Score(
             metric="squad_f1",
-            value=found["f1"],
+            value=percent["f1"],
             unit="%",
             samples=len(labels),
-            line=json.dumps(found),
-            details={"exact_match": found["exact_match"], "questions": total},
+            line=json.dumps(percent),
+            details={"exact_match": percent["exact_match"], "questions": total},
         )
 
     def _logits(self, payload: bytes) -> Array:
-        """(length, 2); a failed sample has a length of 0."""
+        """(length, 2) logits; the length is 0 for a failed sample."""
         if len(payload) % (2 * self._dtype.itemsize):
-            raise ValueError(f"an answer has {len(payload)} bytes, which are no pairs of logits")
+            raise ValueError(
+                f"an answer has {len(payload)} bytes, which is not a whole number of pairs of logits"
+            )
         return np.frombuffer(payload, self._dtype).reshape(-1, 2).astype(np.float64)
 
 
@@ -77,7 +83,7 @@ _WORST = _Span(-np.inf, "")
 
 
 def _best_span(logits: Array, label: Any) -> _Span | None:
-    """The first of the best pairs that is a span: in the context, in order, not too long."""
+    """The best pair of start and end that lies in the context, in order, and is not too long."""
     offsets, is_max_context = label["offsets"], label["is_max_context"]
     starts, ends = (np.argsort(-logits[:, i], kind="stable")[:N_BEST] for i in (0, 1))
     in_context = np.array([_in_context(offsets, i) for i in range(len(logits))], bool)
@@ -106,10 +112,10 @@ def _normal(text: str) -> str:
 
 
 def f1_of(text: str, right: str) -> float:
-    """Harmonic mean of the shares of words that both have, in [0, 1]."""
-    words, wanted = _normal(text).split(), _normal(right).split()
-    shared = sum((Counter(words) & Counter(wanted)).values())
-    return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
+    """Harmonic mean of precision and recall of the words, in [0, 1]."""
+    words, expected = _normal(text).split(), _normal(right).split()
+    shared = sum((Counter(words) & Counter(expected)).values())
+    return 2 * shared / (len(words) + len(expected)) if shared else 0.0
 
 
 _: type[Metric] = SquadF1

@@ -1,4 +1,4 @@
-"""COCO mean average precision of boxes, by pycocotools. As MLPerf's accuracy-coco.py."""
+"""Scores detection by COCO's mean average precision of boxes, with pycocotools, as MLPerf's accuracy-coco.py does."""
 
 import contextlib
 import io
@@ -14,25 +14,30 @@ COLUMNS = 7
 
 class MeanAveragePrecision:
     """Answers: (k, 7) float32 rows [sample, ymin, xmin, ymax, xmax, score, class] of each sample,
-    coordinates in parts of the model's input; no bytes where nothing was found.
+    with coordinates in parts of the model's input. An answer without boxes has no bytes.
 
-    Labels: mappings of image_id, width and height (pixels) and annotations, each with bbox
-    [x, y, width, height] in pixels, category_id and, optionally, iscrowd and area. Further:
-    `categories`: the category id of each class, in order (default: all that occur, ascending);
-    `frame`: where the image lies in the model's input, [x, y, width, height] in parts of it
-    (default: it fills it).
+    Each label is a mapping of
+    image_id, width, height: the last two in pixels;
+    annotations: each with bbox [x, y, width, height] in pixels, category_id and, optionally, iscrowd
+    and area;
+    categories (optional): the category id of each class, in order (default: all ids that occur,
+    ascending);
+    frame (optional): where the image lies in the model's input, [x, y, width, height] in parts of the
+    input (default: the whole input).
     """
 
     def __init__(self, dtype: str) -> None:
         if np.dtype(dtype) != np.float32:
-            raise ValueError(f"map needs float32 rows of {COLUMNS}, the answers are {dtype}")
+            raise ValueError(
+                f"map needs float32 rows of {COLUMNS}, but the answers are {dtype}: postprocess with boxes"
+            )
 
     def score(self, answers: Iterable[Answer], labels: Mapping[int, Any]) -> Score:
         categories = _categories(labels)
-        found = [_detections(answer, labels[answer.sample], categories) for answer in answers]
+        detections = [_detections(answer, labels[answer.sample], categories) for answer in answers]
         if not any(label["annotations"] for label in labels.values()):
-            raise ValueError("no image has an annotation: there is no precision to have")
-        stats = _evaluated(np.concatenate(found), labels, categories)
+            raise ValueError("no image has an annotation: mean average precision is undefined")
+        stats = _evaluated(np.concatenate(detections), labels, categories)
         value, at_50, at_75 = (100.0 * max(0.0, float(share)) for share in stats[:3])
         return Score(
             metric="map",
@@ -52,20 +57,20 @@ def _categories(labels: Mapping[int, Any]) -> Sequence[int]:
 
 
 def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
-    """-> (k, 7) float64 image id, x, y, width, height, score, category id."""
+    """Returns (k, 7) float64: image id, x, y, width, height, score, category id."""
     if len(answer.payload) % (4 * COLUMNS):
         raise ValueError(
-            f"sample {answer.sample} is answered with {len(answer.payload)} bytes, which are no "
-            f"float32 rows of {COLUMNS}: postprocess with boxes"
+            f"the answer to sample {answer.sample} has {len(answer.payload)} bytes, which is not a "
+            f"multiple of {COLUMNS} float32 numbers: postprocess with boxes"
         )
     rows = np.frombuffer(answer.payload, np.float32).reshape(-1, COLUMNS)
     if (rows[:, 0] != answer.sample).any():
-        raise ValueError(f"sample {answer.sample} is answered with boxes of other samples")
+        raise ValueError(f"the answer to sample {answer.sample} holds boxes of other samples")
     classes = rows[:, 6].astype(int)
     if len(classes) and not 0 <= classes.min() <= classes.max() < len(categories):
         raise ValueError(
-            f"sample {answer.sample} is answered with classes from {classes.min()} to "
-            f"{classes.max()}, there are {len(categories)}"
+            f"the answer to sample {answer.sample} has classes from {classes.min()} to "
+            f"{classes.max()}, but there are {len(categories)} categories"
         )
     size = np.array([label["width"], label["height"]] * 2, np.float32)
     boxes = rows[:, [2, 1, 4, 3]]
@@ -74,27 +79,27 @@ def _detections(answer: Answer, label: Any, categories: Sequence[int]) -> Array:
         inside = (boxes - np.array([x, y] * 2)) / np.array([width, height] * 2)
         boxes = np.clip(inside, 0, 1).astype(np.float32)
     boxes = boxes * size
-    made = np.empty((len(rows), COLUMNS))
-    made[:, 0] = label["image_id"]
-    made[:, 1:3] = boxes[:, :2]
-    made[:, 3:5] = boxes[:, 2:] - boxes[:, :2]
-    made[:, 5] = rows[:, 5]
-    made[:, 6] = np.asarray(categories)[classes] if len(rows) else 0
-    return made
+    detections = np.empty((len(rows), COLUMNS))
+    detections[:, 0] = label["image_id"]
+    detections[:, 1:3] = boxes[:, :2]
+    detections[:, 3:5] = boxes[:, 2:] - boxes[:, :2]
+    detections[:, 5] = rows[:, 5]
+    detections[:, 6] = np.asarray(categories)[classes] if len(rows) else 0
+    return detections
 
 
-def _evaluated(found: Array, labels: Mapping[int, Any], categories: Sequence[int]) -> Array:
+def _evaluated(detections: Array, labels: Mapping[int, Any], categories: Sequence[int]) -> Array:
     """pycocotools' twelve numbers; the first three: mAP, and mAP at an IoU of 0.5 and of 0.75."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    if not len(found):
+    if not len(detections):
         return np.zeros(12)  # pycocotools cannot take an empty result
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         truth.dataset = _dataset(labels, categories)
         truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(found), "bbox")
+        evaluation = COCOeval(truth, truth.loadRes(detections), "bbox")
         evaluation.params.imgIds = [label["image_id"] for label in labels.values()]
         evaluation.evaluate()
         evaluation.accumulate()
@@ -114,7 +119,7 @@ def _dataset(labels: Mapping[int, Any], categories: Sequence[int]) -> dict[str, 
         for label in labels.values()
         for annotation in label["annotations"]
     ]
-    # From 1: pycocotools takes an annotation of id 0 for none.
+    # Ids start at 1: pycocotools treats an annotation of id 0 as missing.
     numbered = [{**annotation, "id": i} for i, annotation in enumerate(annotations, 1)]
     images = [
         {"id": label["image_id"], "width": label["width"], "height": label["height"]}

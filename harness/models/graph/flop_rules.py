@@ -1,0 +1,266 @@
+"""Computes a node's multiplications and operations from the shapes of its operands.
+
+Source: the layer formulas of Benanza (Li et al., IPDPS 2020, section III and dlperf pkg/onnx at
+88ce347), except that a dilated kernel counts its weights and not the extent they are spread over.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+Attributes = Mapping[str, Any]
+
+
+class Operand(NamedTuple):
+    """An input or output tensor of a node."""
+
+    shape: tuple[int, ...]
+    """All sizes are known."""
+    dtype: str
+    """As ONNX or numpy names it."""
+    is_weight: bool = False
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """0 where the elements differ in size, as strings do."""
+        return (self.elements * _BITS.get(self.dtype, 0) + 7) // 8
+
+
+class Work(NamedTuple):
+    """A node as the rules see it; an omitted operand is None."""
+
+    attributes: Attributes
+    inputs: Sequence[Operand | None]
+    outputs: Sequence[Operand | None]
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of the first output."""
+        return _elements(self.outputs, 0)
+
+    @property
+    def input_elements(self) -> int:
+        """Elements of the first input."""
+        return _elements(self.inputs, 0)
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        """The shape of a mandatory input."""
+        operand = self.inputs[position]
+        if operand is None:
+            raise ValueError(f"input {position} is missing")
+        return operand.shape
+
+    def has(self, position: int) -> bool:
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+
+Rule = Callable[[Work], tuple[int, int]]
+"""Returns (MACs, FLOPs)."""
+
+
+def _elements(operands: Sequence[Operand | None], position: int) -> int:
+    operand = operands[position] if position < len(operands) else None
+    if operand is None:
+        raise ValueError(f"the shape of operand {position} is not known")
+    return operand.elements
+
+
+def conv(work: Work, kernel: int = 1, bias: int | None = 2) -> tuple[int, int]:
+    """kernel, bias: positions of these inputs. Weights: (Cout, Cin / group, kernel...)."""
+    macs = work.output_elements * prod(work.shape(kernel)[1:])
+    has_bias = bias is not None and work.has(bias)
+    return macs, 2 * macs + work.output_elements * (has_bias + _fused(work))
+
+
+def fused_conv(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's FusedConv adds input 3, Z, to the result."""
+    macs, flops = conv(work)
+    return macs, flops + work.output_elements * work.has(3)
+
+
+def conv_transpose(work: Work) -> tuple[int, int]:
+    """Weights: (Cin, Cout / group, kernel...): each input element is multiplied by all weights of its channel."""
+    macs = work.input_elements * prod(work.shape(1)[1:])
+    return macs, 2 * macs + work.output_elements * work.has(2)
+
+
+def gemm(work: Work) -> tuple[int, int]:
+    across = -2 if work.attributes.get("transA", 0) else -1
+    macs = work.output_elements * work.shape(0)[across]
+    return macs, 2 * macs + work.output_elements * (work.has(2) + _fused(work))
+
+
+def matmul(work: Work) -> tuple[int, int]:
+    """transA is an attribute of ONNX Runtime's FusedMatMul."""
+    across = -2 if work.attributes.get("transA", 0) else -1
+    macs = work.output_elements * work.shape(0)[across]
+    return macs, 2 * macs
+
+
+def qgemm(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's QGemm has the inputs A, a_scale, a_zero, B, b_scale, b_zero, C."""
+    across = 0 if work.attributes.get("transA", 0) else 1
+    macs = work.output_elements * work.shape(0)[across]
+    return macs, 2 * macs + work.output_elements * work.has(6)
+
+
+def _fused(work: Work) -> int:
+    """1 where ONNX Runtime has fused an activation into the node, else 0."""
+    return int(bool(work.attributes.get("activation")))
+
+
+def einsum(work: Work) -> tuple[int, int]:
+    """One or two operands: one product for each combination of indices, summed over the indices that
+    the output lacks. With three or more operands the count depends on the order of the products.
+    """
+    terms_of_inputs, output_term = _indices(work)
+    sizes: dict[str, int] = {}
+    for position, indices in enumerate(terms_of_inputs):
+        for index, size in zip(indices, work.shape(position), strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
+    if len(terms_of_inputs) > 2:
+        raise ValueError("the order of the products is not known")
+    products = prod(sizes.values())
+    is_summed = bool(sizes.keys() - set(output_term))
+    if len(terms_of_inputs) == 1 or not is_summed:
+        return 0, products * (len(terms_of_inputs) - 1 + is_summed)
+    return products, 2 * products
+
+
+def _indices(work: Work) -> tuple[list[list[str]], list[str]]:
+    """Returns one index per axis, of each operand and of the output.
+
+    The axes of an ellipsis are numbered from the last.
+    """
+    equation = work.attributes.get("equation", "")
+    text = (equation.decode() if isinstance(equation, bytes) else str(equation)).replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(work.inputs):
+        raise ValueError(f"{text} has {len(terms)} operands")
+    terms_of_inputs = []
+    for position, term in enumerate(terms):
+        left_out = len(work.shape(position)) - len(term.replace("...", ""))
+        terms_of_inputs.append(_expanded(term, left_out))
+    most = max((len(term) for term in terms_of_inputs), default=0)
+    if arrow:
+        return terms_of_inputs, _expanded(right, most)
+    counts = Counter(index for term in terms_of_inputs for index in dict.fromkeys(term))
+    return terms_of_inputs, [
+        index for index, count in counts.items() if count == 1 or index.isdigit()
+    ]
+
+
+def _expanded(term: str, left_out: int) -> list[str]:
+    before, ellipsis, after = term.partition("...")
+    numbers = [str(i) for i in reversed(range(left_out))] if ellipsis else []
+    return [*before, *numbers, *after]
+
+
+def attention(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's Attention has one input and one weight for query, key and value together. The
+    standard's has three inputs, each (batch, length, hidden) or (batch, heads, length, size).
+    """
+    if len(work.shape(1)) != 2:
+        return attention_products(work)
+    batch, length, inputs = work.shape(0)
+    columns = work.shape(1)[1]
+    macs = batch * length * inputs * columns + 2 * batch * length * length * columns // 3
+    return macs, 2 * macs + batch * length * columns
+
+
+def attention_products(work: Work) -> tuple[int, int]:
+    """Query by key, then the result by value. Softmax and scale are small and not counted."""
+    query, key, value = work.shape(0), work.shape(1), work.shape(2)
+    if len(query) == len(key) == len(value) == 4:
+        lengths = prod(query[:3]) * key[2]
+    elif len(query) == len(key) == len(value) == 3:
+        lengths = query[0] * query[1] * key[1]
+    else:
+        raise ValueError("query, key and value are packed")
+    macs = lengths * (query[-1] + value[-1])
+    return macs, 2 * macs
+
+
+def matmul_of_few_bits(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's MatMulNBits: K inputs, N outputs; unpacking the weights is not counted."""
+    macs = work.output_elements * int(work.attributes["K"])
+    return macs, 2 * macs
+
+
+def quantised_lstm(work: Work) -> tuple[int, int]:
+    """ONNX Runtime's DynamicQuantizeLSTM, with transposed W: (directions, inputs, gates * hidden)."""
+    steps, batch, inputs = work.shape(0)
+    directions, _, rows = work.shape(1)
+    cells = steps * batch * directions * rows
+    macs = cells * (inputs + work.shape(2)[1])
+    return macs, 2 * macs + 3 * cells
+
+
+def recurrent(work: Work) -> tuple[int, int]:
+    """X: (steps, batch, inputs); W: (directions, gates * hidden, inputs); R: (.., .., hidden).
+
+    Each gate also adds a bias, sums both products and computes a function.
+    """
+    steps, batch, inputs = work.shape(0)
+    directions, rows, hidden = work.shape(2)
+    cells = steps * batch * directions * rows
+    macs = cells * (inputs + hidden)
+    return macs, 2 * macs + 3 * cells
+
+
+def pool(work: Work) -> tuple[int, int]:
+    """One comparison or addition for each tap."""
+    return 0, work.output_elements * prod(work.attributes.get("kernel_shape", (1,)))
+
+
+def lrn(work: Work) -> tuple[int, int]:
+    """Squares and their sum over `size` channels, then factor, offset, power and quotient."""
+    return 0, work.output_elements * (int(work.attributes.get("size", 1)) + 5)
+
+
+def resize(work: Work) -> tuple[int, int]:
+    """Linear: a factor and an addition for each corner; cubic: for each of four taps an axis."""
+    mode = work.attributes.get("mode", "nearest")
+    if isinstance(mode, bytes):
+        mode = mode.decode()
+    source, output = work.shape(0), work.outputs[0]
+    if output is None:
+        raise ValueError("the output's shape is not known")
+    axes = sum(a != b for a, b in zip(source, output.shape, strict=True))
+    taps = {"nearest": 0, "linear": 2**axes, "cubic": 4**axes}[str(mode)]
+    return 0, 2 * taps * work.output_elements
+
+
+def per_output(flops: int) -> Rule:
+    """The rule of `flops` operations for each output element."""
+    return lambda work: (0, flops * work.output_elements)
+
+
+def per_input(flops: int) -> Rule:
+    """The rule of `flops` operations for each input element: sums, means, norms."""
+    return lambda work: (0, flops * work.input_elements)
+
+
+def variadic(work: Work) -> tuple[int, int]:
+    """a + b + c: one operation less than there are inputs."""
+    return 0, work.output_elements * max(len(work.inputs) - 1, 0)
+
+
+def nothing(_work: Work) -> tuple[int, int]:
+    return 0, 0
+
+
+_BITS: Mapping[str, int] = {
+    **dict.fromkeys(("float64", "double", "int64", "uint64", "complex64"), 64),
+    **dict.fromkeys(("float32", "float", "int32", "uint32"), 32),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8e4m3fn", "float8e5m2"), 8),
+    **dict.fromkeys(("int4", "uint4", "float4e2m1"), 4),
+    "complex128": 128,
+}

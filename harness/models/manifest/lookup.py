@@ -1,0 +1,133 @@
+"""Finds the model that --model names: shipped, made here, a manifest, or a bare file."""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.core.formats.strict_yaml import load_yaml
+from harness.errors import ConfigError
+from harness.models.made import onnx_light, zoo
+from harness.models.manifest.manifest import parse_manifest
+from harness.models.manifest.model import MODELS_DIR, Model
+from harness.models.manifest.schema import ModelFile
+
+
+class Maker(Protocol):
+    """A module that generates models: harness/models/made/onnx_light.py and zoo.py."""
+
+    PREFIX: str
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def manifest_of(self, name: str) -> dict[str, Any]: ...
+
+    def made_path(self, name: str) -> Path: ...
+
+    def make(self, name: str) -> Path: ...
+
+
+_MAKERS: tuple[Maker, ...] = (onnx_light, zoo)
+
+
+class MadeModel(Model):
+    """A model of a maker, which generates the file."""
+
+    def __init__(self, maker: Maker, short: str):
+        manifest = parse_manifest(maker.manifest_of(short), maker.PREFIX + short)
+        super().__init__(manifest.name, manifest, MODELS_DIR, None)
+        self._maker, self._short = maker, short
+
+    def to_json(self) -> dict[str, Any]:
+        return {"made": self._maker.PREFIX + self._short}
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        if formats and self._existing(self._declared(formats)) is None:
+            say(f"making {self._maker.made_path(self._short)}, once")
+            self._maker.make(self._short)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        return not self._maker.made_path(self._short).is_file()
+
+    def _existing(self, _file: ModelFile, /) -> Path | None:
+        path = self._maker.made_path(self._short)
+        return path if path.is_file() else None
+
+
+def load_model(text: str) -> Model:
+    """A shipped manifest's name, light/<topology>, zoo/<network>, a .yaml path, or a path to a file."""
+    if (model := _made_model(text)) is not None:
+        return model
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        return _from_manifest(path)
+    if is_path(text):
+        if not path.exists():
+            raise ConfigError(f"--model {text}: there is no such file")
+        if not path.is_file() and not path.is_dir():
+            raise ConfigError(f"--model {text} is neither a file nor a folder")
+        return Model(path.stem, None, path.parent, path.absolute())
+    shipped = MODELS_DIR / f"{text}.yaml"
+    if not shipped.is_file():
+        near = get_close_matches(text, named_models(), n=1)
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else "see `python -m harness list`, or give a path to a file"
+        )
+        raise ConfigError(f"no model named {text!r}: {hint}")
+    return _from_manifest(shipped)
+
+
+def model_from_json(values: Mapping[str, Any]) -> Model:
+    """The inverse of `Model.to_json`: nothing is looked up and no manifest is read again."""
+    if "made" in values:
+        model = _made_model(values["made"])
+        assert model is not None
+        return model
+    content, bare = values["manifest"], values["bare"]
+    return Model(
+        values["name"],
+        parse_manifest(content, values["name"]) if content is not None else None,
+        Path(values["folder"]),
+        Path(bare) if bare is not None else None,
+        content,
+    )
+
+
+def _made_model(text: str) -> MadeModel | None:
+    for maker in _MAKERS:
+        short = text.removeprefix(maker.PREFIX)
+        if short != text and short in maker.names():
+            return MadeModel(maker, short)
+    return None
+
+
+def is_path(text: str) -> bool:
+    """Whether a --model is a file, and not the name of a shipped manifest or a generated model."""
+    if text in made_models():
+        return False  # zoo/resnet50_v1.5 has no suffix
+    of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
+    return bool(Path(text).suffix) or ("/" in text and not of_a_maker)
+
+
+def shipped_models() -> list[str]:
+    """The manifests in harness/models/shipped."""
+    return sorted(p.stem for p in MODELS_DIR.glob("*.yaml"))
+
+
+def named_models() -> list[str]:
+    """Everything that --model takes by name."""
+    return [*shipped_models(), *made_models()]
+
+
+def made_models() -> list[str]:
+    """The names whose files are generated, with random weights."""
+    return [maker.PREFIX + short for maker in _MAKERS for short in maker.names()]
+
+
+def _from_manifest(path: Path) -> Model:
+    content: Any = load_yaml(path)
+    manifest = parse_manifest(content, str(path))
+    return Model(manifest.name, manifest, path.parent, None, content)

@@ -1,0 +1,210 @@
+"""The model of a run: its manifest, where its files lie, and whether they are the pinned ones.
+
+A file whose SHA-256 differs from the manifest's is refused, and no file may lie outside the
+manifest's own folder.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.core.config.parse import Slo, parse_slo
+from harness.core.files import cache_dir
+from harness.errors import ConfigError
+from harness.models.manifest.fetch import fetch
+from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.schema import Accuracy, Manifest, ModelFile, Output
+from harness.types import Step, TensorSpec
+
+MODELS_DIR = Path(__file__).parents[1] / "shipped"
+
+
+class Model:
+    """The model of a run: a manifest, or a bare file without one.
+
+    A manifest's file lies beside the manifest, or in the model's folder in the cache.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        manifest: Manifest | None,
+        folder: Path,
+        bare: Path | None,
+        content: Mapping[str, Any] | None = None,
+    ):
+        """content: the mapping that `manifest` was parsed from, for `to_json`."""
+        self.name = name
+        self.manifest = manifest
+        self._folder = folder
+        self._bare = bare
+        self._content = content
+
+    def to_json(self) -> dict[str, Any]:
+        """This model for another process; `model_from_json` is the inverse."""
+        folder, bare = (str(p.absolute()) if p else None for p in (self._folder, self._bare))
+        return {"name": self.name, "manifest": self._content, "folder": folder, "bare": bare}
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(i.spec for i in self.manifest.inputs) if self.manifest else ()
+
+    @property
+    def steps(self) -> dict[str, tuple[Step, ...]]:
+        """The declared preprocessing steps, by input name."""
+        return {i.name: i.preprocess for i in self.manifest.inputs} if self.manifest else {}
+
+    @property
+    def folder(self) -> Path:
+        """The manifest's folder."""
+        return self._folder
+
+    @property
+    def output(self) -> Output | None:
+        return self.manifest.outputs[0] if self.manifest else None
+
+    @property
+    def accuracy(self) -> Accuracy | None:
+        return self.manifest.accuracy if self.manifest else None
+
+    @property
+    def slo(self) -> Slo | None:
+        return parse_slo(self.manifest.slo) if self.manifest and self.manifest.slo else None
+
+    @property
+    def performance_count(self) -> int | None:
+        """Samples."""
+        return self.manifest.performance_count if self.manifest else None
+
+    @property
+    def has_random_weights(self) -> bool:
+        """Whether the weights are untrained: the speed is meaningful, the answers are not."""
+        return self.manifest is not None and self.manifest.weights == "random"
+
+    def path(self, formats: tuple[str, ...]) -> Path | None:
+        """The file in the first of `formats` that the model has; None for a backend that reads no file."""
+        if not formats:
+            return None
+        if self._bare is not None:
+            files_of(self._bare)  # refused before a framework reads it
+            return self._bare
+        file = self._declared(formats)
+        path = self._existing(file)
+        if path is None:
+            how = f" ({file.obtain})" if file.obtain else ""
+            raise ConfigError(
+                f"model {self.name!r} has no file {file.path} here: put it at "
+                f"{self._home(file)}{how}"
+            )
+        return self._checked(path, file)
+
+    def obtain(self, formats: tuple[str, ...], say: Callable[[str], None]) -> None:
+        """Fetches or makes the file that `path` will return, where it is missing and can be obtained."""
+        if not formats or self._bare is not None:
+            return
+        for address, sha256, place in self._to_fetch(self._declared(formats)):
+            say(f"fetching {address}, once")
+            fetch(address, sha256, place, say)
+
+    @property
+    def may_have_to_be_obtained(self) -> bool:
+        """Whether any of its files is missing and could be fetched or made here."""
+        files = self.manifest.files.values() if self.manifest else ()
+        return any(True for file in files for _ in self._to_fetch(file))
+
+    def _to_fetch(self, file: ModelFile) -> Iterator[tuple[str, str, Path]]:
+        """(address, SHA-256, destination) of each missing file that has an address."""
+        path = self._existing(file)
+        if path is None:
+            path = self._home(file)
+            if file.source is not None and file.sha256 is not None:
+                yield file.source, file.sha256, path
+        for part in file.external:
+            place = self._inside(path.parent, part.path)
+            if part.source is not None and not place.exists():
+                yield part.source, part.sha256, place
+
+    def sha256(self, path: Path) -> str:
+        """The digest of a file that `path` returned, with all files it reads; `path` has checked it."""
+        files = self.manifest.files.values() if self.manifest else ()
+        known = {self._existing(file): file.digest for file in files}
+        return known.get(path) or sha256_of(path)
+
+    @property
+    def manifest_sha256(self) -> str | None:
+        """The SHA-256 of the manifest's content without comments and order; None for a bare file."""
+        if self.manifest is None:
+            return None
+        content = json.dumps(self.manifest.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def is_pinned(self, sha256: str | None) -> bool:
+        """False where the manifest does not pin its file."""
+        if self.manifest is None or self.has_random_weights or sha256 is None:
+            return True
+        return sha256 in {file.digest for file in self.manifest.files.values()}
+
+    def _declared(self, formats: tuple[str, ...]) -> ModelFile:
+        assert self.manifest is not None
+        for name in formats:
+            if name in self.manifest.files:
+                return self.manifest.files[name]
+        have = ", ".join(self.manifest.files) or "none"
+        raise ConfigError(
+            f"model {self.name!r} has no file in a format this backend reads "
+            f"({', '.join(formats)}): it has {have}"
+        )
+
+    @property
+    def _cached(self) -> Path:
+        return cache_dir() / "models" / self.name
+
+    def _existing(self, file: ModelFile, /) -> Path | None:
+        for folder in (self._folder, self._cached):
+            path = self._inside(folder, file.path)
+            if path.exists():
+                return path
+        return None
+
+    def _inside(self, folder: Path, name: str) -> Path:
+        path = folder / name
+        try:
+            inside = path.resolve().is_relative_to(folder.resolve())
+            path.exists()
+        except (OSError, ValueError, RuntimeError) as e:  # too long, a NUL, a circle of links
+            raise ConfigError(f"model {self.name!r}: file {name!r}: {e}") from None
+        if not inside:
+            raise ConfigError(f"model {self.name!r}: file {name} leaves the manifest's folder")
+        return path
+
+    def _home(self, file: ModelFile) -> Path:
+        """Where a missing file belongs; never the installed package, which users do not write to."""
+        fetched = file.source is not None or self._folder == MODELS_DIR
+        return (self._cached if fetched else self._folder) / file.path
+
+    def _checked(self, path: Path, file: ModelFile) -> Path:
+        """Checks a pinned file, and every file that it reads, against the manifest."""
+        files = {path.name: path} if path.is_dir() else files_of(path)
+        if file.sha256 is None:
+            return path
+        pinned = file.pinned
+        for name in sorted(files.keys() | pinned.keys()):
+            if name not in pinned:
+                raise ConfigError(
+                    f"{path}: it reads {name!r}, which the manifest of {self.name!r} does not pin: "
+                    "add it, with its SHA-256, to `external` of this file"
+                )
+            if name not in files:
+                raise ConfigError(
+                    f"{path}: it does not read {name!r}, which the manifest of {self.name!r} lists "
+                    "in `external` of this file: remove it there"
+                )
+            actual = sha256_of(path) if path.is_dir() else sha256_alone(files[name])
+            if actual != pinned[name]:
+                raise ConfigError(
+                    f"{files[name]}: SHA-256 is {actual[:12]}…, the manifest of {self.name!r} says "
+                    f"{pinned[name][:12]}…: restore the file, or update the manifest if you changed it"
+                )
+        return path
