@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.config.run_config import to_plain
+from harness.core.units import show_percent
 from harness.errors import one_line
 from harness.explain.advise.subject import Job
 from harness.explain.baseline import CHUNK, Baseline, Rows, Runner, Subject
@@ -96,7 +97,7 @@ def broken(agreement: float, apart: float | None, samples: int) -> str:
     if agreement >= LEAST_AGREEMENT or (apart is not None and apart <= MOST_APART):
         return ""
     at = "" if apart is None else f", at a relative distance of {apart:.2g}"
-    return f"{agreement:.1%} of {samples:,} answers are the same{at}"
+    return f"{show_percent(agreement, 1)} of {samples:,} answers are the same{at}"
 
 
 def _answers(subject: Subject, baseline: Baseline, path: Path) -> Rows:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from harness.core.units import show_percent
 from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
@@ -27,14 +28,14 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
     if flow_ns > _LARGE * total:
         names = ", ".join(sorted(set[str]().union(*inside)))
         return (
-            f"{flow_ns / total:.0%} of it is {names}, and the profiler adds its own time to each "
+            f"{show_percent(flow_ns / total)} of it is {names}, and the profiler adds its own time to each "
             "kernel of their bodies, which it counts whole"
         )
     changed, changed_ns = _changed(record, times_ns)
     if changed_ns > _LARGE * total:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
-            f"{changed_ns / total:.0%} of it is of layers that run other kernels alone than inside "
+            f"{show_percent(changed_ns / total)} of it is of layers that run other kernels alone than inside "
             f"the model ({most}): a cut takes quantisation and fusion apart"
         )
     if _mean_kernel_ns(record) < SHORT_NS:

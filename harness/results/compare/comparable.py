@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.core.number_types import number_type
+from harness.core.units import show_percent
 from harness.models.opened.loading import FORMAT_OPTION
 from harness.results.agreement import Agreement, limits
 from harness.results.compare.finished import FinishedRun
@@ -87,7 +88,7 @@ def _model_refusals(
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
             yield (
-                f"answers: {answers.alike:.2%} of {answers.samples:,} are alike, {share:.0%} must be: "
+                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, {show_percent(share)} must be: "
                 "one backend or one file does not compute this model"
             )
 

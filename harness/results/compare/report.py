@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from harness.core.units import show_ns, show_rate, show_si
+from harness.core.units import show_ns, show_percent, show_rate, show_si
 from harness.errors import ConfigError, Regression, RunInvalid
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
@@ -255,7 +255,7 @@ def _answers(found: Comparison) -> str:
         relative = f" ({same.relative_l2:.3g} of their length)" if same.relative_l2 else ""
         distance = f", mean L2 distance {same.l2:.3g}{relative}"
     return (
-        f"top-1 agreement {same.top1:.2%} of {same.samples:,} samples, {same.identical:,} "
+        f"top-1 agreement {show_percent(same.top1, 2)} of {same.samples:,} samples, {same.identical:,} "
         f"identical{distance}"
     )
 

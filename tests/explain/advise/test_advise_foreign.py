@@ -55,7 +55,7 @@ def test_a_loop_is_why_where_it_takes_the_time() -> None:
     content = slow_layers()
     content["nodes"][0]["op"] = "Loop"
     why = answers(content)["lower_bound"]["why_none"]
-    assert why.startswith("31% of it is Loop, and the profiler adds its own time to each kernel")
+    assert why.startswith("31 % of it is Loop, and the profiler adds its own time to each kernel")
 
 
 def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_apart() -> None:
@@ -67,7 +67,7 @@ def test_other_kernels_than_the_models_are_why_where_a_cut_takes_quantisation_ap
         timed["kernels"] = ["Concat"]
     why = answers(content)["lower_bound"]["why_none"]
     assert why.startswith(
-        "92% of it is of layers that run other kernels alone than inside the model"
+        "92 % of it is of layers that run other kernels alone than inside the model"
     )
     assert "(Conv instead of QLinearConv)" in why
 
@@ -95,7 +95,7 @@ def test_answers_of_another_function_are_told_from_lossy_ones(
 def test_int8_that_breaks_the_model_is_doubted_and_never_the_advice() -> None:
     """0 % of the answers were the same, and nothing warned."""
     broken = advise_accuracy.broken(0.0, 0.83, 200)
-    assert broken == "0.0% of 200 answers are the same, at a relative distance of 0.83"
+    assert broken == "0.0 % of 200 answers are the same, at a relative distance of 0.83"
     costs = {**accuracy(None, "no labels"), "agreement": 0.0, "broken": broken}
     content = record(accuracy=costs)
     found = answers(content)

@@ -415,7 +415,7 @@ def test_a_profile_that_is_stopped_says_so_and_keeps_its_run(
     assert main(["profile", "--quiet", "--out", str(tmp_path / "p")]) == 128 + signal.SIGTERM
     assert names(tmp_path / "p.partial") == ["profile.json", "run"]
     told = capsys.readouterr()
-    assert f"profile --from {tmp_path}/p.partial shows what was measured" in told.err
+    assert f"profile --from {tmp_path}/p.partial shows the results so far" in told.err
     assert told.out == ""
 
 

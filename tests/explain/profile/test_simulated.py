@@ -104,10 +104,10 @@ def test_the_table_says_that_nothing_was_measured() -> None:
     assert rows["last-level misses"] == [60 + 70 + 80, None]
     assert rows["instructions in generated code"] == [2, 0.2]
     assert "simulated by valgrind" in table.about
-    assert "nothing measured" in table.notes[0]
+    assert "nothing was measured" in table.notes[0]
     assert table.notes[1:] == [
         "simulated LL cache: 1 B",
-        "valgrind does not know X86_V4: on this machine other code may run",
+        "valgrind does not simulate X86_V4: this machine may run other code",
     ]
 
 
@@ -127,7 +127,7 @@ def test_mistakes_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--counters", "perf,pin"]) == 2
     assert "is not one of perf, valgrind" in capsys.readouterr().err
     assert main(["profile", "--counters", "valgrind", "--levels", "model"]) == 2
-    assert "--counters valgrind is of the library level" in capsys.readouterr().err
+    assert "--counters valgrind needs the library level" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ def test_two_files_of_one_manifest_are_one_model(
     assert main(["compare", str(ort), str(twin(ort, tmp_path / "other"))]) == 0
     printed = capsys.readouterr().out
     assert "verdict   no difference: p90 +0.0 %" in printed
-    assert "answers   top-1 agreement 100.00% of 500 samples, 500 identical" in printed
+    assert "answers   top-1 agreement 100.00 % of 500 samples, 500 identical" in printed
     assert "differs   model_sha256: bbb80374d5df… -> ffffffffffff…" in printed
     assert "differs   backend: ort -> other" in printed
 
@@ -211,10 +211,10 @@ def test_files_of_one_manifest_that_answer_otherwise_are_refused(
     if ranked:
         assert found == []
     else:
-        share = {"float32": "99%", "bfloat16": "95%"}[precision]
+        share = {"float32": "99 %", "bfloat16": "95 %"}[precision]
         assert found == [
             (
-                f"answers: {1 - count / 500:.2%} of 500 are alike, {share} must be: one backend or "
+                f"answers: {100 - count / 5:.2f} % of 500 are alike, {share} must be: one backend or "
                 "one file does not compute this model"
             )
         ]

@@ -212,7 +212,7 @@ def test_bare_loops_raise_what_a_backend_raises() -> None:
 def test_stored_service_times_that_are_no_times_are_refused(found: float) -> None:
     stored = constant(1).to_json()
     stored["ns"][0][0] = found
-    with pytest.raises(ValueError, match="no number of ns"):
+    with pytest.raises(ValueError, match="a value that is no time"):
         ServiceTimes.from_json(stored)
 
 

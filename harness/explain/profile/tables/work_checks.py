@@ -5,6 +5,7 @@ Pure. A model's work counted twice, lost, or set against a peak that is none sho
 
 from collections.abc import Iterator, Sequence
 
+from harness.core.units import show_percent
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Layer, NodeCost, Peaks, overhead
 
@@ -49,7 +50,7 @@ def _against_nodes(
     shared = sum(layer.shared_macs for layer in layers)
     if shared > _MOST_SHARED * of_nodes:
         yield (
-            f"shared-work: {shared / of_nodes:.0%} of the MACs are of nodes that several kernels "
+            f"shared-work: {show_percent(shared / of_nodes)} of the MACs are of nodes that several kernels "
             "compute together: they are divided by time, so the rates of these kernels are means"
         )
 
@@ -62,7 +63,7 @@ def _whole_against_peak(
     share = work / overhead(profile).plain_ns * 1e9 / peaks.flops_per_s
     if share > MOST_OF_PEAK:
         yield (
-            f"model-above-peak: the whole call computes at {share:.0%} of the measured peak: the "
+            f"model-above-peak: the whole call computes at {show_percent(share)} of the measured peak: the "
             "machine was slower when the peak was measured, or the work is wrong: profile again"
         )
 
@@ -78,7 +79,7 @@ def _against_peak(layers: Sequence[Layer], peaks: Peaks) -> Iterator[str]:
         most, layer = max(above, key=lambda one: one[0])
         yield (
             f"above-peak: {len(above)} of {len(layers)} kernels compute faster than "
-            f"{MOST_OF_PEAK:.0%} of the measured peak, {layer.name} at {most:.0%}: the machine was "
+            f"{show_percent(MOST_OF_PEAK)} of the measured peak, {layer.name} at {show_percent(most)}: the machine was "
             "slower when the peak was measured, or the framework leaves out some of the file's work: "
             "profile again, and do not quote these rates"
         )
