@@ -126,7 +126,7 @@ def test_a_broken_run_is_failed_and_not_an_error(content: str, tmp_path: Path) -
 def test_server_needs_a_rate(tmp_path: Path) -> None:
     request = replace(CLOSED, options={"model": "digits"})
     assert [p.partition(":")[0] for p in problems(request, plan(request, tmp_path))] == [
-        "Server needs the rate to prove"
+        "Server needs a rate"
     ]
     rehearsal = replace(request, rehearsal=True)
     assert list(problems(rehearsal, plan(rehearsal, tmp_path))) == []

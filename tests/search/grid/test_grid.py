@@ -14,6 +14,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.core.config.parse import words_of
+from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.network.network import Structure
@@ -431,7 +432,7 @@ def test_a_missing_tool_is_told_before_anything_is_measured(
     words = (*loud, "--batch", "1", "--precision", "fp32,int8")
     assert swept(Runs(), *words, calls=Without(Path()))[0] == 0
     told = capsys.readouterr().err.splitlines()
-    missing = "ort int8 cannot be made here: int8 is made with the module 'onnx': install"
+    missing = f"ort int8 cannot be made here: int8 is made with the module 'onnx': {how_to_install('light')}"
     assert missing in told[0]
     assert not any("making int8" in line for line in told)
     assert any("cell 2 of 2" in line and "absent: int8 is made with" in line for line in told)
