@@ -114,7 +114,7 @@ def test_performance_runs_alone_are_measured_twice_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("power", "why"),
     [
-        (None, "no power: ptdaemon: no sample for 4 s"),
+        (None, "no power reading: ptdaemon: no sample for 4 s"),
         ({"note": "not an MLPerf Power result: power-dev's checker: Check UUID"}, "not an MLPerf"),
     ],
 )

@@ -77,7 +77,7 @@ def measure(
             stopping=stopping,
             host=HostReader(),
             quiet=quiet,
-            loaded_notice="" if quiet else endpoint.moved,
+            notice="" if quiet else endpoint.moved,
             most_late=most_late,
         )
         job = _Job(supervisor, PowerSampler(config.meter) if config.meter else None, probe_s)

@@ -43,8 +43,8 @@ class Supervisor:
     host: HostReader
     quiet: bool
 
-    loaded_notice: str
-    """Printed when the model is loaded for the first time; "" for nothing."""
+    notice: str
+    """Printed once the first run is prepared, after all errors of a start; "" for nothing."""
 
     most_late: Callable[[LoadPlan], int] | None
     """How many queries of a plan may be late; None where no run is ended early."""
@@ -104,8 +104,6 @@ class LoadGenRun:
         message = process.expect("loaded", self._start_limit_s, self._show_loading)
         message.pop("event")
         loaded = Loaded.from_json(message)
-        if findings.loaded is None:
-            say(self._with.loaded_notice)
         preflight.check_unchanged(findings.loaded, loaded)
         findings.loaded = loaded
         config, group = findings.config, findings.resolved.instances
@@ -124,6 +122,8 @@ class LoadGenRun:
         limit_s = self._start_limit_s + CALIBRATE_S
         message = process.expect("calibrated", limit_s, self._show_loading)
         end_loading()
+        if not self._accuracy or not self._findings.config.runs_performance:
+            say(self._with.notice)
         message.pop("event")
         calibration = Calibration(**message)
         if not self._accuracy:
