@@ -124,7 +124,9 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
         "model_sha256": "a" * 64,
         "model_bytes": 1,
     }
-    empty = dict.fromkeys(("noise", "load", "power", "ptdaemon", "calibration", "ceiling_per_s", "stopped"))
+    empty = dict.fromkeys(
+        ("noise", "load", "power", "ptdaemon", "calibration", "ceiling_per_s", "stopped")
+    )
     return {
         **empty,
         "started": "s",
