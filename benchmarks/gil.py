@@ -16,7 +16,7 @@ from benchmarks.pairs import MIN_PAIRS, alternate, compared, ratio, same
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.errors import HarnessError
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import inputs_of, model_file, open_backends, open_dataset
 from harness.models.steps.postprocess import postprocessor
@@ -35,7 +35,7 @@ def line(backend: str) -> str:
     steps = postprocessor(output.postprocess, output.name, None)
     with ExitStack() as stack:
         path = model_file(config, model)
-        backends = open_backends(config, model, path, Instances(2, 1, BATCH), stack)
+        backends = open_backends(config, model, path, InstanceGroup(2, 1, BATCH), stack)
         dataset = open_dataset(config, model, "digits", inputs_of(model, backends[0]))
         batch = list(range(BATCH))
         dataset.load(batch)

@@ -13,7 +13,7 @@ from harness.core.console import say
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.loadgen.answers import Ragged
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import available
 from harness.models.manifest.defaults import default_metric
 from harness.models.manifest.hook import load_hook
@@ -114,7 +114,7 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
     format_name = dict(config.backend_option).get(FORMAT_OPTION)
     formats = getattr(registry.load("backend", config.backend), "formats", ())
     model.obtain((format_name,) if format_name else formats, say)
-    spec = Instances(1, available().threads, CHUNK)
+    spec = InstanceGroup(1, available().threads, CHUNK)
     (backend,) = open_backends(config, model, model_file(config, model), spec, stack)
     return Runner(subject, backend)
 

@@ -121,7 +121,7 @@ class Loaded:
         return cls(**{**values, "inputs": inputs})
 
 
-class Instances(NamedTuple):
+class InstanceGroup(NamedTuple):
     """The instance group: how often the model is loaded, and on which threads it computes."""
 
     instances: int
@@ -142,7 +142,7 @@ class Instances(NamedTuple):
     """Every core is used by one instance only, and by nothing else of this process."""
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Instances":
+    def from_json(cls, values: Mapping[str, Any]) -> "InstanceGroup":
         pinned = tuple(tuple(cpus) for cpus in values["pinned"])
         return cls(**{**values, "pinned": pinned, "issuer": tuple(values["issuer"])})
 

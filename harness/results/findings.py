@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.codes import Reason
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import Calibration, Instances, Loaded
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded
 from harness.loadgen.scenario import Scenario
 from harness.machine.host_log import HostLog
 from harness.machine.power.energy import PowerLog
@@ -86,7 +86,7 @@ class Findings:
         return self.resolved.slo
 
     @property
-    def spec(self) -> Instances:
+    def spec(self) -> InstanceGroup:
         return self.resolved.instances
 
     @property

@@ -26,7 +26,7 @@ from harness.core.codes import Reason
 from harness.core.config.run_config import to_plain
 from harness.core.files import reading, write_json
 from harness.loadgen.logs import DETAIL, DetailLog, read_detail
-from harness.loadgen.plan import Calibration, Instances, Loaded, LoadPlan
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
@@ -136,7 +136,7 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         values = {
             "started": str(content["started"]),
             "dataset": str(content["dataset"]),
-            "spec": Instances.from_json(content["spec"]),
+            "spec": InstanceGroup.from_json(content["spec"]),
             "noise": content["noise"],
             "ceiling_per_s": content["ceiling_per_s"],
             "load": content["load"],

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import model_from_json
 from harness.models.manifest.model import Model
 from harness.models.opened.resolved_run import ResolvedRun
@@ -23,7 +23,7 @@ class Setup:
     metric: str | None
     """The metric that will score the answers; its refusal of their shape ends the run before it begins."""
 
-    instances: Instances
+    instances: InstanceGroup
 
     dispatch: str
     """How the scenario's samples reach the model: inline, sliced or queued."""
@@ -71,7 +71,7 @@ class Setup:
             model=model_from_json(message["model"]),
             dataset=message["dataset"],
             metric=message["metric"],
-            instances=Instances.from_json(message["instances"]),
+            instances=InstanceGroup.from_json(message["instances"]),
             dispatch=message["dispatch"],
             samples_per_query=message["samples_per_query"],
             outdir=Path(message["outdir"]),

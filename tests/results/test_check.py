@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.power.energy import PowerLog
 from harness.results.recheck import check
 from harness.types import PowerSource
 
 NOTHING_LOADED = json.dumps(
     dict.fromkeys(("started", "dataset", "noise", "load", "loaded", "calibration", "stopped"))
-    | {"dataset": "digits", "spec": Instances(1, 1, 1)._asdict(), "scored": True}
+    | {"dataset": "digits", "spec": InstanceGroup(1, 1, 1)._asdict(), "scored": True}
 )
 
 

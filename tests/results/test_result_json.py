@@ -9,7 +9,7 @@ from harness.core import registry
 from harness.core.codes import Reason
 from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
-from harness.loadgen.plan import Calibration, Instances, Loaded
+from harness.loadgen.plan import Calibration, InstanceGroup, Loaded
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.resolved_run import ResolvedRun
 from harness.results.evidence import performance
@@ -31,7 +31,7 @@ def findings(scenario: str, run: Evidence | None, **more: Any) -> Findings:
         dataset="digits",
         metric="top1",
         slo=parse_slo("p99=50ms") if scenario == "server" else None,
-        instances=Instances(1, 1, 1),
+        instances=InstanceGroup(1, 1, 1),
     )
     return Findings(
         resolved=resolved,
@@ -99,7 +99,7 @@ def test_the_plan_says_where_loadgens_thread_was_and_not_where_it_was_to_be(
 
     A run that died did not report it: the plan is shown instead.
     """
-    spec = Instances(1, 1, 8, pinned=((0,),), issuer=(3,))
+    spec = InstanceGroup(1, 1, 8, pinned=((0,),), issuer=(3,))
     found = findings("server", evidence("server", ended=ended))
     found.resolved = replace(found.resolved, instances=spec)
     found.calibration = Calibration(slowest_batch_ns=10**6, placed=((1, 0),))

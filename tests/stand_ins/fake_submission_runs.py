@@ -17,7 +17,7 @@ from harness.core.config.run_config import to_plain
 from harness.core.files import write_yaml
 from harness.datasets import digits
 from harness.loadgen.logs import ACCURACY
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.submit.plan.attempts import RUNS
 from harness.submit.plan.matrix import PlannedRun, plan, write_audits
 from harness.submit.plan.request import Request
@@ -131,7 +131,7 @@ def _findings(row: PlannedRun) -> dict[str, Any]:
         **empty,
         "started": "s",
         "dataset": "digits",
-        "spec": Instances(1, 1, 1)._asdict(),
+        "spec": InstanceGroup(1, 1, 1)._asdict(),
         "loaded": loaded,
         "scored": True,
     }

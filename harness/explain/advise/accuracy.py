@@ -11,7 +11,7 @@ from harness.core.units import show_percent
 from harness.errors import one_line
 from harness.explain.advise.subject import Job
 from harness.explain.baseline import CHUNK, Baseline, Rows, Runner, Subject
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import available
 from harness.models.opened.loading import open_backends
 from harness.models.precision import made as precision_files
@@ -103,7 +103,7 @@ def broken(agreement: float, apart: float | None, samples: int) -> str:
 def _answers(subject: Subject, baseline: Baseline, path: Path) -> Rows:
     rows: Rows = []
     with ExitStack() as stack:
-        spec = Instances(1, available().threads, CHUNK)
+        spec = InstanceGroup(1, available().threads, CHUNK)
         (backend,) = open_backends(subject.config, subject.model, path, spec, stack)
         runner = Runner(subject, backend)
         for indices, inputs in baseline.chunks():

@@ -4,7 +4,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.config.schema import MAX_BATCH
 from harness.core.units import counted
 from harness.errors import ConfigError
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import Scenario
 from harness.machine.cores import Cores
 from harness.models.manifest.model import Model
@@ -16,7 +16,7 @@ LOADGEN_FROM_CORES = 4
 model needs that core more, and the thread shares it with the instances."""
 
 
-def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> Instances:
+def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> InstanceGroup:
     """Stream scenarios get one instance with all cores; the others get one instance per core, which gives
     the best throughput on most CPUs. `tune` finds the best group for a given model.
 
@@ -32,7 +32,7 @@ def plan(config: RunConfig, scenario: Scenario, model: Model, cores: Cores) -> I
             f"{cores.threads} can compute at the same time ({cores}): lower --instances or "
             "--threads, or add --oversubscribe"
         )
-    group = Instances(count, threads, _max_batch(config, scenario, model), cores.worth)
+    group = InstanceGroup(count, threads, _max_batch(config, scenario, model), cores.worth)
     return _pinned(group, scenario, cores) if config.pin else group
 
 
@@ -45,7 +45,7 @@ def _max_batch(config: RunConfig, scenario: Scenario, model: Model) -> int:
     return min(largest, MAX_BATCH)
 
 
-def _pinned(group: Instances, scenario: Scenario, cores: Cores) -> Instances:
+def _pinned(group: InstanceGroup, scenario: Scenario, cores: Cores) -> InstanceGroup:
     """Assigns cores: LoadGen's thread gets the remaining cores, or in stream scenarios computes itself.
 
     In Server LoadGen's thread works while the instances do, so it shares their cores if none remain.

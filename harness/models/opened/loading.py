@@ -14,7 +14,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.files import cache_dir
 from harness.core.registry import plugin
 from harness.errors import ConfigError, HarnessError, PluginUnavailable
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.threads import running_on
 from harness.models.manifest.files import files_of
 from harness.models.manifest.hook import check_hook
@@ -110,7 +110,7 @@ def open_backends(
     config: RunConfig,
     model: Model,
     path: Path | None,
-    spec: Instances,
+    spec: InstanceGroup,
     stack: ExitStack,
     load_s: list[float] | None = None,
 ) -> list[Backend]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.loadgen.arrivals import Arrivals
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import Scenario
 from harness.models.manifest.model import Model
 
@@ -29,7 +29,7 @@ class ResolvedRun:
     slo: Slo | None
     """The SLO that the verdict is judged by; under --mlperf LoadGen's, once the plan is made."""
 
-    instances: Instances
+    instances: InstanceGroup
     """The instance group; its batch is the model file's where that fixes one."""
 
     arrivals: Arrivals | None = None

@@ -17,7 +17,7 @@ from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.console import say
 from harness.core.files import cache_dir, cached_file, read_json, write_json
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.files import sha256_alone
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
@@ -165,7 +165,7 @@ def _samples(
     config: RunConfig, model: Model, source: Path, request: Mapping[str, Any]
 ) -> QuantisationSamples:
     with ExitStack() as stack:
-        (backend,) = open_backends(config, model, source, Instances(1, 1, _BATCH), stack)
+        (backend,) = open_backends(config, model, source, InstanceGroup(1, 1, _BATCH), stack)
         inputs = inputs_of(model, backend)
         batch = batch_in_file(backend, inputs) or _BATCH
     folder = request["calibration_dir"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import cast
 
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import latency_key, percentile_key, scenario_named
 from harness.results.evidence import reference
 from harness.results.evidence.evidence import Evidence
@@ -44,7 +44,7 @@ class Performance:
     done: the rows of the journal, None without any. wait_ns: see reference.report.
     """
 
-    def __init__(self, run: Evidence, spec: Instances | None, wait_ns: int = 0) -> None:
+    def __init__(self, run: Evidence, spec: InstanceGroup | None, wait_ns: int = 0) -> None:
         self.run = run
         self._scenario = scenario_named(run.plan.scenario)
         self._spec = spec

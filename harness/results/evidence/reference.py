@@ -13,7 +13,7 @@ import numpy as np
 from harness.core.service_times import ServiceTimes, together
 from harness.core.stats import percentile_ns
 from harness.core.units import show_ns, show_percent, show_rate
-from harness.loadgen.plan import Instances, LoadPlan
+from harness.loadgen.plan import InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.results.evidence.simulation import BatchesInRun, Simulated, at_run_speed, simulate
 from harness.results.evidence.stages import STAGE_EDGES, STAGES, Completions
@@ -34,7 +34,7 @@ def report(
     plan: LoadPlan,
     done: Completions,
     bare: Mapping[str, Any],
-    spec: Instances,
+    spec: InstanceGroup,
     ceiling_per_s: float | None = None,
     wait_ns: int = 0,
 ) -> Reference | NoReference:
@@ -82,7 +82,7 @@ def _server(
     plan: LoadPlan,
     done: Completions,
     service: ServiceTimes,
-    spec: Instances,
+    spec: InstanceGroup,
     run: BatchesInRun,
     wait_ns: int,
 ) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _lost_ns(
 
 
 def _offline(
-    done: Completions, service: ServiceTimes, spec: Instances, run: BatchesInRun
+    done: Completions, service: ServiceTimes, spec: InstanceGroup, run: BatchesInRun
 ) -> dict[str, Any]:
     took_ns = int(done.columns["completed_ns"].max() - done.columns["scheduled_ns"].min())
     ours = len(done) * 1e9 / took_ns
@@ -143,7 +143,7 @@ def _offline(
     }
 
 
-def _bare_ns(samples: int, service: ServiceTimes, spec: Instances) -> float:
+def _bare_ns(samples: int, service: ServiceTimes, spec: InstanceGroup) -> float:
     """Time of bare batches dealt out as the run's: the largest first, the remainder as one more."""
     largest, rest = divmod(samples, spec.max_batch)
     rounds, more = divmod(largest, spec.instances)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from harness.core.service_times import QUANTILES, ServiceTimes
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.results.evidence.stages import Completions
 from harness.types import Array
 
@@ -109,7 +109,7 @@ class BatchesInRun(NamedTuple):
 
 
 def at_run_speed(
-    scheduled_ns: Array, run: BatchesInRun, service: ServiceTimes, spec: Instances, wait_ns: int
+    scheduled_ns: Array, run: BatchesInRun, service: ServiceTimes, spec: InstanceGroup, wait_ns: int
 ) -> Array:
     """(queries,) ns: latencies of the same dispatcher with a model as fast as it was in the run.
 

@@ -19,7 +19,7 @@ from harness.core.child import Channel, serve
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import plugin
 from harness.core.service_times import ServiceTimes
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
 from harness.models.opened.loading import (
     batch_in_file,
@@ -64,7 +64,7 @@ def _measure(channel: Channel, _journal_fd: int) -> None:
 
 def _time_placement(channel: Channel, setup: Mapping[str, Any], stack: ExitStack) -> None:
     config: RunConfig = from_plain(setup["config"])
-    spec = Instances.from_json(setup["spec"])
+    spec = InstanceGroup.from_json(setup["spec"])
     model = load_model(config.model)
     cls = registry.load("backend", config.backend)
     backends = open_backends(config, model, model_file(config, model), spec, stack)

@@ -7,7 +7,7 @@ from typing import Self
 from harness.core.clock import monotonic_ns
 from harness.core.console import stderr
 from harness.core.units import show_ns, show_rate
-from harness.loadgen.plan import Calibration, Instances, LoadPlan
+from harness.loadgen.plan import Calibration, InstanceGroup, LoadPlan
 from harness.loadgen.scenario import scenario_named
 from harness.run.supervisor.watchdog import Now
 
@@ -109,7 +109,7 @@ class Progress:
         return "  ".join(parts)
 
 
-def announcement(plan: LoadPlan, calibration: Calibration, group: Instances) -> str:
+def announcement(plan: LoadPlan, calibration: Calibration, group: InstanceGroup) -> str:
     """One line about the run to come and its duration."""
     all_at_once = scenario_named(plan.scenario).all_at_once
     unit = "samples" if all_at_once or plan.accuracy else "queries"

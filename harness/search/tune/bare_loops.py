@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harness.core.config.run_config import RunConfig, to_plain
 from harness.core.service_times import ServiceTimes, joined
 from harness.errors import HarnessError, one_line
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import scenario_named
 from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProcess
 
@@ -27,7 +27,7 @@ class Bare(NamedTuple):
 def time_layout(
     config: RunConfig,
     dataset: str,
-    spec: Instances,
+    spec: InstanceGroup,
     sizes: Sequence[int],
     most_ns: int | None,
     output: Path,

@@ -13,7 +13,7 @@ from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
 from harness.core.stats import percentile_ns
 from harness.core.units import NS_PER_S, show_ns, show_rate
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
         )
 
 
-class Plan(NamedTuple):
+class Placement(NamedTuple):
     """max_batch: samples."""
 
     layout: Layout
@@ -92,7 +92,7 @@ class Aim(NamedTuple):
 
 
 def layouts(
-    config: RunConfig, scenario: Scenario, cores: Cores, default: Instances
+    config: RunConfig, scenario: Scenario, cores: Cores, default: InstanceGroup
 ) -> list[Layout]:
     """The default layout first, then layouts that use all cores, half of them, or one thread for each
     instance; with numbers of instances that divide the cores or are powers of two. On cores with SMT

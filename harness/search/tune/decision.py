@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from harness.results.evidence.bootstrap import over_runs
-from harness.search.tune.candidates import Aim, Plan
+from harness.search.tune.candidates import Aim, Placement
 
 ROUNDS_TO_DROP = 3
 """After this many rounds a placement that is certainly worse than the best one is dropped."""
@@ -20,7 +20,7 @@ ROUNDS_TO_DROP = 3
 class Finalist:
     """A placement that LoadGen judges."""
 
-    plan: Plan
+    plan: Placement
     predicted: float
     is_default: bool
     values: dict[int, float] = field(default_factory=dict)

@@ -30,7 +30,14 @@ from harness.search.options import TuneOptions
 from harness.search.study import Ended, Study, unfit_options, write_page
 from harness.search.tune import table
 from harness.search.tune.bare_loops import Bare, time_layout
-from harness.search.tune.candidates import Forecast, Layout, Plan, batch_sizes, candidates, layouts
+from harness.search.tune.candidates import (
+    Forecast,
+    Layout,
+    Placement,
+    batch_sizes,
+    candidates,
+    layouts,
+)
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.rounds import Rounds
 from harness.search.tune.screening import Cut
@@ -111,7 +118,7 @@ class TuneJob(Study):
         if plain.values:
             (size,) = candidates(self._default.max_batch, plain.service, self._cut.fixed_batch)
             value = self._forecast.of(plain.service, plain.layout.instances, size)
-            self._finalists.append(Finalist(Plan(grid[0], size), value, is_default=True))
+            self._finalists.append(Finalist(Placement(grid[0], size), value, is_default=True))
         known = {one.plan for one in self._finalists}
         for one in ranked:
             if len(self._finalists) < self._options.finalists and one.plan not in known:
@@ -121,7 +128,7 @@ class TuneJob(Study):
         self._save()
 
     def _time(self, chosen: Layout, sizes: Sequence[int]) -> Bare:
-        config = Plan(chosen, max(sizes)).applied(self._config)
+        config = Placement(chosen, max(sizes)).applied(self._config)
         spec = instances.plan(config, self._scenario, self._model, self._cores)
         folder = self.folder / "bare"
         folder.mkdir(exist_ok=True)

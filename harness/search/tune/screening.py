@@ -8,7 +8,7 @@ from harness.core.service_times import ServiceTimes, joined, together
 from harness.core.units import show_ns
 from harness.errors import HarnessError, RunInvalid, one_line
 from harness.search.tune.bare_loops import Bare
-from harness.search.tune.candidates import ALIKE, Forecast, Layout, Plan, best_batch
+from harness.search.tune.candidates import ALIKE, Forecast, Layout, Placement, best_batch
 
 TimeLayout = Callable[[Layout, Sequence[int]], Bare]
 """(layout, batch sizes) -> service times; raises a HarnessError where it cannot be measured."""
@@ -34,8 +34,8 @@ class Measured:
     """Why larger batches were not measured."""
 
     @property
-    def plan(self) -> Plan:
-        return Plan(self.layout, self.batch)
+    def plan(self) -> Placement:
+        return Placement(self.layout, self.batch)
 
     @property
     def predicted(self) -> float:

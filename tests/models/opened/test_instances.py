@@ -7,7 +7,7 @@ import pytest
 from harness.core import registry
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import Cores
 from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
@@ -17,7 +17,7 @@ EIGHT = Cores(tuple((n,) for n in range(8)))
 SMT = Cores(((0, 4), (1, 5), (2, 6), (3, 7)))
 
 
-def planned(cores: Cores, scenario: str = "offline", **asked: Any) -> Instances:
+def planned(cores: Cores, scenario: str = "offline", **asked: Any) -> InstanceGroup:
     config = RunConfig(scenario=scenario, **asked)
     return instances.plan(config, registry.load("scenario", scenario), load_model("digits"), cores)
 
@@ -119,7 +119,7 @@ def test_pinned_instances_share_no_core_and_loadgen_has_the_rest(
 ) -> None:
     found = planned(cores, scenario, pin=True, **asked)
     assert (found.pinned, found.issuer, found.owns_cores) == (pinned, issuer, owns)
-    assert Instances.from_json(found._asdict()) == found
+    assert InstanceGroup.from_json(found._asdict()) == found
 
 
 def test_the_plan_is_one_line() -> None:

@@ -23,7 +23,7 @@ from harness.core.config.run_config import make_config
 from harness.core.extras import how_to_install
 from harness.datasets.digits import DigitsDataset
 from harness.errors import ConfigError
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
 from harness.models.opened.loading import open_backends
@@ -376,7 +376,7 @@ def test_weights_are_not_shared_between_processes_and_that_is_said() -> None:
     model = load_model("digits")
     path = MODELS_DIR / "digits.onnx"
     with ExitStack() as stack, pytest.raises(ConfigError) as error:
-        open_backends(config, model, path, Instances(2, 1, 1), stack)
+        open_backends(config, model, path, InstanceGroup(2, 1, 1), stack)
     assert str(error.value) == (
         "--backend-option share_weights=on applies to the instances of one process, and processes=on puts "
         "each instance of backend 'ort' into its own: drop one"

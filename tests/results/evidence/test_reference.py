@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core.service_times import QUANTILES, ServiceTimes, together
-from harness.loadgen.plan import Instances, LoadPlan, Seeds
+from harness.loadgen.plan import InstanceGroup, LoadPlan, Seeds
 from harness.loadgen.schedule import server_schedule_ns
 from harness.results.evidence import reference
 from harness.results.evidence.reference import line
@@ -76,7 +76,7 @@ def test_a_run_that_waited_as_asked_was_not_held_back() -> None:
     done = completions(np.arange(100) * 10_000, queue=5000, infer=100)
     bare = {"before": constant(100).to_json(), "after": constant(100).to_json()}
     server = plan("server", target_qps=1.0, percentile=0.99)
-    spec = Instances(1, 1, 2)
+    spec = InstanceGroup(1, 1, 2)
     greedy = report(server, done, bare, spec)
     assert greedy["lost_ns"]["queue"] == 5000
     assert "held it back" in line(greedy, None)
@@ -194,7 +194,9 @@ def test_sizes_that_one_end_had_no_time_for_are_left_out() -> None:
         "after": constant(100, 400, sizes=[1, 4]).to_json(),
     }
     server = plan("server", target_qps=1.0, percentile=0.99)
-    found = report(server, completions(np.arange(9) * 1000, infer=100), bare, Instances(1, 1, 4))
+    found = report(
+        server, completions(np.arange(9) * 1000, infer=100), bare, InstanceGroup(1, 1, 4)
+    )
     assert [row["batch"] for row in found["service_ns"]] == [1, 4]
     assert (found["ratio"], found["drift"]) == (1, 0)
 
@@ -243,7 +245,7 @@ def completions(scheduled_ns: Any, **spent_ns: int) -> Completions:
 
 
 BARE = {"before": constant(90).to_json(), "after": constant(110).to_json()}
-SPEC = Instances(1, 1, 1)
+SPEC = InstanceGroup(1, 1, 1)
 
 
 def test_what_a_server_run_lost_sums_to_its_tail() -> None:
@@ -270,7 +272,7 @@ def test_a_reference_of_a_part_of_the_run_says_so(monkeypatch: pytest.MonkeyPatc
 def test_offline_is_held_against_the_bare_loop() -> None:
     done = completions(np.zeros(50, np.int64), infer=10_000, postprocess=990_000)
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
-    found = report(plan("offline"), done, bare, Instances(2, 1, 1))
+    found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["reference"], found["ours"], found["ratio"]) == (200_000, 50_000, 0.25)
     assert "held it back" in line(found, None)
 
@@ -304,7 +306,7 @@ def test_work_that_comes_in_whole_batches_is_not_the_dispatchers_fault(
     stored = constant(*(500 + 1000 * n for n in bare_sizes), sizes=bare_sizes).to_json()
     bare = {"before": stored, "after": stored}
     ran = Completions(columns, samples, True)
-    found = report(plan("offline"), ran, bare, Instances(instances, 1, 64))
+    found = report(plan("offline"), ran, bare, InstanceGroup(instances, 1, 64))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1), pytest.approx(1))
 
 
@@ -314,7 +316,7 @@ def test_offlines_last_batch_says_nothing_of_the_machine() -> None:
         "after": constant(150, 10_000, sizes=[1, 64]).to_json(),
     }
     done = completions(np.zeros(65, np.int64), infer=10_000)
-    assert report(plan("offline"), done, bare, Instances(1, 1, 64))["drift"] == 0
+    assert report(plan("offline"), done, bare, InstanceGroup(1, 1, 64))["drift"] == 0
 
 
 def test_a_query_of_several_batches_is_held_against_all_of_them() -> None:
@@ -350,7 +352,7 @@ def test_a_slow_second_in_the_middle_is_not_the_dispatchers() -> None:
 
     def judged(columns: dict[str, Array], instances: int = 2) -> Any:
         done = Completions(columns, len(arrivals), True)
-        return report(server, done, bare, Instances(instances, 1, 8))
+        return report(server, done, bare, InstanceGroup(instances, 1, 8))
 
     ideal = judged(journal)
     assert ideal["ratio"] > 1.5
@@ -371,7 +373,7 @@ def test_a_slower_model_is_told_in_offline_too() -> None:
     done = completions(np.zeros(50, np.int64), infer=13_000)
     done.columns["completed_ns"][-1] = 25 * 13_500
     bare = {"before": constant(10_000).to_json(), "after": constant(10_000).to_json()}
-    found = report(plan("offline"), done, bare, Instances(2, 1, 1))
+    found = report(plan("offline"), done, bare, InstanceGroup(2, 1, 1))
     assert (found["ratio"], found["model_ratio"]) == (pytest.approx(1 / 1.35), pytest.approx(1.3))
     assert "the reference's is 153,846/s, and this 1.04 x that" in line(found, None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.config.run_config import RunConfig
 from harness.core.service_times import ServiceTimes
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.steps.postprocess import Postprocess, has_nan
 from harness.results.evidence.reference import line, report
 from harness.run.measured import preparation, service_times
@@ -121,7 +121,7 @@ def test_a_run_without_bare_loops_says_why(
     bare = instances.bare_loops(load, failed)
     assert bare == {"reason": reason}
     done: Any = None
-    assert line(report(load, done, bare, Instances(2, 1, 2)), None) == f"no reference: {reason}"
+    assert line(report(load, done, bare, InstanceGroup(2, 1, 2)), None) == f"no reference: {reason}"
 
 
 def test_nobody_asks_for_an_accuracy_runs_reference() -> None:

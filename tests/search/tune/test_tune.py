@@ -19,7 +19,7 @@ from harness.core.config.parse import parse_slo
 from harness.core.config.run_config import RunConfig
 from harness.core.service_times import QUANTILES, ServiceTimes
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.machine.cores import Cores
 from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import MODELS_DIR
@@ -30,7 +30,7 @@ from harness.search.tune.candidates import (
     Aim,
     Forecast,
     Layout,
-    Plan,
+    Placement,
     batch_sizes,
     best_batch,
     candidates,
@@ -74,7 +74,7 @@ class Machine:
     configs: list[RunConfig] = field(default_factory=list)
 
     def bare(
-        self, config: RunConfig, dataset: str, spec: Instances, sizes: Sequence[int], *_: Any
+        self, config: RunConfig, dataset: str, spec: InstanceGroup, sizes: Sequence[int], *_: Any
     ) -> Bare:
         options = dict(config.backend_option)
         self.timed.append((spec.instances, spec.threads, options))
@@ -515,7 +515,7 @@ def test_of_batches_that_are_as_good_the_smallest_is_taken() -> None:
 
 
 def finalist(name: int, values: Sequence[float], *, is_default: bool = False) -> Finalist:
-    made = Finalist(Plan(Layout(name, 1), 8), 1.0, is_default=is_default)
+    made = Finalist(Placement(Layout(name, 1), 8), 1.0, is_default=is_default)
     made.values = dict(enumerate(values))
     return made
 
@@ -613,7 +613,7 @@ def test_the_page_has_a_heat_map_of_all_that_was_timed(tuned: Tuned) -> None:
 def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
     config = RunConfig(scenario="server", max_batch=4, instances=2, threads=1)
     found = time_layout(
-        config, "digits", Instances(2, 1, 4), [1, 2, 4], None, tmp_path / "bare.log"
+        config, "digits", InstanceGroup(2, 1, 4), [1, 2, 4], None, tmp_path / "bare.log"
     )
     assert found.service.sizes == (1, 2, 4)
     assert found.service.ns.shape == (3, QUANTILES)
@@ -627,11 +627,11 @@ def test_bare_loops_in_a_process_of_their_own(tmp_path: Path) -> None:
 def test_what_a_layout_raises_before_its_first_batch_is_raised_here(tmp_path: Path) -> None:
     config = RunConfig(scenario="offline", backend_option=(("spinning", "maybe"),))
     with pytest.raises(ConfigError, match="'maybe' is not one of"):
-        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+        time_layout(config, "digits", InstanceGroup(1, 1, 4), [1], None, tmp_path / "bare.log")
     faulty = Path(__file__).parents[2] / "faults/faulty.py"
     config = RunConfig(scenario="offline", backend=f"{faulty}:RaisesInLoad")
     with pytest.raises(PluginUnavailable, match="raised"):
-        time_layout(config, "digits", Instances(1, 1, 4), [1], None, tmp_path / "bare.log")
+        time_layout(config, "digits", InstanceGroup(1, 1, 4), [1], None, tmp_path / "bare.log")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
 from harness.explain.profile.measure import machine_peaks, memory_growth
 from harness.explain.profile.measure.counters import Counters
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.graph.graph import Graph
 from harness.models.manifest.model import Model
 from harness.models.opened import loading
@@ -38,7 +38,7 @@ class Subject:
     config: RunConfig
     model: Model
     path: Path | None
-    spec: Instances
+    spec: InstanceGroup
     backend: Backend
     dataset: Dataset
     dataset_name: str
@@ -51,7 +51,7 @@ class Subject:
 
 
 def opened(
-    config: RunConfig, model: Model, dataset: str, spec: Instances, most: int, stack: ExitStack
+    config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
 ) -> Subject:
     """`stack` closes it. most: samples held."""
     path = loading.model_file(config, model)

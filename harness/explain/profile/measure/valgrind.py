@@ -24,7 +24,7 @@ import numpy as np
 from harness.core.child import call
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, one_line
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 
 CALLS = 2
 """Counted, after one that warms up. They differ by some per cent: memory is taken anew in each."""
@@ -55,7 +55,7 @@ class Dump(NamedTuple):
     caches: tuple[str, ...]
 
 
-def simulate(config: RunConfig, dataset: str, spec: Instances, folder: Path) -> dict[str, Any]:
+def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path) -> dict[str, Any]:
     """One entry for each counted call. folder: for the logs of valgrind and of the simulated
     process.
     Raises PluginUnavailable without valgrind, or where valgrind cannot run this model's framework.
@@ -95,7 +95,7 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
     from harness.models.manifest.lookup import load_model
 
     config = from_plain(request["config"])
-    spec = Instances(*request["spec"])
+    spec = InstanceGroup(*request["spec"])
     with ExitStack() as stack:
         model = load_model(config.model)
         subject = opened(config, model, request["dataset"], spec, spec.max_batch, stack)

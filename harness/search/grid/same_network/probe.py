@@ -14,7 +14,7 @@ import numpy as np
 from harness.core.config.run_config import from_plain
 from harness.core.registry import plugin
 from harness.errors import ConfigError, PluginUnavailable
-from harness.loadgen.plan import Instances
+from harness.loadgen.plan import InstanceGroup
 from harness.models.manifest.defaults import default_dataset
 from harness.models.manifest.lookup import load_model
 from harness.models.network.files import of_onnx, of_openvino, onnx_macs
@@ -45,7 +45,7 @@ def probe(request: Mapping[str, Any]) -> dict[str, Any]:
     model = load_model(config.model)
     path = model_file(config, model)
     with ExitStack() as stack:
-        spec = Instances(1, config.threads or 1, _BATCH)
+        spec = InstanceGroup(1, config.threads or 1, _BATCH)
         (backend,) = open_backends(config, model, path, spec, stack)
         inputs = inputs_of(model, backend)
         dataset = open_dataset(config, model, config.dataset or default_dataset(model), inputs)
