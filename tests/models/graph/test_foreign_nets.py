@@ -281,7 +281,7 @@ def test_much_shared_work_is_doubted() -> None:
     profile = profile_of(kernel("A", (0,), 10**6), kernel("B", (0, 1), 10**6))
     nodes = [node_cost(1000), node_cost(2000)]
     (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, None)
-    assert doubt.startswith("shared-work: 33% of the MACs are of nodes that several kernels")
+    assert doubt.startswith("shared-work: 33 % of the MACs are of nodes that several kernels")
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_model_of_short_kernels_that_is_faster_than_the_peak_is_doubted() -> N
     nodes = [node_cost(20_000)] * 3
     (doubt,) = work_checks.doubts(profile, layers_of(profile, nodes), nodes, PEAKS)
     assert doubt.startswith(
-        "model-above-peak: the whole call computes at 120% of the measured peak"
+        "model-above-peak: the whole call computes at 120 % of the measured peak"
     )
 
 
