@@ -54,7 +54,7 @@ RIVALS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def how_to_install(*extras: str) -> str:
-    """What to do, here, to get these extras: the end of a message that says what is missing.
+    """The command that installs these extras here: the end of a message about a missing module.
 
     In the checkout's own .venv: ./run.sh. Elsewhere the packages by name, because this project is on
     no package index: whoever registered its name there would be installed in its place.

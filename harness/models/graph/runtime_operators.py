@@ -163,7 +163,7 @@ _ACTIVATION_GAMMA = (*_ACTIVATION, "activation_gamma")
 
 
 def _pooled(op_type: str, *, last: bool = False) -> _Rule:
-    """Of images whose channels may come last."""
+    """Shapes of an image operation whose channels may come last."""
 
     def rule(standing: _Standing) -> str:
         is_last = last or standing.attributes.get("channels_last", 0)

@@ -44,8 +44,10 @@ def of_onnx(path: Path) -> Structure:
 
 
 def onnx_macs(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
-    """Of a batch whose inputs have these shapes; None where those of an operation are not known (one
-    with weights, a product of unknown shape, a subgraph), or the module `onnx` is missing.
+    """Multiplications of a batch whose inputs have these shapes.
+
+    None where an operation has weights without a rule, a product has an unknown shape, the graph has a
+    subgraph, or the module `onnx` is missing.
     """
     try:
         graph = read(path, shapes=shapes)

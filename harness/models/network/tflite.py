@@ -22,7 +22,7 @@ _TYPES = {
     "INT4": "int4",
     "BFLOAT16": "bfloat16",
 }
-"""Of weights; indices and shapes are of others."""
+"""Types of weights; indices and shapes have other types."""
 
 _STRIDES = {
     "CONV_2D": ("Conv2DOptions", "StrideH", "StrideW"),

@@ -44,7 +44,7 @@ _COST = re.compile(r"[+*0-9-]\S* (\d+)")
 
 
 class Dump(NamedTuple):
-    """What ran between two marks.
+    """The code that ran between two marks.
     counts: by callgrind's event names.
     libraries: file name -> instructions in it; "" for code outside files.
     caches: as valgrind describes them.
