@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from harness.core.units import show_percent
+from harness.explain.advise.layers.bench import BORDERS
 from harness.explain.advise.record import Record
 from harness.profiler import CONTROL_FLOW
 
@@ -14,10 +15,6 @@ SHORT_NS = 10_000
 
 _LARGE = 0.1
 """Share of the layers' time from which on a cause is named."""
-
-_BORDERS = frozenset(
-    ("ReorderInput", "ReorderOutput", "QuantizeLinear", "DequantizeLinear", "Transpose", "Cast")
-)
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
@@ -59,8 +56,8 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
     total = 0.0
     for unit, ns in zip(record.units, times_ns, strict=True):
         alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
-        there = {op for node in unit["nodes"] for op in executed.get(node, ())} - _BORDERS
-        alone_kernels = set(alone.kernels) - _BORDERS if alone is not None else set()
+        there = {op for node in unit["nodes"] for op in executed.get(node, ())} - BORDERS
+        alone_kernels = set(alone.kernels) - BORDERS if alone is not None else set()
         if alone_kernels and there and not alone_kernels & there:
             layers_by_kernels[
                 f"{'+'.join(sorted(alone_kernels))} instead of {'+'.join(sorted(there))}"

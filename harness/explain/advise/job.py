@@ -12,16 +12,13 @@ from harness.core.console import say, show
 from harness.core.files import cache_dir
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.advise.answers import answers
-from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.measure import measure as measure_model
 from harness.explain.advise.options import AdviseOptions
-from harness.explain.advise.output import page, text
-from harness.explain.advise.output import taken as advise_taken
+from harness.explain.advise.output import apply, page, text
 from harness.explain.advise.parts import measure as measure_parts
 from harness.explain.advise.record import FILE
-from harness.explain.advise.subject import Job, Request, open_job
+from harness.explain.advise.subject import Job, open_job
 from harness.explain.subjects import subjects
-from harness.machine.cores import available
 from harness.results import run_folder
 
 DERIVED = "advise.json"
@@ -35,13 +32,12 @@ def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: copy it elsewhere") from e
     if options.source is None:
-        advise_taken.write(advice, values, folder)
+        apply.write(advice, values, folder)
     if options.json:
         show(json.dumps(advice, indent=2))
     else:
         show("\n".join(text.lines(advice)))
-        taken = advise_taken.line(advice, folder)
-        show("\n".join(["", *([taken] if taken else []), f"{'results':<12}{folder}"]))
+        show("\n".join(["", *apply.lines(advice, folder), f"{'results':<12}{folder}"]))
     return 0
 
 
@@ -54,40 +50,21 @@ def derive(folder: Path) -> dict[str, Any]:
         advice = {**answers(content), "parts": content.get("parts", {})}
         tuple(text.lines(advice))
         files.write_json(folder / DERIVED, advice)
-        _page(advice, folder)
+        try:
+            page.write(advice, folder)
+        except PluginUnavailable as e:
+            say(f"no page was made: {e}")
     return advice
-
-
-def _page(advice: Mapping[str, Any], folder: Path) -> None:
-    try:
-        page.write(advice, folder)
-    except PluginUnavailable as e:
-        say(f"no page was made: {e}")
 
 
 def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
     """Measures into a new folder and returns it. An error keeps what was measured before it."""
     (subject,) = subjects(values, ExitStack())
-    cores = available().planned
-    request = Request(
-        now=Setting(options.graph, options.threads or cores, options.execution),
-        axes=options.vary,
-        batch=options.batch,
-        samples=options.samples,
-        pairs=options.pairs,
-        passes=options.passes,
-        database=options.database or cache_dir() / "layers.sqlite",
-    )
-    tell = (lambda _line: None) if options.quiet else say
     folder = run_folder.new_folder(options.out, "advise", "ort", subject.model.name)
     try:
         with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
-            _measure(
-                open_job(request, subject, Path(temporary), tell),
-                frozenset(options.skip),
-                folder.path,
-            )
-            advise_taken.keep_int8(Path(temporary), folder.path)
+            _measure(open_job(options, subject, Path(temporary)), folder.path)
+            apply.keep_int8(Path(temporary), folder.path)
     except OSError as e:
         where = e.filename or folder.path
         raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
@@ -97,14 +74,14 @@ def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
     return folder.finish(newest=False)
 
 
-def _measure(job: Job, skipped: frozenset[str], folder: Path) -> None:
+def _measure(job: Job, folder: Path) -> None:
     """Writes measured.json; after Ctrl-C with as much as was measured."""
     content: dict[str, Any] = {}
     try:
-        measure_model(job, content)
+        measure_model(job, job.options.database or cache_dir() / "layers.sqlite", content)
         files.write_json(folder / FILE, content)
         content["parts"] = {}
-        measure_parts(job, skipped, content["parts"])
+        measure_parts(job, content["parts"])
         files.write_json(folder / FILE, content)
     except KeyboardInterrupt:
         if (content.get("now_runs") or {}).get("wall_ns"):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from harness.core.stats import interval_ranks
 from harness.errors import ConfigError
-from harness.explain.advise.layers.database import Timed
+from harness.explain.advise.layers.bench import Timed
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 

@@ -9,6 +9,7 @@ import pytest
 from harness.cli.main import main
 from harness.explain.advise import measure
 from harness.explain.advise import parts as advise_parts
+from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
 from tests.builders.nets import inception
 
@@ -33,11 +34,11 @@ class _Counting:
         self._timed = bench._timed
         monkeypatch.setattr(bench, "_timed", self)
 
-    def __call__(self, pieces: Any, key: str, setting: Any) -> Any:
+    def __call__(self, cut: Any, setting: Any, *others: Any) -> Any:
         if self._until is not None and len(self.keys) == self._until:
             raise KeyboardInterrupt
-        self.keys.append((key, setting))
-        return self._timed(pieces, key, setting)
+        self.keys.append((cut.brick.digest, setting))
+        return self._timed(cut, setting, *others)
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_a_stop_in_the_parts_keeps_those_before(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(advise_parts, "PARTS", {"weights": advise_parts._weights, "checks": stop})
+    monkeypatch.setattr(advise_parts, "PARTS", {"weights": weights.check, "checks": stop})
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]
     assert main(words) == 130

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from harness.core.config.run_config import from_plain
-from harness.explain.advise.output import taken as advise_taken
+from harness.explain.advise.output import apply
 
 
 def advice(setting: str, verdict: str = "faster") -> dict[str, Any]:
@@ -22,33 +22,33 @@ def test_int8_is_kept_and_a_configuration_runs_it(tmp_path: Path) -> None:
     temporary.mkdir()
     folder.mkdir()
     (temporary / "int8.onnx").write_bytes(b"x")
-    advise_taken.keep_int8(temporary, folder)
+    apply.keep_int8(temporary, folder)
     found = advice("graph=all threads=1 execution=sequential precision=int8")
-    advise_taken.write(found, {"backend": "ort", "model": "digits"}, folder)
+    apply.write(found, {"backend": "ort", "model": "digits"}, folder)
     plain = yaml.safe_load((folder / "faster.yaml").read_text())
     config = from_plain(plain, "faster.yaml")
     assert (config.model, config.threads) == ("digits", 1)
     assert config.model_file == folder / "int8.onnx"
     assert config.backend_option == (("graph", "all"),)
-    told = advise_taken.line(found, folder)
-    assert told == f"take it     python -m harness --config {folder}/faster.yaml"
+    told = apply.lines(found, folder)
+    assert told == [f"take it     python -m harness --config {folder}/faster.yaml"]
 
 
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (advice("graph=all threads=1 execution=sequential precision=file", "slower"), ""),
-        ({"top": None}, ""),
+        (advice("graph=all threads=1 execution=sequential precision=file", "slower"), []),
+        ({"top": None}, []),
         (
             advice("graph=all threads=2 precision=file execution=parallel"),
-            "take it     execution=parallel: no option of the backend ort sets this",
+            ["take it     execution=parallel: no option of the backend ort sets this"],
         ),
     ],
     ids=["slower", "nothing", "no option"],
 )
 def test_where_nothing_can_be_taken_nothing_is_written(
-    found: dict[str, Any], told: str, tmp_path: Path
+    found: dict[str, Any], told: list[str], tmp_path: Path
 ) -> None:
-    advise_taken.write(found, {"backend": "ort", "model": "digits"}, tmp_path)
+    apply.write(found, {"backend": "ort", "model": "digits"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert advise_taken.line(found, tmp_path) == told
+    assert apply.lines(found, tmp_path) == told

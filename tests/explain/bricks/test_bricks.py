@@ -15,12 +15,13 @@ from harness.cli.main import main
 from harness.errors import ConfigError
 from harness.explain.bricks import job as bricks
 from harness.explain.bricks.cut import cutting, synthetic
-from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.tables import construct as brick_tables
 from harness.explain.bricks.tables import mining
 from harness.explain.bricks.tables.construct import construct, trimmed_mean
-from harness.explain.bricks.time import database
 from harness.explain.bricks.time import runs as brick_runs
+from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.database import Database
+from harness.machine import host
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
 from harness.models.made import zoo
@@ -503,7 +504,7 @@ def test_what_was_measured_is_kept_where_the_database_fails_later(
     def locked(*_: object) -> None:
         raise ConfigError("b.sqlite cannot be used: database is locked")
 
-    monkeypatch.setattr(database, "add", locked)
+    monkeypatch.setattr(Database, "add", locked)
     path, out = residual(tmp_path / "net.onnx"), tmp_path / "out"
     words = _bricks(str(path), "--database", str(tmp_path / "b.sqlite"), "--out", str(out))
     assert main(words) == 2
@@ -543,8 +544,8 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     ]
     assert bool(samples) == (runs == 30)
     assert main(["bricks", "--from", f"{out}.partial"]) == 0
-    key = (content["machine"], content["version"] + " recipe " + bricks.RECIPE, 1)
-    assert database.read(base, content["bricks"], *key) == {}
+    database = Database(base, host.fingerprint()["machine"], content["version"])
+    assert database.read(content["bricks"], bricks.setting(threads=1)) == {}
 
 
 def test_a_brick_that_does_not_run_is_told_and_its_model_is_not_judged(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from harness.cli.main import main
 from harness.explain.bricks.cut import cutting
-from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.tables import construct
 from harness.explain.bricks.time import runs
 from harness.explain.bricks.time.layouts import reorders
+from harness.explain.kernels.ort_events import Event
+from harness.explain.pieces.cut import Cut, activations, decisions
 from harness.models.graph.graph import Graph
 from harness.models.graph.onnx_file import read
-from harness.models.opened.ort_session import open_session
+from harness.models.opened.ort_session import SessionSetup, open_session
 from tests.builders.nets import Net, inception, residual
 
 onnx = pytest.importorskip("onnx")
@@ -197,10 +198,8 @@ def saved(path: Path, nodes: Sequence[Any], inputs: Sequence[str], output: str) 
     return path
 
 
-def profiled(path: Path, took_us: dict[str, int]) -> Path:
-    events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": us} for n, us in took_us.items()]
-    path.write_text(json.dumps(events))
-    return path
+def profiled(took_us: dict[str, int]) -> list[Event]:
+    return [{"cat": "Node", "name": f"{n}_kernel_time", "dur": us} for n, us in took_us.items()]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +220,7 @@ def test_conversions_around_a_sum_that_reads_an_input_are_known(
         node(before, ["d"], ["y"], "last"),
     ]
     path = saved(tmp_path / "m.onnx", nodes, ("a", "b"), "y")
-    times = profiled(
-        tmp_path / "p.json", {"first": 1, "back": 2, "there": 4, "last": 8, "conv": 99}
-    )
+    times = profiled({"first": 1, "back": 2, "there": 4, "last": 8, "conv": 99})
     found = reorders(path, times, ("a", "b"), ("y",), ("Conv", "Concat", "Conv"))
     assert found.inputs_ns == (1000, None)
     assert found.outputs_ns == (8000,)
@@ -381,8 +378,9 @@ def test_the_condition_of_an_if_is_the_models(tmp_path: Path) -> None:
     graph = read(choosing(tmp_path / "net.onnx"))
     cut = next(c for c in cuts_of(graph, 1) if "If" in c.brick.layers)
     assert cut.decided_by == ["large"]
-    settings = runs.Settings(threads=1, rounds=1)
-    decided = runs._decisions(graph, [cut], settings)
+    setup, random = SessionSetup(threads=1), np.random.default_rng(0)
+    feeds = {name: activations(random, graph.tensors[name]) for name in graph.inputs}
+    decided = decisions(graph, [cut], feeds, setup)
     assert {name: found.tolist() for name, found in decided.items()} == {"large": False}
     seen: list[Any] = []
 
@@ -391,7 +389,7 @@ def test_the_condition_of_an_if_is_the_models(tmp_path: Path) -> None:
             seen.extend(a.tolist() for a in arrays if a.dtype == bool)
             return super().place(arrays)
 
-    runs._brick(cut, settings, Spy(), decided)
+    runs._brick(cut, setup, Spy(), decided)
     assert seen
     assert not any(seen)
 

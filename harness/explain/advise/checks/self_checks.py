@@ -12,13 +12,32 @@ from typing import Any
 import numpy as np
 
 from harness.core import registry
+from harness.errors import one_line
 from harness.explain.advise.layers.settings import Setting
 from harness.explain.advise.layers.timing import alternated, open_session
+from harness.explain.advise.subject import Job
+from harness.explain.kernels import ort
+from harness.models.opened.ort_session import SessionSetup
 from harness.types import Array, Backend, BackendSetup, Batch
 
 RERUNS = 10
-_PARTS = 4
+_BATCH, _PARTS = 8, 4
 _PAIRS = 15
+
+
+def check(job: Job, _folder: Path) -> dict[str, Any]:
+    session = open_session(job.path, job.now)
+    checks = {
+        "repeatability": repeatability(session, job.feeds, job.graph.outputs),
+        "overhead": overhead(job.path, job.subject.model.name, job.feeds, job.now),
+    }
+    del session
+    feeds = {k: v[[i % len(v) for i in range(_BATCH)]] for k, v in job.feeds.items()}
+    try:
+        checks["micro_batches"] = _micro_batches(job.path, feeds, job.now)
+    except Exception as e:  # noqa: BLE001 - a model of one fixed batch
+        checks["micro_batches"] = {"failed": one_line(e) or type(e).__name__}
+    return checks
 
 
 def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Any]:
@@ -70,20 +89,17 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
         with_harness, bare = alternated(
             lambda: backend.infer(batch), lambda: session.run(None, feeds), _PAIRS
         )
-    return {"harness": with_harness._asdict(), "bare": bare._asdict()}
+    return {"harness": with_harness, "bare": bare}
 
 
-def micro_batches(
-    path: Path, feeds: Mapping[str, Array], setting: Setting, peak_of: Any
-) -> dict[str, Any]:
+def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> dict[str, Any]:
     """Compares one batch with the same samples in _PARTS smaller batches, one after the other.
-    feeds: one batch of 8.
-    peak_of: (path, feeds, setting) -> most bytes in use by the runtime's allocator.
+    feeds: one batch of _BATCH.
     """
-    size = len(next(iter(feeds.values())))
-    step = size // _PARTS
+    step = _BATCH // _PARTS
     parts = [
-        {name: rows[at : at + step] for name, rows in feeds.items()} for at in range(0, size, step)
+        {name: rows[at : at + step] for name, rows in feeds.items()}
+        for at in range(0, _BATCH, step)
     ]
     session = open_session(path, setting)
     whole = session.run(None, feeds)
@@ -94,16 +110,22 @@ def micro_batches(
         lambda: session.run(None, feeds), lambda: [session.run(None, p) for p in parts], 5
     )
     return {
-        "batch": size,
-        "parts": len(parts),
+        "batch": _BATCH,
+        "parts": _PARTS,
         "largest_difference": apart,
         "peak_bytes": {
-            "at_once": peak_of(path, feeds, setting),
-            "in_parts": peak_of(path, parts[0], setting),
+            "at_once": _peak_bytes(path, feeds, setting),
+            "in_parts": _peak_bytes(path, parts[0], setting),
         },
-        "at_once": at_once._asdict(),
-        "in_parts": in_parts._asdict(),
+        "at_once": at_once,
+        "in_parts": in_parts,
     }
+
+
+def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int | None:
+    """Most bytes in use by the runtime's allocator."""
+    setup = SessionSetup(threads=setting.kernel.threads, graph=setting.graph)
+    return ort.profile(path, feeds, runs=1, warm_up=1, setup=setup).peak_bytes
 
 
 def _apart(a: Array, b: Array) -> float:

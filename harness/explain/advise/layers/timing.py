@@ -1,12 +1,13 @@
 """Times a whole model under a setting, in turns with its present setting."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.errors import ConfigError, one_line
 from harness.explain.advise.layers.settings import Setting
+from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
 from harness.models.opened import ort_session
 from harness.types import Array
@@ -17,12 +18,10 @@ _LEAST_NS = 30 * NS_PER_MS
 _MOST_CALLS = 200
 
 
-class Timing(NamedTuple):
-    """(n,) times of one call, each the mean of one measurement."""
-
-    wall_ns: tuple[int, ...]
-    cpu_ns: tuple[int, ...]
-    """CPU time of all threads of this process."""
+Timing = Mapping[str, Sequence[int]]
+"""wall_ns, cpu_ns: (n,) times of one call, each the mean of one measurement. CPU time is that of all
+threads of this process.
+"""
 
 
 def open_session(path: Path, setting: Setting) -> Any:
@@ -39,7 +38,7 @@ def alternated(
     """Measures A B, B A, A B, ...: drift hits both alike."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
-    return Timing(a.wall_ns, a.cpu_ns), Timing(b.wall_ns, b.cpu_ns)
+    return _timing(a), _timing(b)
 
 
 def timed(call: Callable[[], object], calls: int) -> Timing:
@@ -47,7 +46,11 @@ def timed(call: Callable[[], object], calls: int) -> Timing:
     for _ in range(_WARM_UP):
         call()
     (times,) = interleaved([call], calls)
-    return Timing(times.wall_ns, times.cpu_ns)
+    return _timing(times)
+
+
+def _timing(times: Times) -> Timing:
+    return {"wall_ns": times.wall_ns, "cpu_ns": times.cpu_ns}
 
 
 def against(
@@ -68,5 +71,5 @@ def against(
 
 def _repeats(call: Callable[[], object]) -> int:
     """How many runs of the call, once it is warm, take _LEAST_NS."""
-    (run_ns,) = timed(call, 1).wall_ns
+    (run_ns,) = timed(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

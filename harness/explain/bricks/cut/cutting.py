@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from harness.explain.bricks.cut.bricks import (
+from harness.explain.pieces.cut import (
     DEQUANTISE,
     QUANTISE,
     Cut,

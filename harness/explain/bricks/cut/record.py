@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from harness.explain.bricks.cut import cutting
-from harness.explain.bricks.cut.bricks import Brick, Cut
+from harness.explain.pieces.cut import Brick, Cut
 from harness.machine import host
 from harness.models.graph.graph import Graph
 

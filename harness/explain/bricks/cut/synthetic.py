@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.explain.bricks.cut.bricks import Cut
+from harness.explain.pieces.cut import Cut, model_of, value_info
 from harness.models.graph.graph import Graph, Tensor
 
 _SEED = 0
@@ -128,20 +128,11 @@ def _model(graph: Graph, growing: _Growing) -> Any:
     import onnx
 
     inputs, outputs = (
-        [_value_info(onnx, name, growing.tensors[name]) for name in names]
+        [value_info(onnx, name, growing.tensors[name]) for name in names]
         for names in (graph.inputs, [n for n in growing.free if n not in graph.inputs])
     )
-    graph_proto = onnx.helper.make_graph(
-        growing.nodes, "synthetic", inputs, outputs, growing.initializers
-    )
-    opsets = [onnx.helper.make_opsetid(*opset) for opset in graph.opsets.items()]
-    version = max(8, min(graph.proto.ir_version, 10))
-    return onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=version)
-
-
-def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
-    return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
+    body = onnx.helper.make_graph(growing.nodes, "synthetic", inputs, outputs, growing.initializers)
+    return model_of(onnx, body, graph)
 
 
 def write(synthetic: SyntheticModel, path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.core.files import write_json
 from harness.errors import ConfigError
-from harness.explain.bricks.cut.bricks import Cut
 from harness.explain.bricks.cut.record import Subject
+from harness.explain.pieces.cut import Cut
 
 INDEX = "index.json"
 SCHEMA = 1

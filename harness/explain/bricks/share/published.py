@@ -12,9 +12,9 @@ from typing import Any
 
 from harness.core.files import WRONG_CONTENT, read_json
 from harness.errors import ConfigError
-from harness.explain.bricks.cut.bricks import DEQUANTISE, Cut
 from harness.explain.bricks.cut.record import Subject
 from harness.explain.bricks.share.publish import INDEX, SCHEMA, file_name
+from harness.explain.pieces.cut import DEQUANTISE, Cut
 from harness.models.graph.onnx_file import read
 
 

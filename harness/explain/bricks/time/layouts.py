@@ -1,11 +1,11 @@
 """Finds where ONNX Runtime converts layouts at the ends of a brick, and how long that takes."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.explain.bricks.cut.cutting import EITHER_LAYOUT
+from harness.explain.kernels.ort_events import KERNEL, NS_PER_US, Event
 
 _OWN_LAYOUT = (
     "AveragePool", "BatchNormalization", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool",
@@ -40,19 +40,19 @@ def never_converts(operators: Sequence[str]) -> bool:
 
 
 def reorders(
-    optimized: Path,
-    profile: Path,
+    optimised: Path,
+    events: Sequence[Event],
     inputs: Sequence[str],
     outputs: Sequence[str],
     layers: Sequence[str] = (),
 ) -> Reorders:
-    """optimized, profile: written by ONNX Runtime for a brick. inputs, outputs: names in it.
+    """optimised: the brick as ONNX Runtime executes it. events: of its profiler.
+    inputs, outputs: names in the brick.
     layers: the brick's operators; a Transpose that is not among them is a conversion.
     """
-    events = json.loads(profile.read_text(encoding="utf-8"))
     is_inserted = _INTEGER_CONVERSION not in layers
     kinds = (*_CONVERSIONS, *([_INTEGER_CONVERSION] if is_inserted else []))
-    layout = _Layout(optimized, _least_ns(events), kinds)
+    layout = _Layout(optimised, _least_ns(events), kinds)
     return Reorders(
         tuple(map(layout.at_input, inputs)),
         tuple(map(layout.at_output, outputs)),
@@ -61,14 +61,14 @@ def reorders(
 
 
 class _Layout:
-    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds:
-    operators.
+    """Layout conversions in an optimised model. least_ns: of each node's kernel. kinds: operators
+    that convert.
     """
 
-    def __init__(self, optimized: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
+    def __init__(self, optimised: Path, least_ns: Mapping[str, int], kinds: Sequence[str]) -> None:
         import onnx
 
-        graph = onnx.load(str(optimized), load_external_data=False).graph
+        graph = onnx.load(str(optimised), load_external_data=False).graph
         self._least_ns = least_ns
         self._kinds = kinds
         self._outputs = {o.name for o in graph.output}
@@ -138,12 +138,12 @@ class _Layout:
         return sum(conversions_ns) if conversions_ns or is_plain else None
 
 
-def _least_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _least_ns(events: Sequence[Event]) -> dict[str, int]:
     """Node -> shortest run of its kernel."""
     least_ns: dict[str, int] = {}
     for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-            node, took_ns = name.removesuffix("_kernel_time"), int(event["dur"]) * 1000
+        node = event["name"].removesuffix(KERNEL)
+        if event.get("cat") == "Node" and node != event["name"]:
+            took_ns = event["dur"] * NS_PER_US
             least_ns[node] = min(took_ns, least_ns.get(node, took_ns))
     return least_ns

@@ -9,8 +9,7 @@ bricks have not. What a run costs beside the layers is measured with an empty mo
 import functools
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +17,10 @@ import numpy as np
 
 from harness.core.extras import how_to_install
 from harness.errors import PluginUnavailable, one_line
-from harness.explain.bricks.cut.bricks import UNKNOWN, Cut, activations
 from harness.explain.bricks.time.layouts import Reorders, never_converts, reorders
-from harness.models.graph.graph import Graph, Tensor
+from harness.explain.kernels.ort_events import read_events
+from harness.explain.pieces.cut import UNKNOWN, Cut, activations, decisions
+from harness.models.graph.graph import Graph
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
@@ -32,6 +32,7 @@ _IN_A_ROW = 2
 """Timed runs in each turn, after one that is not timed."""
 
 _ERROR_LEVEL = 3
+_OPTIMISED = "optimised.onnx"
 
 _IN_THE_SHARED_ARENA = {
     "session.use_env_allocators": "1",
@@ -42,17 +43,6 @@ _IN_THE_SHARED_ARENA = {
 class Sample(NamedTuple):
     cpu_ns: int
     wall_ns: int
-
-
-class Settings(NamedTuple):
-    """threads: in one layer. rounds: turns of all bricks, each between two turns of the model."""
-
-    threads: int
-    rounds: int
-
-    @property
-    def session(self) -> SessionSetup:
-        return SessionSetup(threads=self.threads)
 
 
 def onnxruntime() -> Any:
@@ -76,18 +66,14 @@ def _share_arena() -> None:
     ort.create_and_register_allocator(ort.OrtMemoryInfo("Cpu", kind, 0, use), None)
 
 
-def _brick_session(
-    model: bytes,
-    settings: Settings,
-    profile_prefix: Path | None = None,
-    optimised: Path | None = None,
-) -> Any:
+def _brick_session(model: bytes, setup: SessionSetup, folder: Path | None = None) -> Any:
+    """folder: for the profile and the optimised graph; None: neither is written."""
     _share_arena()
     return open_session(
         model,
-        settings.session,
-        profile_prefix=profile_prefix,
-        optimised=optimised,
+        setup,
+        profile_prefix=folder / "profile" if folder else None,
+        optimised=folder / _OPTIMISED if folder else None,
         config=_IN_THE_SHARED_ARENA,
     )
 
@@ -142,11 +128,6 @@ class Timed:
         return sample
 
 
-def inputs_of(tensors: Sequence[Tensor], seed: int) -> list[Array]:
-    random = np.random.default_rng(seed)
-    return [activations(random, tensor) for tensor in tensors]
-
-
 class Measured(NamedTuple):
     """Samples of one model and its bricks.
     whole: of the model. bricks: by digest.
@@ -169,37 +150,45 @@ class Measured(NamedTuple):
 
 
 def measure(
-    graph: Graph | None, weight_bytes: int, cuts: Mapping[str, Cut], settings: Settings
+    graph: Graph | None,
+    weight_bytes: int,
+    cuts: Mapping[str, Cut],
+    setup: SessionSetup,
+    rounds: int,
 ) -> Measured:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
     graph: None where the model is absent. weight_bytes: of the model.
+    rounds: turns of all bricks, each after a turn of the model.
     """
     start = time.monotonic()
     measured = Measured([], {}, {}, {}, {}, [], 0.0)
     bricks: dict[str, Timed] = {}
     pool = Pool()
+    whole: dict[str, Timed] = {}
     decided: dict[str, Array] = {}
-    with suppress(Exception):  # then made-up numbers decide; what else is wrong is told below
-        decided = _decisions(graph, cuts.values(), settings)
+    try:
+        if graph is not None:
+            random = np.random.default_rng(0)
+            feeds = {name: activations(random, graph.tensors[name]) for name in graph.inputs}
+            decided = decisions(graph, cuts.values(), feeds, setup)
+            # from its own file, with the symbolic dimensions of the bricks
+            session = open_session(graph.path, setup, sizes=graph.sizes)
+            whole[""] = Timed(session, list(feeds.values()), Pool())
+    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
+        measured = measured._replace(why_not=one_line(e))
     for digest, cut in cuts.items():
         try:
-            bricks[digest], measured.reorders[digest] = _brick(cut, settings, pool, decided)
+            bricks[digest], measured.reorders[digest] = _brick(cut, setup, pool, decided)
             measured.bricks[digest], measured.beside[digest] = [], []
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
             measured.failed[digest] = one_line(e)
-    empty = {"": _empty(settings)}
-    whole: dict[str, Timed] = {}
-    try:
-        if graph is not None:
-            whole[""] = _whole(graph, settings)
-    except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
-        measured = measured._replace(why_not=one_line(e))
+    empty = {"": _empty(setup)}
     setup_s = time.monotonic() - start
-    own = sum(cuts[digest].brick.weight_bytes for digest in bricks)
-    filler = _filler(max(0, weight_bytes - own))
+    brick_bytes = sum(cuts[digest].brick.weight_bytes for digest in bricks)
+    filler = _filler(max(0, weight_bytes - brick_bytes))
     try:
-        for _ in range(settings.rounds):
+        for _ in range(rounds):
             _turn(whole, {}, np.zeros(0), {"": measured.whole}, {})
             _turn(empty, {}, np.zeros(0), {"": measured.overhead}, {})
             _turn(bricks, empty, filler, measured.bricks, measured.beside)
@@ -230,14 +219,7 @@ def _filler(size_bytes: int) -> Array:
     return np.ones(min(size_bytes, CACHE_BYTES) // 8)
 
 
-def _whole(graph: Graph, settings: Settings) -> Timed:
-    """The model from its own file, with the symbolic dimensions of the bricks."""
-    session = open_session(graph.path, settings.session, sizes=graph.sizes)
-    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
-    return Timed(session, inputs, Pool())
-
-
-def _empty(settings: Settings) -> Timed:
+def _empty(setup: SessionSetup) -> Timed:
     """A model that does nothing: the overhead of a run."""
     from onnx import TensorProto, helper
 
@@ -246,45 +228,23 @@ def _empty(settings: Settings) -> Timed:
     graph = helper.make_graph([node], "empty", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = [np.ones(1, np.float32)]
-    return Timed(open_session(model.SerializeToString(), settings.session), data, Pool())
-
-
-def _decisions(graph: Graph | None, cuts: Iterable[Cut], settings: Settings) -> dict[str, Array]:
-    """Name -> value of the tensors that decide an If's branch and a Loop's count, for the inputs
-    with which the whole model is measured. Empty where none enters a brick.
-    """
-    names = sorted({name for cut in cuts for name in cut.decided_by})
-    if graph is None or not names:
-        return {}
-    import onnx
-
-    model = onnx.load(str(graph.path))
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = open_session(model.SerializeToString(), settings.session, sizes=graph.sizes)
-    inputs = inputs_of([graph.tensors[name] for name in graph.inputs], 0)
-    values = session.run(names, dict(zip(graph.inputs, inputs, strict=True)))
-    return dict(zip(names, values, strict=True))
+    return Timed(open_session(model.SerializeToString(), setup), data, Pool())
 
 
 def _brick(
-    cut: Cut, settings: Settings, pool: Pool, decided: Mapping[str, Array]
+    cut: Cut, setup: SessionSetup, pool: Pool, decided: Mapping[str, Array]
 ) -> tuple[Timed, Reorders]:
-    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph.
-    decided: inputs that are not made up, by name.
-    """
+    """Checks, loads and runs a brick once; ValueError where its output contradicts the graph."""
     import onnx
 
-    if cut.brick.why_not:
-        raise ValueError(cut.brick.why_not)
     model = cut.model()
-    if UNKNOWN not in cut.brick.outputs:  # the checker wants their types
+    if UNKNOWN not in cut.brick.outputs:  # the checker needs their types
         onnx.checker.check_model(model)
     content = model.SerializeToString()
     del model
-    made_up = inputs_of(cut.brick.inputs, int(cut.brick.digest[:8], 16))
-    inputs = [decided.get(name, one) for name, one in zip(cut.inputs, made_up, strict=True)]
-    reorders = _reorders(content, cut, settings, inputs, pool)
-    timed = Timed(_brick_session(content, settings), inputs, pool)
+    inputs = list(cut.feeds(decided).values())
+    reorders = _reorders(content, cut, setup, inputs, pool)
+    timed = Timed(_brick_session(content, setup), inputs, pool)
     for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
         if tensor == UNKNOWN:
             continue
@@ -295,20 +255,23 @@ def _brick(
 
 
 def _reorders(
-    content: bytes, cut: Cut, settings: Settings, inputs: Sequence[Array], pool: Pool
+    content: bytes, cut: Cut, setup: SessionSetup, inputs: Sequence[Array], pool: Pool
 ) -> Reorders:
     """Measures conversions in a profiled session of its own, whose other times are not used."""
     if never_converts(cut.brick.layers):
         return Reorders((0,) * len(cut.inputs), (0,) * len(cut.outputs))
-    with tempfile.TemporaryDirectory(prefix="harness-bricks-") as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        prefix = Path(folder) / "profile"
-        session = _brick_session(content, settings, profile_prefix=prefix, optimised=optimized)
+    with tempfile.TemporaryDirectory(prefix="harness-bricks-") as name:
+        folder = Path(name)
+        session = _brick_session(content, setup, folder)
         timed = Timed(session, inputs, pool)
         for _ in range(_REORDER_RUNS):
             timed.run()
-        profile = Path(timed.session.end_profiling())
-        inputs_in, outputs_in = (
-            [cut.numbers[name] for name in ends] for ends in (cut.inputs, cut.outputs)
+        events = read_events(Path(session.end_profiling()))
+        numbers = cut.numbers
+        return reorders(
+            folder / _OPTIMISED,
+            events,
+            [numbers[name] for name in cut.inputs],
+            [numbers[name] for name in cut.outputs],
+            cut.brick.layers,
         )
-        return reorders(optimized, profile, inputs_in, outputs_in, cut.brick.layers)

@@ -1,20 +1,21 @@
-"""Turns pieces of a graph into bricks: models of their own, without any weight of the original.
+"""Cuts pieces of a graph out as bricks: models of their own, without any weight of the original.
 
-What is kept of the original: types, attributes, shapes, and those constants that shape the work
-(integers, limits of Clip). Names are numbers, weights are random and come from the brick's digest.
+A brick keeps types, attributes, shapes, and those constants that define the work (integers, limits
+of Clip). Names are numbers, weights are random and follow from the brick's digest.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from harness.explain.bricks.cut.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
+from harness.explain.pieces.subgraphs import CONTROL_INPUTS, stand_alone, subgraphs
 from harness.models.graph.graph import KEPT_ELEMENTS, Graph, Node, Tensor
+from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.types import Array
 
 _PARAMETERS: Mapping[str, tuple[int, ...]] = {
@@ -144,14 +145,16 @@ class Cut:
             tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
             sum(size or 0 for size in sizes),
             next(self._obstacles(), None),
-            next(self._secrets(), None),
+            next(
+                (
+                    f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+                    for node in self.nodes
+                    for attribute in node.proto.attribute
+                    if _may_be_trained(attribute)
+                ),
+                None,
+            ),
         )
-
-    def _secrets(self) -> Iterator[str]:
-        for node in self.nodes:
-            for attribute in node.proto.attribute:
-                if _may_be_trained(attribute):
-                    yield f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
 
     def _obstacles(self) -> Iterator[str]:
         """Why inputs cannot be made up. Outputs may have any shape, and a type that only the
@@ -167,34 +170,37 @@ class Cut:
                 yield f"{self.nodes[0].op_type}: the shape of a tensor depends on data ({tensor})"
 
     def model(self) -> Any:
-        """The brick as onnx.ModelProto."""
+        """The brick as onnx.ModelProto. Raises ValueError where it cannot be built."""
         import onnx
 
-        numbers, brick = self.numbers, self.brick
+        if self.brick.why_not:
+            raise ValueError(self.brick.why_not)
         inputs, outputs = (
             [
-                _value_info(onnx, numbers[name], self.graph.tensors.get(name, UNKNOWN))
+                value_info(onnx, self.numbers[name], self.graph.tensors.get(name, UNKNOWN))
                 for name in names
             ]
             for names in (self.inputs, self.outputs)
         )
         nodes = [self._node(onnx, node) for node in self.all_nodes]
-        graph = onnx.helper.make_graph(nodes, f"brick-{brick.digest[:16]}", inputs, outputs)
-        random = np.random.default_rng(int(brick.digest[:16], 16))
+        graph = onnx.helper.make_graph(nodes, f"brick-{self.brick.digest[:16]}", inputs, outputs)
+        random = np.random.default_rng(int(self.brick.digest[:16], 16))
         for name, array in self._arrays(random):
             dtype = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-            tensor = graph.initializer.add(name=numbers[name], data_type=dtype, dims=array.shape)
+            tensor = graph.initializer.add(
+                name=self.numbers[name], data_type=dtype, dims=array.shape
+            )
             tensor.raw_data = array.tobytes()
-        used = {node.domain for node in self.all_nodes}
-        opsets = [
-            onnx.helper.make_opsetid(domain, version)
-            for domain, version in self.graph.opsets.items()
-            if domain in used or domain in ("", "ai.onnx")
-        ]
-        version = max(8, min(self.graph.proto.ir_version, 10))
-        return onnx.helper.make_model(
-            graph, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
-        )
+        return model_of(onnx, graph, self.graph)
+
+    def feeds(self, decided: Mapping[str, Array]) -> dict[str, Array]:
+        """Made-up inputs, by name in the brick. decided: from `decisions`."""
+        random = np.random.default_rng(int(self.brick.digest[:8], 16))
+        made_up = [activations(random, tensor) for tensor in self.brick.inputs]
+        return {
+            self.numbers[name]: decided.get(name, values)
+            for name, values in zip(self.inputs, made_up, strict=True)
+        }
 
     def _node(self, onnx: Any, node: Node) -> Any:
         proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
@@ -320,11 +326,21 @@ def activations(random: np.random.Generator, tensor: Tensor) -> Array:
     return (0.1 + random.random(shape, dtype=np.float32)).astype(dtype, copy=False)
 
 
-def _value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
+def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:
     if tensor == UNKNOWN:
         return onnx.ValueInfoProto(name=name)
     dtype = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
     return onnx.helper.make_tensor_value_info(name, dtype, tensor.shape)
+
+
+def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
+    """onnx.ModelProto of nodes that come from `graph`. body: onnx.GraphProto."""
+    used = {"", "ai.onnx", *(node.domain for node in body.node)}
+    opsets = [onnx.helper.make_opsetid(*one) for one in graph.opsets.items() if one[0] in used]
+    version = max(8, min(graph.proto.ir_version, 10))
+    return onnx.helper.make_model(
+        body, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
+    )
 
 
 def _macs(graph: Graph, node: Node) -> float:
@@ -395,5 +411,22 @@ def is_known(graph: Graph, name: str) -> bool:
     return name in graph.constants or (maker is not None and maker.from_constants)
 
 
-def cuts(graph: Graph, pieces: Sequence[Sequence[Node]]) -> list[Cut]:
-    return [Cut(graph, tuple(piece)) for piece in pieces]
+def decisions(
+    graph: Graph, cuts: Iterable[Cut], feeds: Mapping[str, Array], setup: SessionSetup
+) -> dict[str, Array]:
+    """Name -> value of the tensors that decide the branch of an If and the turns of a Loop.
+    feeds: input of the whole model. Empty where no such tensor enters a cut, or where the model
+    does not run: then made-up numbers decide.
+    """
+    names = sorted({name for cut in cuts for name in cut.decided_by})
+    if not names:
+        return {}
+    import onnx
+
+    try:
+        model = onnx.load(str(graph.path))
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        session = open_session(model.SerializeToString(), setup, sizes=graph.sizes)
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    except Exception:  # noqa: BLE001 - onnxruntime's own classes share no base but this
+        return {}

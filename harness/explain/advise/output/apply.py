@@ -43,14 +43,14 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
 
 
-def line(advice: Mapping[str, Any], folder: Path) -> str:
-    """The command that applies the top advice; "" where there is none."""
+def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
+    """The command that applies the top advice; nothing where there is none."""
     top = advice["top"]
     if not top or top["verdict"] != "faster":
-        return ""
+        return []
     file = folder / CONFIG
     if file.is_file():
-        return f"{'take it':<12}python -m harness --config {file}"
+        return [f"{'take it':<12}python -m harness --config {file}"]
     if "execution=parallel" in top["setting"]:
-        return f"{'take it':<12}{top['change']}: no option of the backend ort sets this"
-    return ""  # the folder is of an earlier version
+        return [f"{'take it':<12}{top['change']}: no option of the backend ort sets this"]
+    return []
