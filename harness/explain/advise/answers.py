@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from harness.explain.advise.bound_reason import why_no_bound
-from harness.explain.advise.layers.lower_bound import critical_path, sequential_ns
 from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
+from harness.explain.pieces.lower_bound import critical_path, sequential_ns
 from harness.models.graph import flops
 from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.explain.advise.layers.lower_bound import makespan_ns
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.record import Realised, Record
+from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
 """Least gain worth a recommendation, as a share of the time."""

@@ -16,7 +16,8 @@ from harness.explain.bricks.cut.record import SCHEMA, Subject
 from harness.explain.bricks.options import LAYERS, BrickOptions
 from harness.explain.bricks.share import publish as brick_publish
 from harness.explain.bricks.share import published
-from harness.explain.bricks.tables import text, to_json
+from harness.explain.bricks.tables import construct, text
+from harness.explain.bricks.tables.to_json import to_json
 from harness.explain.bricks.time import runs
 from harness.explain.pieces.database import Database
 from harness.machine import host
@@ -67,7 +68,7 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
     final = folder.finish(newest=False)
     _report(content, final, as_json=options.json)
     _tell(options, f"{'results':<12}{final}")
-    return RunInvalid.exit_status if any(text.failures(content)) else 0
+    return RunInvalid.exit_status if any(construct.failures(content)) else 0
 
 
 def setting(threads: int) -> str:
@@ -101,7 +102,7 @@ def show_again(folder: Path, *, as_json: bool = False) -> int:
 
 def _show(content: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        show(json.dumps(to_json.to_json(content), indent=2, allow_nan=False))
+        show(json.dumps(to_json(content), indent=2, allow_nan=False))
     else:
         show("\n".join(text.lines(content)))
 

@@ -123,13 +123,6 @@ class Cut:
         return {"": "", **{name: f"t{i}" for i, name in enumerate(all_names)}}
 
     @cached_property
-    def macs(self) -> float:
-        """Approximate multiplications of layers with a kernel: each output element reads one row
-        of it.
-        """
-        return float(sum(_macs(self.graph, node) for node in self.nodes))
-
-    @cached_property
     def brick(self) -> Brick:
         graph, numbers = self.graph, self.numbers
         wiring = [
@@ -341,16 +334,6 @@ def model_of(onnx: Any, body: Any, graph: Graph) -> Any:
     return onnx.helper.make_model(
         body, opset_imports=opsets, ir_version=version, producer_name="mlperf-harness bricks"
     )
-
-
-def _macs(graph: Graph, node: Node) -> float:
-    if len(node.inputs) < 2 or not node.outputs or not is_known(graph, node.inputs[1]):
-        return 0.0
-    weight, out = (graph.tensors.get(n) for n in (node.inputs[1], node.outputs[0]))
-    if weight is None or out is None or len(weight.shape) < 2 or not out.shape:
-        return 0.0
-    channels = out.shape[1 if node.op_type == "Conv" else -1] or 1
-    return (out.elements or 0) * (weight.elements or 0) / channels
 
 
 def dequantisers(graph: Graph, piece: Sequence[Node]) -> list[Node]:

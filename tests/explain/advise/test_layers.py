@@ -16,12 +16,12 @@ from harness.explain.advise.checks.self_checks import repeatability
 from harness.explain.advise.checks.weights import pattern
 from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.bench import Timed
-from harness.explain.advise.layers.lower_bound import critical_path, makespan_ns, sequential_ns
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import units
 from harness.explain.kernels.ort_events import kernels_by_run
 from harness.explain.pieces.cut import Cut
 from harness.explain.pieces.database import Database
+from harness.explain.pieces.lower_bound import critical_path, makespan_ns, sequential_ns
 from harness.models.graph import onnx_file
 from harness.models.precision.onnx import quantise, recipe
 

@@ -18,6 +18,7 @@ from harness.explain.pieces.cut import (
     is_known,
     leaving,
 )
+from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Node
 
 Piece = tuple[Node, ...]
@@ -223,9 +224,11 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
                 break
             pieces[begin, end] = Cut(graph, piece)
     places = _places(pieces)
+    node_macs = [cost.macs or 0 for cost in graph_costs(graph)]
+    macs = {span: sum(node_macs[node.index] for node in cut.nodes) for span, cut in pieces.items()}
     return {
         span: _crossing_bytes(cut)
-        + BYTES_PER_MAC * cut.macs / places[cut.brick.digest]
+        + BYTES_PER_MAC * macs[span] / places[cut.brick.digest]
         + _PLAIN_POOL_BYTES * _pools_in_plain_layout(cut)
         for span, cut in pieces.items()
     }
