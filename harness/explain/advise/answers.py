@@ -13,7 +13,7 @@ from harness.explain.advise.bound_reason import why_no_bound
 from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
-from harness.explain.pieces.lower_bound import critical_path, sequential_ns
+from harness.explain.pieces.lower_bound import critical_path
 from harness.models.graph import flops
 from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
@@ -80,9 +80,9 @@ def _lower_bound(record: Record) -> dict[str, Any]:
         path = critical_path(times, record.needs)
         now_ns = record.now_ns(cpu=cpu)
         by_clock[clock] = {
-            "sequential_ns": sequential_ns(times),
+            "sequential_ns": sum(times),
             "parallel_ns": path.ns,
-            "ratio": sequential_ns(times) / now_ns,
+            "ratio": sum(times) / now_ns,
             "parallel_ratio": path.ns / now_ns,
             "path": list(path.units),
         }
@@ -123,6 +123,7 @@ def _coverage(record: Record) -> dict[str, Any]:
     by_time = flops.coverage([k["op"] for k in kernels], known, kernel_ns)
     by_node = flops.coverage([n["op"] for n in record.nodes], [_cost(n) for n in record.nodes])
     alone = [ns is not None for ns in record.own_ns(record.now, cpu=False)]
+    why_missing = {one.failed for one in record.alone(record.now) if one and one.failed}
     inside = record.inside_ns
     missing = Counter(record.about(i) for i, ok in enumerate(alone) if not ok)
     return {
@@ -134,14 +135,8 @@ def _coverage(record: Record) -> dict[str, Any]:
         "layers_time": sum(ns for ns, ok in zip(inside, alone, strict=True) if ok)
         / (sum(inside) or 1.0),
         "layers_missing": dict(missing),
-        "why_missing": sorted(_why_missing(record))[:3],
+        "why_missing": sorted(why_missing)[:3],
     }
-
-
-def _why_missing(record: Record) -> set[str]:
-    kernel = record.now.kernel
-    times = (record.layers.get(unit["key"], {}).get(kernel) for unit in record.units)
-    return {timed.failed for timed in times if timed is not None and timed.failed}
 
 
 def _layers(record: Record) -> list[dict[str, Any]]:

@@ -54,8 +54,7 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
             executed.setdefault(node, set()).add(kernel["op"])
     layers_by_kernels: Counter[str] = Counter()
     total = 0.0
-    for unit, ns in zip(record.units, times_ns, strict=True):
-        alone = record.layers.get(unit["key"], {}).get(record.now.kernel)
+    for unit, alone, ns in zip(record.units, record.alone(record.now), times_ns, strict=True):
         there = {op for node in unit["nodes"] for op in executed.get(node, ())} - BORDERS
         alone_kernels = set(alone.kernels) - BORDERS if alone is not None else set()
         if alone_kernels and there and not alone_kernels & there:

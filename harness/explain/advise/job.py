@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,26 @@ from typing import Any
 from harness.core import files
 from harness.core.console import say, show
 from harness.core.files import cache_dir
-from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
 from harness.explain.advise.answers import answers
-from harness.explain.advise.measure import measure as measure_model
+from harness.explain.advise.checks import operators, self_checks, storage, weights
+from harness.explain.advise.measure import measure
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.advise.output import apply, page, text
-from harness.explain.advise.parts import measure as measure_parts
 from harness.explain.advise.record import FILE
 from harness.explain.advise.subject import Job, open_job
 from harness.explain.subjects import subjects
 from harness.results import run_folder
 
 DERIVED = "advise.json"
+
+PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
+    "weights": weights.check,
+    "storage": storage.check,
+    "operators": operators.check,
+    "checks": self_checks.check,
+}
+"""Each takes a folder for temporary files."""
 
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
@@ -78,10 +86,10 @@ def _measure(job: Job, folder: Path) -> None:
     """Writes measured.json; after Ctrl-C with as much as was measured."""
     content: dict[str, Any] = {}
     try:
-        measure_model(job, job.options.database or cache_dir() / "layers.sqlite", content)
+        measure(job, job.options.database or cache_dir() / "layers.sqlite", content)
         files.write_json(folder / FILE, content)
         content["parts"] = {}
-        measure_parts(job, content["parts"])
+        _measure_parts(job, content["parts"])
         files.write_json(folder / FILE, content)
     except KeyboardInterrupt:
         if (content.get("now_runs") or {}).get("wall_ns"):
@@ -90,3 +98,19 @@ def _measure(job: Job, folder: Path) -> None:
             say(f"stopped: the tables until then: advise --from {folder}")
         say("the next start with this database measures only the layers that are missing")
         raise
+
+
+def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
+    """Fills in all PARTS except the skipped ones; a failed part gets its reason."""
+    for name, part in PARTS.items():
+        if name in job.options.skip:
+            parts[name] = {"failed": "skipped: --skip"}
+            continue
+        job.tell(name)
+        try:
+            with tempfile.TemporaryDirectory(prefix="harness-advise-", dir=job.folder) as folder:
+                parts[name] = part(job, Path(folder))
+        except HarnessError as e:
+            parts[name] = {"failed": one_line(e)}
+        except Exception as e:  # noqa: BLE001 - of frameworks; the rest is worth having
+            parts[name] = {"failed": f"{type(e).__name__}: {one_line(e)}"}

@@ -10,7 +10,7 @@ from harness.explain.option_kinds import MOST_THREADS, number, path
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 PARTS = ("weights", "storage", "operators", "checks")
-"""The names of parts.PARTS, a module that is too slow to import for `--help`."""
+"""The names of job.PARTS, a module that is too slow to import for `--help`."""
 
 _MODEL = "model and data"
 _TODAY = "settings of today"

@@ -74,10 +74,13 @@ class Record:
     def now_median_ns(self, *, cpu: bool) -> float:
         return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
 
+    def alone(self, setting: Setting) -> list[Timed | None]:
+        """(units,)"""
+        return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
+
     def own_ns(self, setting: Setting, *, cpu: bool) -> list[float | None]:
         """(units,) least time of each unit alone; None where not measured."""
-        times = (self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units)
-        return [timed.least_ns(cpu=cpu) if timed else None for timed in times]
+        return [timed.least_ns(cpu=cpu) if timed else None for timed in self.alone(setting)]
 
     def unit_ns(self, setting: Setting, *, cpu: bool) -> list[float]:
         """(units,) least time of each unit alone; else its time under the present setting; else

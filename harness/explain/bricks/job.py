@@ -10,12 +10,11 @@ from harness.core import files
 from harness.core.console import say, show
 from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.explain.bricks import published
 from harness.explain.bricks.cut import record
 from harness.explain.bricks.cut import synthetic as brick_synthetic
 from harness.explain.bricks.cut.record import SCHEMA, Subject
 from harness.explain.bricks.options import LAYERS, BrickOptions
-from harness.explain.bricks.share import publish as brick_publish
-from harness.explain.bricks.share import published
 from harness.explain.bricks.tables import construct, text
 from harness.explain.bricks.tables.to_json import to_json
 from harness.explain.bricks.time import runs
@@ -39,20 +38,12 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
     """Returns the exit status."""
     subjects = _subjects(models, options)
     if options.publish is not None:
-        count, size = brick_publish.publish(
-            subjects, options.publish, with_order=options.publish_order
-        )
+        count, size = published.publish(subjects, options.publish, with_order=options.publish_order)
         written = f"{counted(count, 'brick')}, {size / 1e6:,.1f} MB, in {options.publish}"
         _tell(options, f"{'published':<12}{written}")
     if options.synthetic is not None:
         _synthesize(subjects, options, options.synthetic)
-    content = record.content(
-        subjects,
-        most_layers=options.most_layers,
-        batch=options.batch,
-        threads=options.threads,
-        rounds=options.rounds,
-    )
+    content = record.content(subjects, options)
     if options.structure:
         _show(content, as_json=options.json)
         return 0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
+from harness.explain.advise import job as advise_job
 from harness.explain.advise import measure
-from harness.explain.advise import parts as advise_parts
 from harness.explain.advise.checks import weights
 from harness.explain.advise.layers import bench
 from tests.builders.nets import inception
@@ -114,7 +114,7 @@ def test_a_stop_in_the_parts_keeps_those_before(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(advise_parts, "PARTS", {"weights": weights.check, "checks": stop})
+    monkeypatch.setattr(advise_job, "PARTS", {"weights": weights.check, "checks": stop})
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]
     assert main(words) == 130

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.explain.bricks.cut import record
-from harness.explain.bricks.share.published import published
+from harness.explain.bricks.published import published
 from harness.explain.bricks.time import runs
 from harness.models.graph.onnx_file import read
 from tests.builders.nets import inception, residual

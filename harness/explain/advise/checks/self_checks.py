@@ -45,25 +45,22 @@ def repeatability(session: Any, feeds: Mapping[str, Array], names: Sequence[str]
     how many values vary.
     """
     rows: list[dict[str, Any]] = []
-    seen = [session.run(None, feeds) for _ in range(RERUNS)]
-    for i, name in enumerate(names):
-        first = np.asarray(seen[0][i])
-        if first.dtype.kind not in "fiub" or any(run[i].shape != first.shape for run in seen):
+    runs = [session.run(None, feeds) for _ in range(RERUNS)]
+    for name, *values in zip(names, *runs, strict=True):
+        arrays = [np.asarray(one) for one in values]
+        first = arrays[0]
+        if first.dtype.kind not in "fiub" or any(one.shape != first.shape for one in arrays):
             rows.append({"output": name, "failed": "no numbers, or of another shape each time"})
             continue
-        varies = np.zeros(first.shape, bool)
-        mean = np.zeros(first.shape)
-        for run in seen:
-            varies |= run[i] != first
-            mean += run[i].astype(np.float64) / RERUNS
-        variance = sum(np.square(run[i].astype(np.float64) - mean) for run in seen) / RERUNS
-        worst = float(np.max(np.where(varies, variance, 0.0), initial=0.0))
+        stacked = np.stack(arrays)
+        varies = (stacked != first).any(axis=0)
+        variance = np.where(varies, stacked.var(axis=0, dtype=np.float64), 0.0)
         rows.append(
             {
                 "output": name,
                 "values": int(first.size),
                 "varying": int(varies.sum()),
-                "variance": worst,
+                "variance": float(np.max(variance, initial=0.0)),
             }
         )
     return {"reruns": RERUNS, "outputs": rows}

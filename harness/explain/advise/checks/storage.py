@@ -5,6 +5,7 @@ already optimised for this machine's settings. The page cache is warm: every fil
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,25 +61,10 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _inline(path: Path, folder: Path, _setting: Setting) -> Path:
+def _inline(path: Path, folder: Path, _setting: Setting, **how: Any) -> Path:
     import onnx
 
-    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf")
-    return folder / "model.onnx"
-
-
-def _external(path: Path, folder: Path, _setting: Setting) -> Path:
-    import onnx
-
-    model = onnx.load(path)
-    onnx.save(
-        model,
-        folder / "model.onnx",
-        format="protobuf",
-        save_as_external_data=True,
-        location="weights",
-        size_threshold=1024,
-    )
+    onnx.save(onnx.load(path), folder / "model.onnx", format="protobuf", **how)
     return folder / "model.onnx"
 
 
@@ -90,6 +76,8 @@ def _ort(path: Path, folder: Path, setting: Setting) -> Path:
 
 _MAKERS: Mapping[str, Callable[[Path, Path, Setting], Path]] = {
     "inline": _inline,
-    "external": _external,
+    "external": partial(
+        _inline, save_as_external_data=True, location="weights", size_threshold=1024
+    ),
     "ort": _ort,
 }

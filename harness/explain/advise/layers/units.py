@@ -41,21 +41,11 @@ def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
 
 
 def _joined(graph: Graph, fused: Iterable[Sequence[int]]) -> list[list[int]]:
-    parent = {node.index: node.index for node in graph.layers}
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
-
+    group_of = {node.index: {node.index} for node in graph.layers}
     for nodes in fused:
-        inside = [i for i in nodes if i in parent]
-        for i in inside[1:]:
-            parent[root(i)] = root(inside[0])
-    groups: dict[int, list[int]] = {}
-    for i in parent:
-        groups.setdefault(root(i), []).append(i)
-    return [sorted(group) for group in groups.values()]
+        joined = set[int]().union(*(group_of[i] for i in nodes if i in group_of))
+        group_of |= dict.fromkeys(joined, joined)
+    return [sorted(group) for i, group in group_of.items() if i == min(group)]
 
 
 def _ordered(graph: Graph, groups: Sequence[Sequence[int]]) -> list[Unit]:
