@@ -124,9 +124,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
             if published.is_published(Path(name)):
                 subjects += published.published(Path(name))
             else:
-                graph = _graph(name, options)
-                taken = {one.name for one in subjects}
-                subjects.append(record.cut(_title(name, taken), graph, options.most_layers))
+                subjects.append(_cut(name, options, {one.name for one in subjects}))
         except ConfigError as e:
             problems.append(str(e))
     if not problems:
@@ -137,18 +135,14 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
     return subjects
 
 
-def _title(model: str, taken: Collection[str]) -> str:
-    """The model's name as a run shows it; its path where `taken` has that name."""
-    name = load_model(model).name if is_path(model) else model
-    return model if name in taken else name
-
-
-def _graph(name: str, options: BrickOptions) -> Graph:
+def _cut(name: str, options: BrickOptions, taken: Collection[str]) -> Subject:
+    """Named as a run names the model; by its path where `taken` has that name."""
     model = load_model(name)
     model.obtain(("onnx",), say)
     path = model.path(("onnx",))
     assert path is not None
-    return read(path, options.batch, dict(options.size))
+    title = name if not is_path(name) or model.name in taken else model.name
+    return record.cut(title, read(path, options.batch, dict(options.size)), options.most_layers)
 
 
 def _unused(graphs: Sequence[Graph], options: BrickOptions) -> Iterator[str]:
@@ -198,16 +192,20 @@ def _run(
             SessionSetup(threads=options.threads),
             options.rounds,
         )
-        fresh = {d: _result_json(measured, d) for d in missing if _was_run(measured, d)}
+        fresh = {
+            digest: {**result, "measured": record.now()}
+            for digest, result in measured.bricks.items()
+            if "failed" in result or result["beside"]["cpu_ns"]  # else stopped before its first run
+        }
         known |= fresh
         for digest, result in fresh.items():
             content["bricks"][digest] |= {"result": result, "fresh": True}
         if one.about is not None:
-            whole = measured.whole if measured.overhead else ()  # stopped between the two
+            was_run = bool(measured.overhead["cpu_ns"])  # else stopped between the two
             content["models"][one.name] |= {
-                "whole": _samples(whole),
+                "whole": measured.whole if was_run else measured.overhead,
                 "why_not": measured.why_not,
-                "overhead": _samples(measured.overhead),
+                "overhead": measured.overhead,
                 "setup_s": round(measured.setup_s, 3),
             }
         with suppress(OSError):  # a full disk is reported when the folder is finished
@@ -218,26 +216,6 @@ def _run(
         layers = {d: " ".join(one.by_digest[d].brick.layers) for d in complete}
         database.add(complete, key, layers)
     files.write_json(folder / FILE, content)
-
-
-def _was_run(measured: runs.Measured, digest: str) -> bool:
-    """False where Ctrl-C came before the brick's first sample."""
-    return digest in measured.failed or bool(measured.beside.get(digest))
-
-
-def _result_json(measured: runs.Measured, digest: str) -> dict[str, Any]:
-    if digest in measured.failed:
-        return {"failed": measured.failed[digest], "measured": record.now()}
-    return {
-        **_samples(measured.bricks[digest]),
-        "beside": _samples(measured.beside[digest]),
-        "reorders": measured.reorders[digest]._asdict(),
-        "measured": record.now(),
-    }
-
-
-def _samples(samples: Sequence[runs.Sample]) -> dict[str, list[int]]:
-    return {"cpu_ns": [s.cpu_ns for s in samples], "wall_ns": [s.wall_ns for s in samples]}
 
 
 def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) -> None:

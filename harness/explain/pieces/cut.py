@@ -59,7 +59,7 @@ class Brick:
     """A piece without its names.
     digest: of everything that defines it.
     layers: its operators.
-    inputs, outputs: tensors at its ends; `ports` of a piece lists the names in the same order.
+    inputs, outputs: tensors at its ends, in the order of Cut.inputs and Cut.outputs.
     weight_bytes: bytes of its constants.
     why_not: why it cannot be built or run.
     why_private: why it may hold trained numbers, so that it runs here but is not published.
@@ -107,13 +107,16 @@ class Cut:
     @property
     def decided_by(self) -> list[str]:
         """Inputs that decide which layers run inside the piece, and how often."""
-        places = [
-            node.inputs[i]
+        deciding = {
+            name
             for node in self.nodes
-            for i in CONTROL_INPUTS.get(node.op_type, ())
-            if i < len(node.inputs)
-        ]
-        return [name for name in self.inputs if name in places]
+            for i, name in enumerate(node.inputs)
+            if i in CONTROL_INPUTS.get(node.op_type, ())
+        }
+        return [name for name in self.inputs if name in deciding]
+
+    def tensors(self, names: Iterable[str]) -> tuple[Tensor, ...]:
+        return tuple(self.graph.tensors.get(name, UNKNOWN) for name in names)
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
@@ -130,31 +133,28 @@ class Cut:
             for n in self.all_nodes
         ]
         described = [wiring, [numbers[name] for name in self.outputs]]
-        sizes = (graph.tensors[name].size_bytes for name in self.constants)
+        trained = (
+            f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
+            for node in self.nodes
+            for attribute in node.proto.attribute
+            if _may_be_trained(attribute)
+        )
         return Brick(
-            hashlib.sha256(json.dumps(described).encode()).hexdigest(),
-            tuple(node.op_type for node in self.nodes),
-            tuple(graph.tensors.get(name, UNKNOWN) for name in self.inputs),
-            tuple(graph.tensors.get(name, UNKNOWN) for name in self.outputs),
-            sum(size or 0 for size in sizes),
-            next(self._obstacles(), None),
-            next(
-                (
-                    f"{node.op_type}: its attribute {attribute.name} may hold trained numbers"
-                    for node in self.nodes
-                    for attribute in node.proto.attribute
-                    if _may_be_trained(attribute)
-                ),
-                None,
-            ),
+            digest=hashlib.sha256(json.dumps(described).encode()).hexdigest(),
+            layers=tuple(node.op_type for node in self.nodes),
+            inputs=self.tensors(self.inputs),
+            outputs=self.tensors(self.outputs),
+            weight_bytes=sum(one.size_bytes or 0 for one in self.tensors(self.constants)),
+            why_not=next(self._obstacles(), None),
+            why_private=next(trained, None),
         )
 
     def _obstacles(self) -> Iterator[str]:
         """Why inputs cannot be made up. Outputs may have any shape, and a type that only the
         runtime knows (ONNX infers none for a Loop's state).
         """
-        for name in (*self.inputs, *self.outputs, *self.constants):
-            tensor = self.graph.tensors.get(name, UNKNOWN)
+        names = (*self.inputs, *self.outputs, *self.constants)
+        for name, tensor in zip(names, self.tensors(names), strict=True):
             if tensor.dtype not in _NUMERIC_TYPES and (
                 name not in self.outputs or tensor != UNKNOWN
             ):
@@ -169,11 +169,11 @@ class Cut:
         if self.brick.why_not:
             raise ValueError(self.brick.why_not)
         inputs, outputs = (
-            [
-                value_info(onnx, self.numbers[name], self.graph.tensors.get(name, UNKNOWN))
-                for name in names
-            ]
-            for names in (self.inputs, self.outputs)
+            [value_info(onnx, self.numbers[n], one) for n, one in zip(names, kinds, strict=True)]
+            for names, kinds in (
+                (self.inputs, self.brick.inputs),
+                (self.outputs, self.brick.outputs),
+            )
         )
         nodes = [self._node(onnx, node) for node in self.all_nodes]
         graph = onnx.helper.make_graph(nodes, f"brick-{self.brick.digest[:16]}", inputs, outputs)
@@ -248,23 +248,15 @@ class Cut:
     def _kept(self, name: str) -> Array | None:
         """The original's value where it defines the work; None for a weight."""
         value = self.graph.values.get(name)
-        if value is None or not (value.dtype.kind == "b" or self._is_parameter(name, value)):
-            return None
-        return value
-
-    def _is_parameter(self, name: str, value: Array) -> bool:
-        if value.dtype == np.int64:
-            return True
-        places = [
-            (node, place)
+        if value is None or value.dtype in (np.int64, np.bool_):
+            return value
+        is_parameter = all(
+            place in _PARAMETERS.get(node.op_type, ()) and not self._is_of_weights(node)
             for node in self.all_nodes
             for place, read in enumerate(node.inputs)
             if read == name
-        ]
-        return all(
-            place in _PARAMETERS.get(node.op_type, ()) and not self._is_of_weights(node)
-            for node, place in places
         )
+        return value if is_parameter else None
 
     def _is_of_weights(self, node: Node) -> bool:
         """Whether its scales are those of weights, which reveal their magnitude."""

@@ -520,7 +520,7 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     left = iter(range(runs))
 
     class Stopping(brick_runs.Timed):
-        def run(self) -> brick_runs.Sample:
+        def run(self) -> tuple[int, int]:
             if measuring and next(left, None) is None:
                 raise KeyboardInterrupt
             return super().run()

@@ -168,6 +168,15 @@ def test_bricks_of_integers_are_read_back_by_whoever_gets_them(tmp_path: Path, m
     assert construct.construct(model, content["bricks"], "cpu_ns").covered == 1
 
 
+def test_a_made_up_model_of_integers_runs(tmp_path: Path) -> None:
+    """Bug: a layer with its DequantizeLinear nodes was taken for one node: a traceback."""
+    path, made = quantised(residual(tmp_path / "net.onnx")), tmp_path / "made.onnx"
+    assert main(["bricks", str(path), "--structure", "--synthetic", str(made)]) == 0
+    whole = executed(made, tmp_path)
+    assert whole["QLinearConv"] >= 5
+    open_session(made).run(None, {"x": np.ones((1, 16, 16, 16), np.float32)})
+
+
 def test_a_resize_stays_with_what_it_resizes(tmp_path: Path) -> None:
     """Alone it has another kernel: U-Nets came out at 1.12 to 1.14."""
     net, end = Net(), "x"

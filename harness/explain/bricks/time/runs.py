@@ -10,8 +10,9 @@ import functools
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,8 @@ _IN_THE_SHARED_ARENA = {
 }
 
 
-class Sample(NamedTuple):
-    cpu_ns: int
-    wall_ns: int
+Samples = dict[str, list[int]]
+"""cpu_ns, wall_ns: one entry a run."""
 
 
 def onnxruntime() -> Any:
@@ -111,8 +111,10 @@ class Timed:
         self._outputs = [o.name for o in session.get_outputs()]
         self.run()
 
-    def run(self) -> Sample:
-        """Runs once, with inputs just written, as the layer before would have done."""
+    def run(self) -> tuple[int, int]:
+        """Runs once, with inputs just written, as the layer before would have done. Returns (CPU
+        ns, wall ns).
+        """
         binding = self._binding
         places = self._pool.place(self._given)
         for name, place, array in zip(self._inputs, places, self._given, strict=True):
@@ -122,30 +124,31 @@ class Timed:
             binding.bind_output(name)
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         self.session.run_with_iobinding(binding)
-        sample = Sample(time.process_time_ns() - cpu, time.perf_counter_ns() - wall)
+        cpu_ns, wall_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
         self.shapes = [tuple(value.shape()) for value in binding.get_outputs()]
         binding.clear_binding_outputs()
-        return sample
+        return cpu_ns, wall_ns
 
 
-class Measured(NamedTuple):
+def _no_samples() -> Samples:
+    return {"cpu_ns": [], "wall_ns": []}
+
+
+@dataclass
+class Measured:
     """Samples of one model and its bricks.
-    whole: of the model. bricks: by digest.
-    beside: of the empty model, right after each brick.
-    overhead: of the empty model alone.
-    failed: digest -> why it did not run.
+    whole: of the model. overhead: of the empty model alone.
+    bricks: digest -> samples, those of the empty model right after each (`beside`), and
+    `reorders`; or why it did not run (`failed`).
     why_not: why the whole model did not run.
     setup_s: time to build and load everything.
     """
 
-    whole: list[Sample]
-    bricks: dict[str, list[Sample]]
-    beside: dict[str, list[Sample]]
-    reorders: dict[str, Reorders]
-    failed: dict[str, str]
-    overhead: list[Sample]
-    setup_s: float
+    whole: Samples = field(default_factory=_no_samples)
+    overhead: Samples = field(default_factory=_no_samples)
+    bricks: dict[str, dict[str, Any]] = field(default_factory=dict)
     why_not: str | None = None
+    setup_s: float = 0.0
     was_stopped: bool = False
 
 
@@ -162,10 +165,9 @@ def measure(
     rounds: turns of all bricks, each after a turn of the model.
     """
     start = time.monotonic()
-    measured = Measured([], {}, {}, {}, {}, [], 0.0)
-    bricks: dict[str, Timed] = {}
-    pool = Pool()
-    whole: dict[str, Timed] = {}
+    measured = Measured()
+    whole: list[tuple[Timed, Samples]] = []
+    bricks: list[tuple[Timed, Any]] = []
     decided: dict[str, Array] = {}
     try:
         if graph is not None:
@@ -174,44 +176,40 @@ def measure(
             decided = decisions(graph, cuts.values(), feeds, setup)
             # from its own file, with the symbolic dimensions of the bricks
             session = open_session(graph.path, setup, sizes=graph.sizes)
-            whole[""] = Timed(session, list(feeds.values()), Pool())
+            whole.append((Timed(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
-        measured = measured._replace(why_not=one_line(e))
+        measured.why_not = one_line(e)
+    empty, pool, brick_bytes = _empty(setup), Pool(), 0
     for digest, cut in cuts.items():
         try:
-            bricks[digest], measured.reorders[digest] = _brick(cut, setup, pool, decided)
-            measured.bricks[digest], measured.beside[digest] = [], []
+            timed, reorders = _brick(cut, setup, pool, decided)
         except Exception as e:  # noqa: BLE001 - a brick that does not run is a result
-            measured.failed[digest] = one_line(e)
-    empty = {"": _empty(setup)}
-    setup_s = time.monotonic() - start
-    brick_bytes = sum(cuts[digest].brick.weight_bytes for digest in bricks)
+            measured.bricks[digest] = {"failed": one_line(e)}
+            continue
+        beside = _no_samples()
+        result = {**_no_samples(), "beside": beside, "reorders": reorders._asdict()}
+        measured.bricks[digest] = result
+        bricks += [(timed, result), (empty, beside)]
+        brick_bytes += cut.brick.weight_bytes
+    measured.setup_s = time.monotonic() - start
     filler = _filler(max(0, weight_bytes - brick_bytes))
     try:
         for _ in range(rounds):
-            _turn(whole, {}, np.zeros(0), {"": measured.whole}, {})
-            _turn(empty, {}, np.zeros(0), {"": measured.overhead}, {})
-            _turn(bricks, empty, filler, measured.bricks, measured.beside)
+            _turn(whole, np.zeros(0))
+            _turn([(empty, measured.overhead)], np.zeros(0))
+            _turn(bricks, filler)
     except KeyboardInterrupt:
-        measured = measured._replace(was_stopped=True)
-    return measured._replace(setup_s=setup_s)
+        measured.was_stopped = True
+    return measured
 
 
-def _turn(
-    sessions: Mapping[str, Timed],
-    empty: Mapping[str, Timed],
-    filler: Array,
-    into: Mapping[str, list[Sample]],
-    beside: Mapping[str, list[Sample]],
-) -> None:
-    """beside: receives the time of the empty model right after each brick, equally cold."""
-    for timed in range(1 + _IN_A_ROW):
-        for name, session in sessions.items():
-            samples = (session.run(), *(one.run() for one in empty.values()))
-            if timed:
-                into[name].append(samples[0])
-                if empty:
-                    beside[name].append(samples[1])
+def _turn(sessions: Sequence[tuple[Timed, Samples]], filler: Array) -> None:
+    for number in range(1 + _IN_A_ROW):
+        for timed, samples in sessions:
+            cpu_ns, wall_ns = timed.run()
+            if number:
+                samples["cpu_ns"].append(cpu_ns)
+                samples["wall_ns"].append(wall_ns)
         filler.sum()
 
 
