@@ -1,7 +1,7 @@
 """Answers Benanza's six questions for ONNX Runtime on a CPU, from one record. Pure.
 
-Source: Benanza (Li et al., IPDPS 2020), section III-D; what its GPU libraries answer is asked of
-graph levels, layouts, threads, executors and precisions here.
+Source: Benanza (Li et al., IPDPS 2020), section III-D. Graph levels, layouts, threads, executors and
+precisions take the place of its GPU libraries.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from harness.models.graph.flops import Cost
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
 CONTENDED = 1.2
-"""Wall over CPU time of one thread: from there on others had the cores, too."""
+"""Wall over CPU time of one thread above which other processes used the cores, too."""
 
 _UNDOES_ITSELF = frozenset(("Transpose", "Cast"))
 _DOES_NOTHING = frozenset(("Identity", "Dropout"))

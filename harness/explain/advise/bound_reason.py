@@ -1,4 +1,4 @@
-"""Finds why the layers alone take longer than the whole model and so give no lower bound."""
+"""Finds why the layers alone take longer than the whole model, so that they are no lower bound."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ SHORT_NS = 10_000
 """A kernel's mean time up to which a profiler that counts whole microseconds decides the sum."""
 
 _LARGE = 0.1
-"""Share of the layers' time from which on a cause is named."""
+"""Least share of the layers' time for which a cause is named."""
 
 
 def why_no_bound(record: Record, times_ns: list[float]) -> str:

@@ -1,4 +1,4 @@
-"""Runs the verb `advise`: measures a model, and derives what to change first."""
+"""Runs the verb `advise`: measures a model and derives which setting to change first."""
 
 import json
 import tempfile
@@ -34,7 +34,7 @@ PARTS: Mapping[str, Callable[[Job, Path], Any]] = {
 
 def advise(options: AdviseOptions, values: Mapping[str, Any]) -> int:
     """Returns the exit status. values: the options shared with a run, parsed as a run's are."""
-    folder = options.source or _measured(options, values)
+    folder = options.source or _measure_into_folder(options, values)
     try:
         advice = derive(folder)
     except OSError as e:
@@ -65,8 +65,8 @@ def derive(folder: Path) -> dict[str, Any]:
     return advice
 
 
-def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
-    """Measures into a new folder and returns it. An error keeps what was measured before it."""
+def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
+    """Measures into a new folder and returns it. After an error the earlier measurements stay."""
     (subject,) = subjects(values, ExitStack())
     folder = run_folder.new_folder(options.out, "advise", "ort", subject.model.name)
     try:
@@ -77,13 +77,13 @@ def _measured(options: AdviseOptions, values: Mapping[str, Any]) -> Path:
         where = e.filename or folder.path
         raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
     finally:
-        with suppress(OSError):  # it holds what was measured
+        with suppress(OSError):  # not empty: it holds measurements
             folder.path.rmdir()
     return folder.finish(newest=False)
 
 
 def _measure(job: Job, folder: Path) -> None:
-    """Writes measured.json; after Ctrl-C with as much as was measured."""
+    """Writes measured.json; after Ctrl-C with the measurements so far."""
     content: dict[str, Any] = {}
     try:
         measure(job, job.options.database or cache_dir() / "layers.sqlite", content)
@@ -101,12 +101,12 @@ def _measure(job: Job, folder: Path) -> None:
 
 
 def _measure_parts(job: Job, parts: dict[str, Any]) -> None:
-    """Fills in all PARTS except the skipped ones; a failed part gets its reason."""
+    """Fills in all PARTS; a skipped or failed part gets its reason."""
     for name, part in PARTS.items():
         if name in job.options.skip:
             parts[name] = {"failed": "skipped: --skip"}
             continue
-        job.tell(name)
+        job.report(name)
         try:
             with tempfile.TemporaryDirectory(prefix="harness-advise-", dir=job.folder) as folder:
                 parts[name] = part(job, Path(folder))

@@ -10,7 +10,7 @@ from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
 from harness.explain.advise.layers.settings import FILE, INT8, Setting, candidates
-from harness.explain.advise.layers.timing import Timing, against, open_session, timed
+from harness.explain.advise.layers.timing import Timing, compare, open_session, time_alone
 from harness.explain.advise.layers.units import Unit, units
 from harness.explain.advise.predict import combination
 from harness.explain.advise.record import SCHEMA_VERSION, Record
@@ -31,7 +31,7 @@ _PROFILED = 10
 
 def measure(job: Job, database: Path, content: dict[str, Any]) -> None:
     """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
-    content holds what was measured until then.
+    content holds the measurements so far.
     """
     import onnxruntime as ort
 
@@ -60,7 +60,7 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> None:
     content["units"] = [unit.to_json() for unit in parts]
     files = {FILE: job.path}
     if "precision" in axes:
-        job.tell("int8: quantising, and its accuracy")
+        job.report("int8: quantising, and its accuracy")
         content["accuracy"], int8_file = accuracy.int8(job)
         files |= {INT8: int8_file} if int8_file else {}
     settings = candidates(now, axes, available().threads)
@@ -102,7 +102,7 @@ def _profiles(job: Job) -> tuple[dict[str, LayerProfile], dict[str, str]]:
     """Returns (profiles by graph level, reason by level that could not be profiled)."""
     profiles, failed = {}, {}
     for level in GRAPH_LEVELS:
-        job.tell(f"the whole model under ONNX Runtime's profiler, graph={level}")
+        job.report(f"the whole model under ONNX Runtime's profiler, graph={level}")
         setup = SessionSetup(threads=job.now.kernel.threads, graph=level)
         try:
             profiles[level] = ort_profile.profile(job.path, job.feeds, runs=_PROFILED, setup=setup)
@@ -156,11 +156,13 @@ def _layers(
 ) -> None:
     """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
-    job.tell(f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings")
+    job.report(
+        f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings"
+    )
 
     def progress(done: int, total: int) -> None:
         if done % max(1, total // 10) == 0:
-            job.tell(f"layers: {done} of {total} measurements")
+            job.report(f"layers: {done} of {total} measurements")
 
     layer_times, counted = bench.measure(
         parts,
@@ -186,7 +188,7 @@ def _layers(
 def _now(job: Job) -> Timing:
     session = open_session(job.path, job.now)
     try:
-        return timed(lambda: session.run(None, job.feeds), _NOW_CALLS)
+        return time_alone(lambda: session.run(None, job.feeds), _NOW_CALLS)
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
         raise ConfigError(f"{job.path}: ONNX Runtime failed to run it: {one_line(e)}") from None
 
@@ -195,10 +197,10 @@ def _pairs(
     job: Job, settings: Sequence[Setting], files: Mapping[str, Path], pairs: dict[str, Any]
 ) -> None:
     for setting in settings:
-        job.tell(f"the whole model, {setting.changes(job.now)} against now")
+        job.report(f"the whole model, {setting.changes(job.now)} against now")
         other = (files[setting.precision], setting)
         try:
-            timings = against((job.path, job.now), other, job.feeds, job.options.pairs)
+            timings = compare((job.path, job.now), other, job.feeds, job.options.pairs)
             pairs[str(setting)] = dict(zip(("now", "other"), timings, strict=True))
         except HarnessError as e:
             pairs[str(setting)] = {"failed": str(e)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
-from harness.explain.advise.record import Realised, Record
+from harness.explain.advise.record import RealisedGain, Record
 from harness.explain.pieces.lower_bound import makespan_ns
 
 WORTH = 0.02
@@ -25,7 +25,7 @@ class Advice(NamedTuple):
     question: Q2, Q3, Q5 or Q6; several where the setting changes several things.
     now_ns, predicted_ns: the whole model on `clock`.
     needs: what a person must decide first; "" for nothing.
-    accuracy: cost of another precision, as accuracy.compared gives it.
+    accuracy: cost of another precision, from accuracy.int8.
     """
 
     question: str
@@ -34,7 +34,7 @@ class Advice(NamedTuple):
     clock: str
     now_ns: float
     predicted_ns: float
-    realised: Realised | None
+    realised: RealisedGain | None
     accuracy: Mapping[str, Any] | None
     needs: str
 

@@ -5,9 +5,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any, NamedTuple
 
+from harness.core.files import reading
 from harness.core.stats import interval_ranks
 from harness.errors import ConfigError
-from harness.explain.advise.layers.bench import Timed
+from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
@@ -16,7 +17,7 @@ FILE = "measured.json"
 _LEVEL = 0.95
 
 
-class Realised(NamedTuple):
+class RealisedGain(NamedTuple):
     """Speed-up of a setting against the present one.
     ratio: median over the pairs of now / other.
     low, high: 95 % interval from order statistics; None with too few pairs.
@@ -48,17 +49,15 @@ class Record:
                 f"{SCHEMA_VERSION}: update the harness, or name a folder of advise"
             )
         self.content = content
-        try:
+        with reading(f"{FILE} is not what advise writes"):
             self.now = parse_setting(content["now"])
             self.candidates = [parse_setting(text) for text in content["candidates"]]
             self.layers = {
-                key: {parse_setting(s): Timed.from_json(t) for s, t in settings.items()}
+                key: {parse_setting(s): LayerTimes.from_json(t) for s, t in settings.items()}
                 for key, settings in content["layers"].items()
             }
             self.units: Sequence[Mapping[str, Any]] = content["units"]
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
-            raise ConfigError(f"{FILE} is not what advise writes: {e!r}") from None
 
     def uses_cpu(self, *settings: Setting) -> bool:
         """Whether CPU time is compared instead of wall time: all settings have one thread."""
@@ -74,7 +73,7 @@ class Record:
     def now_median_ns(self, *, cpu: bool) -> float:
         return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
 
-    def alone(self, setting: Setting) -> list[Timed | None]:
+    def alone(self, setting: Setting) -> list[LayerTimes | None]:
         """(units,)"""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
@@ -139,7 +138,7 @@ class Record:
         setting = self.now._replace(graph=level).kernel
         return any(setting in settings for settings in self.layers.values())
 
-    def realised(self, setting: Setting) -> Realised | None:
+    def realised(self, setting: Setting) -> RealisedGain | None:
         """None where it was not measured."""
         pair = self.content["pairs"].get(str(setting))
         if pair is None or "now" not in pair:
@@ -149,4 +148,4 @@ class Record:
         ratios = sorted(a / max(b, 1) for a, b in zip(before, after, strict=True))
         ranks = interval_ranks(len(ratios), 0.5, _LEVEL)
         low, high = (None if rank is None else ratios[rank] for rank in ranks)
-        return Realised(median(ratios), low, high, clock, len(ratios))
+        return RealisedGain(median(ratios), low, high, clock, len(ratios))

@@ -25,7 +25,7 @@ class Job(NamedTuple):
     now: the present setting.
     feeds: the first samples of its dataset as one call's inputs.
     folder: for temporary files.
-    tell: prints one line for each step.
+    report: prints one line for each step.
     """
 
     options: AdviseOptions
@@ -37,7 +37,7 @@ class Job(NamedTuple):
     graph: Graph
     costs: Sequence[Cost]
     folder: Path
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
 
 def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
@@ -57,7 +57,7 @@ def open_job(options: AdviseOptions, subject: Subject, folder: Path) -> Job:
         graph=graph,
         costs=flops.graph_costs(graph),
         folder=folder,
-        tell=(lambda _line: None) if options.quiet else say,
+        report=(lambda _line: None) if options.quiet else say,
     )
 
 

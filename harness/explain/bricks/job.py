@@ -40,7 +40,7 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
     if options.publish is not None:
         count, size = published.publish(subjects, options.publish, with_order=options.publish_order)
         written = f"{counted(count, 'brick')}, {size / 1e6:,.1f} MB, in {options.publish}"
-        _tell(options, f"{'published':<12}{written}")
+        _show_beside(options, f"{'published':<12}{written}")
     if options.synthetic is not None:
         _synthesize(subjects, options, options.synthetic)
     content = record.content(subjects, options)
@@ -54,11 +54,11 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
     try:
         _run(subjects, content, options, database, folder.path)
     except KeyboardInterrupt:
-        _tell_stopped(folder.path)
+        _keep_stopped(folder.path)
         raise
     final = folder.finish(newest=False)
     _report(content, final, as_json=options.json)
-    _tell(options, f"{'results':<12}{final}")
+    _show_beside(options, f"{'results':<12}{final}")
     return RunInvalid.exit_status if any(construct.failures(content)) else 0
 
 
@@ -67,14 +67,14 @@ def setting(threads: int) -> str:
     return f"threads={threads} recipe={RECIPE}"
 
 
-def _tell_stopped(folder: Path) -> None:
-    with suppress(OSError):  # it holds what was measured
+def _keep_stopped(folder: Path) -> None:
+    with suppress(OSError):  # not empty: it holds measurements
         folder.rmdir()
     if folder.exists():
         say(f"stopped: the results so far are in {folder}: bricks --from {folder}")
 
 
-def _tell(options: BrickOptions, line: str) -> None:
+def _show_beside(options: BrickOptions, line: str) -> None:
     """Prints beside the tables; with --json, on stderr."""
     (say if options.json else show)(line)
 
@@ -122,7 +122,7 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
     for name in dict.fromkeys(models):
         try:
             if published.is_published(Path(name)):
-                subjects += published.published(Path(name))
+                subjects += published.read_published(Path(name))
             else:
                 subjects.append(_cut(name, options, {one.name for one in subjects}))
         except ConfigError as e:
@@ -135,13 +135,13 @@ def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:
     return subjects
 
 
-def _cut(name: str, options: BrickOptions, taken: Collection[str]) -> Subject:
-    """Named as a run names the model; by its path where `taken` has that name."""
+def _cut(name: str, options: BrickOptions, other_names: Collection[str]) -> Subject:
+    """Named as a run names the model; by its path where `other_names` has that name."""
     model = load_model(name)
     model.obtain(("onnx",), say)
     path = model.path(("onnx",))
     assert path is not None
-    title = name if not is_path(name) or model.name in taken else model.name
+    title = name if not is_path(name) or model.name in other_names else model.name
     return record.cut(title, read(path, options.batch, dict(options.size)), options.most_layers)
 
 
@@ -224,7 +224,7 @@ def _synthesize(subjects: Sequence[Subject], options: BrickOptions, file: Path) 
         raise ConfigError("--synthetic imitates one model: name exactly one")
     synthetic = brick_synthetic.synthesize(graph, options.synthetic_layers or len(graph.layers))
     brick_synthetic.write(synthetic, file)
-    _tell(
+    _show_beside(
         options,
         f"{'synthetic':<12}{file}: {synthetic.layers} layers, the operators' shares differ by "
         f"{synthetic.distance:.3f} from those of {subjects[0].name} (0 alike, 1 nothing in common)",

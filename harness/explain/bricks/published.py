@@ -114,7 +114,7 @@ def is_published(folder: Path) -> bool:
         return False
 
 
-def published(folder: Path) -> list[Subject]:
+def read_published(folder: Path) -> list[Subject]:
     """One subject for each published model; one with all bricks where no order was published.
     Raises one ConfigError with all problems of the folder.
     """
@@ -125,9 +125,9 @@ def published(folder: Path) -> list[Subject]:
     by_digest = dict(_bricks(folder, index["bricks"], problems))
     if not by_digest and not problems:
         problems.append(f"{folder / INDEX} names no bricks")
-    models, wired = index.get("models") or [], list[_Wired]()
+    models, wired = index.get("models") or [], list[_PublishedModel]()
     try:
-        wired += () if problems else (_Wired(by_digest, model) for model in models)
+        wired += () if problems else (_PublishedModel(by_digest, model) for model in models)
     except WRONG_CONTENT as e:
         problems.append(f"{folder / INDEX}: a model in it is not what `bricks` writes: {e!r:.100}")
     if problems:
@@ -136,7 +136,10 @@ def published(folder: Path) -> list[Subject]:
         size = sum(one.brick.weight_bytes for one in by_digest.values())
         return [Subject(str(folder), None, by_digest, size, None)]
     names = [f"{folder}#{i}" if len(wired) > 1 else str(folder) for i in range(1, len(wired) + 1)]
-    return [one.subject(name) for name, one in zip(names, wired, strict=True)]
+    return [
+        Subject(name, None, one.by_digest, one.weight_bytes, one.about)
+        for name, one in zip(names, wired, strict=True)
+    ]
 
 
 def _bricks(
@@ -144,21 +147,19 @@ def _bricks(
 ) -> Iterator[tuple[str, Cut]]:
     for row in rows:
         try:
-            digest, sha256 = str(row["brick"]), str(row["sha256"])
+            digest = str(row["brick"])
             path = folder / file_name(digest)
-        except (KeyError, TypeError, ValueError) as e:
-            problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
-            continue
-        try:
             content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != sha256:
-                problems.append(f"{path} is not the file that was published: its SHA-256 differs")
-                continue
+            if hashlib.sha256(content).hexdigest() != str(row["sha256"]):
+                problem = f"{path} is not the file that was published: its SHA-256 differs"
+                raise ConfigError(problem)
             yield digest, _cut(path, digest, len(content))
         except OSError as e:
             problems.append(f"{path} cannot be read: {e.strerror}")
         except ConfigError as e:
             problems.append(str(e))
+        except (KeyError, TypeError, ValueError) as e:
+            problems.append(f"{folder / INDEX}: a brick in it is not what `bricks` writes: {e!r}")
 
 
 def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
@@ -171,72 +172,67 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     return cut
 
 
-class _Wired:
+class _PublishedModel:
     """A model as pieces and the tensors between them; ValueError where they do not fit.
     model: an entry of the index; its tensors are numbers.
     """
 
     def __init__(self, by_digest: Mapping[str, Cut], model: Mapping[str, Any]) -> None:
-        self.by_digest: dict[str, Cut] = {}
+        lengths = [int(n) for n in model["published_lengths"]]
         self._layers: list[str] = []
         self._op_types: list[str] = []
         self._readers: list[set[int]] = []
-        self._pieces: list[dict[str, Any]] = []
         self._makers: dict[int, tuple[int, str]] = {}
         self._read: set[int] = set()
-        self._lengths = [int(n) for n in model["published_lengths"]]
-        for piece in model["pieces"]:
-            digest = piece["brick"]
-            self.by_digest[digest] = by_digest[digest]
-            ends = ([int(number) for number in piece[side]] for side in ("inputs", "outputs"))
-            self._add(by_digest[digest], *ends)
-        # A DequantizeLinear that several pieces read stands in each of them.
-        more, repeated = len(self._layers) - sum(self._lengths), self._op_types.count(DEQUANTISE)
-        if not 0 <= more <= repeated or not all(n > 0 for n in self._lengths):
+        self.by_digest = {piece["brick"]: by_digest[piece["brick"]] for piece in model["pieces"]}
+        pieces = [
+            self._add(self.by_digest[piece["brick"]], piece["inputs"], piece["outputs"])
+            for piece in model["pieces"]
+        ]
+        self.weight_bytes = sum(
+            self.by_digest[piece["brick"]].brick.weight_bytes for piece in pieces
+        )
+        self.about = {
+            "sizes": {},
+            "pieces": pieces,
+            "layers": self._layers,
+            "op_types": self._op_types,
+            "readers": [sorted(readers) for readers in self._readers],
+            "published_lengths": lengths,
+        }
+        # A DequantizeLinear that several pieces read is a layer of each of them.
+        more, repeated = len(self._layers) - sum(lengths), self._op_types.count(DEQUANTISE)
+        if not 0 <= more <= repeated or not all(n > 0 for n in lengths):
             raise ValueError("the pieces by the published rule have not as many layers")
 
-    def _add(self, cut: Cut, inputs: list[int], outputs: list[int]) -> None:
-        """Adds a piece, after those whose output it reads."""
+    def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
+        """Adds a piece, after those whose output it reads; returns it as in bricks.json."""
         first = len(self._layers)
+        inputs, outputs = [int(n) for n in inputs], [int(n) for n in outputs]
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
             maker, kind = self._makers.get(number, (None, str(tensor)))
             if kind != str(tensor):
                 raise ValueError(f"a piece reads {tensor} where {kind} is made")
             self._read.add(number)
             if maker is not None:
-                self._readers[maker] |= {first + i for i in self._places(cut, name)}
+                self._readers[maker] |= {first + i for i in _readers(cut, name)}
         for node in cut.nodes:
             self._layers.append(cut.graph.digest(node))
             self._op_types.append(node.op_type)
-            places = (self._places(cut, name) for name in node.outputs if name)
-            self._readers.append({first + i for own in places for i in own})
+            self._readers.append({first + i for name in node.outputs for i in _readers(cut, name)})
         for number, name, tensor in zip(outputs, cut.outputs, cut.brick.outputs, strict=True):
             if number in self._makers or number in self._read:
                 raise ValueError(f"tensor {number} is made twice, or after it was read")
             maker = first + cut.nodes.index(cut.graph.producer[name])
             self._makers[number] = (maker, str(tensor))
-        self._pieces.append(
-            {
-                "brick": cut.brick.digest,
-                "layers": list(range(first, len(self._layers))),
-                "inputs": [f"t{number}" for number in inputs],
-                "outputs": [f"t{number}" for number in outputs],
-            }
-        )
-
-    @staticmethod
-    def _places(cut: Cut, name: str) -> list[int]:
-        """Positions in the piece of the layers that read a tensor."""
-        return [i for i, node in enumerate(cut.nodes) if name in node.inputs]
-
-    def subject(self, name: str) -> Subject:
-        about = {
-            "sizes": {},
-            "layers": self._layers,
-            "op_types": self._op_types,
-            "readers": [sorted(readers) for readers in self._readers],
-            "pieces": self._pieces,
-            "published_lengths": self._lengths,
+        return {
+            "brick": cut.brick.digest,
+            "layers": list(range(first, len(self._layers))),
+            "inputs": [f"t{number}" for number in inputs],
+            "outputs": [f"t{number}" for number in outputs],
         }
-        size = sum(self.by_digest[one["brick"]].brick.weight_bytes for one in self._pieces)
-        return Subject(name, None, self.by_digest, size, about)
+
+
+def _readers(cut: Cut, name: str) -> list[int]:
+    """Positions in the piece of the layers that read a tensor."""
+    return [i for i, node in enumerate(cut.nodes) if name and name in node.inputs]

@@ -31,7 +31,7 @@ _PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Slice": (1, 2, 3, 4),
     "Upsample": (1,),
 }
-"""Inputs of other types than int64 that say what is computed and were not trained, by operator.
+"""Inputs that define the work and were not trained, by operator; int64 inputs always do.
 
 Scale and zero point of an activation decide what ONNX Runtime fuses: it drops a Relu before a zero
 point of 0, and pools integers where both ends have the same scale.
@@ -51,7 +51,7 @@ _NUMERIC_TYPES = frozenset([
 """Types for which numbers can be made up."""
 
 _INT, _FLOAT, _STRING, _TENSOR, _FLOATS, _INTS, _STRINGS = 2, 1, 3, 4, 6, 7, 8
-"""onnx.AttributeProto's types that are no graphs and no sparse tensors."""
+"""Types of onnx.AttributeProto, except graphs and sparse tensors."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Cut:
 
     @cached_property
     def outputs(self) -> list[str]:
-        """The tensors that leave the piece; the last layer's output where none does."""
+        """The tensors that leave the piece; where none does, the last layer's output."""
         return leaving(self.graph, self.nodes) or [self.nodes[-1].outputs[0]]
 
     @cached_property

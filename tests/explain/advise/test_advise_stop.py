@@ -31,8 +31,8 @@ class _Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, until: int | None = None) -> None:
         self.keys: list[Any] = []
         self._until = until
-        self._timed = bench._timed
-        monkeypatch.setattr(bench, "_timed", self)
+        self._timed = bench._layer_times
+        monkeypatch.setattr(bench, "_layer_times", self)
 
     def __call__(self, cut: Any, setting: Any, *others: Any) -> Any:
         if self._until is not None and len(self.keys) == self._until:

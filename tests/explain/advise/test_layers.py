@@ -15,7 +15,7 @@ from harness.explain.advise.checks.operators import errors
 from harness.explain.advise.checks.self_checks import repeatability
 from harness.explain.advise.checks.weights import pattern
 from harness.explain.advise.layers import bench
-from harness.explain.advise.layers.bench import Timed
+from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import units
 from harness.explain.kernels.ort_events import kernels_by_run
@@ -111,7 +111,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     strided = onnx_file.read(_model(tmp_path / "b.onnx", stride=2))
     both = [*found, *units(strided, FUSED)]
     again = bench.measure(both[:2], settings, database, decided={}, passes=1)
-    assert again[1] == bench.Counted(0, 2, 0)
+    assert again[1] == bench.Counts(0, 2, 0)
     elsewhere = Database(tmp_path / "l.sqlite", {"cpu": "another"}, "runtime 1")
     assert elsewhere.read([found[0].key], str(Setting())) == {}
     assert elsewhere.elsewhere([found[0].key]) == 2
@@ -143,10 +143,10 @@ def _event(op: str, at_us: int, us: int) -> dict[str, Any]:
 
 def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
-    timed = bench.timed_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
+    timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
     assert timed.least_ns(cpu=True) == pytest.approx(10_000)  # half of the call was on a core
-    own = bench.timed_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
+    own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
 
 
@@ -177,10 +177,13 @@ def test_a_database_of_a_newer_harness_or_no_database_is_refused(tmp_path: Path)
 
 
 def test_runs_of_two_passes_are_joined_and_a_failure_does_not_hide_them() -> None:
-    one, two = Timed((3,), (3,), (3,), (0,), ("Conv",)), Timed((2,), (2,), (2,), (0,), ("Conv",))
+    one, two = (
+        LayerTimes((3,), (3,), (3,), (0,), ("Conv",)),
+        LayerTimes((2,), (2,), (2,), (0,), ("Conv",)),
+    )
     assert one.joined(two).kernel_ns == (3, 2)
-    assert one.joined(Timed(failed="no memory")) == one._replace(passes=2)
-    assert Timed.from_json(one._asdict()) == one
+    assert one.joined(LayerTimes(failed="no memory")) == one._replace(passes=2)
+    assert LayerTimes.from_json(one._asdict()) == one
 
 
 def test_a_chain_is_its_own_critical_path() -> None:

@@ -519,7 +519,7 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
 ) -> None:
     left = iter(range(runs))
 
-    class Stopping(brick_runs.Timed):
+    class Stopping(brick_runs.TimedSession):
         def run(self) -> tuple[int, int]:
             if measuring and next(left, None) is None:
                 raise KeyboardInterrupt
@@ -532,7 +532,7 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
         measuring.append(True)
         return filler(size_bytes)
 
-    monkeypatch.setattr(brick_runs, "Timed", Stopping)
+    monkeypatch.setattr(brick_runs, "TimedSession", Stopping)
     monkeypatch.setattr(brick_runs, "_filler", begin)
     path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
     words = ["bricks", str(path), "--database", str(base), "--out", str(out)]

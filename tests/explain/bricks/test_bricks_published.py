@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.explain.bricks.cut import record
-from harness.explain.bricks.published import published
+from harness.explain.bricks.published import read_published
 from harness.explain.bricks.time import runs
 from harness.models.graph.onnx_file import read
 from tests.builders.nets import inception, residual
@@ -42,7 +42,7 @@ def test_a_model_is_put_together_from_what_was_published_as_from_itself(
     path = make(tmp_path / "secret.onnx")
     public = _published(tmp_path, path)
     own = record.cut("m", read(path), 4)
-    (other,) = published(public)
+    (other,) = read_published(public)
     assert own.about is not None
     assert other.about is not None
     for told in ("layers", "op_types", "readers", "published_lengths"):

@@ -1,4 +1,4 @@
-"""Checks whether a model's numbers can be relied on: reruns, harness overhead, micro-batches.
+"""Checks whether a model's numbers are reliable: reruns, harness overhead, micro-batches.
 
 Source: Deep500 (Ben-Nun et al., IPDPS 2019): variance over reruns, overhead of the wrapper,
 micro-batches.
@@ -13,8 +13,9 @@ import numpy as np
 
 from harness.core import registry
 from harness.errors import one_line
+from harness.explain.advise.checks.operators import errors
 from harness.explain.advise.layers.settings import Setting
-from harness.explain.advise.layers.timing import alternated, open_session
+from harness.explain.advise.layers.timing import open_session, time_in_turns
 from harness.explain.advise.subject import Job
 from harness.explain.kernels import ort
 from harness.models.opened.ort_session import SessionSetup
@@ -83,7 +84,7 @@ def overhead(path: Path, name: str, feeds: Mapping[str, Array], setting: Setting
     with ExitStack() as stack:
         backend: Backend = stack.enter_context(cls(setup))
         session = open_session(path, setting._replace(execution="sequential"))
-        with_harness, bare = alternated(
+        with_harness, bare = time_in_turns(
             lambda: backend.infer(batch), lambda: session.run(None, feeds), _PAIRS
         )
     return {"harness": with_harness, "bare": bare}
@@ -102,14 +103,14 @@ def _micro_batches(path: Path, feeds: Mapping[str, Array], setting: Setting) -> 
     whole = session.run(None, feeds)
     pieces = [session.run(None, part) for part in parts]
     joined = [np.concatenate([piece[i] for piece in pieces]) for i in range(len(whole))]
-    apart = max(_apart(a, b) for a, b in zip(whole, joined, strict=True))
-    at_once, in_parts = alternated(
+    differences = [errors([b], [a]) for a, b in zip(whole, joined, strict=True)]
+    at_once, in_parts = time_in_turns(
         lambda: session.run(None, feeds), lambda: [session.run(None, p) for p in parts], 5
     )
     return {
         "batch": _BATCH,
         "parts": _PARTS,
-        "largest_difference": apart,
+        "largest_difference": max(one.get("relative", np.inf) for one in differences),
         "peak_bytes": {
             "at_once": _peak_bytes(path, feeds, setting),
             "in_parts": _peak_bytes(path, parts[0], setting),
@@ -123,10 +124,3 @@ def _peak_bytes(path: Path, feeds: Mapping[str, Array], setting: Setting) -> int
     """Most bytes in use by the runtime's allocator."""
     setup = SessionSetup(threads=setting.kernel.threads, graph=setting.graph)
     return ort.profile(path, feeds, runs=1, warm_up=1, setup=setup).peak_bytes
-
-
-def _apart(a: Array, b: Array) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    largest = float(np.abs(a.astype(np.float64)).max(initial=0.0))
-    return float(np.abs(a.astype(np.float64) - b).max(initial=0.0)) / max(1.0, largest)

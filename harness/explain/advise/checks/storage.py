@@ -1,7 +1,7 @@
-"""Measures loading cost by storage format of the model file: fresh processes, in turn.
+"""Measures the cost of loading each storage format of a model, in fresh processes, in turns.
 
 inline: one ONNX file. external: weights in a second file beside it. ort: ONNX Runtime's own format,
-already optimised for this machine's settings. The page cache is warm: every file was just written.
+already optimised for this machine's settings. The page cache is warm, because every file was just written.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Describes a model's weights: zeros, distribution, channel ranges, quantisation noise.
 
-A weight matrix that is mostly zeros can be stored smaller; one whose channels differ by orders of
-magnitude loses most of its digits when all get one scale in eight bits.
+A weight matrix of mostly zeros can be stored smaller. A matrix whose channels differ by orders of
+magnitude loses most of its digits where one scale serves all channels in eight bits.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _LEAST_ELEMENTS = 256
 """Smaller tensors are offsets, scales and shapes."""
 
 _OUTPUT_AXIS = {"ConvTranspose": 1, "MatMul": -1}
-"""Axis of the output channels, by operator; 0 for all others."""
+"""Axis of the output channels, by operator; 0 for all other operators."""
 
 
 def check(job: Job, _folder: Path) -> list[dict[str, Any]]:

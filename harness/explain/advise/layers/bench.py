@@ -1,7 +1,7 @@
 """Measures layers alone under each setting: micro-benchmarks from the kernels' own times.
 
-The time of a whole call is no lower bound: a layer alone has kernels at its ends that change the
-layout, or quantise, and that a model does not have between its layers. They are kept apart.
+The time of a whole call is no lower bound: a layer alone has kernels at its ends that convert a
+layout or quantise, which a model does not have between its layers. Their times are stored separately.
 """
 
 import tempfile
@@ -31,14 +31,14 @@ BORDERS = frozenset(
 """Operators that only convert a layout or a type."""
 
 
-class Timed(NamedTuple):
+class LayerTimes(NamedTuple):
     """Times of one layer run alone under one setting, one number for each run.
     kernel_ns: kernels that compute the layer.
     call_ns, cpu_ns: the whole call; its CPU time.
     border_ns: BORDERS at its ends, absent inside a whole model.
     kernels: executed operators.
     failed: why there are no numbers; "" where there are.
-    passes: how many times, far apart, it was measured.
+    passes: number of measurements, far apart.
     """
 
     kernel_ns: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Timed(NamedTuple):
         calls = zip(self.kernel_ns, self.call_ns, strict=True)
         return min(self.cpu_ns) * median(kernel / call for kernel, call in calls)
 
-    def joined(self, later: "Timed") -> "Timed":
+    def joined(self, later: "LayerTimes") -> "LayerTimes":
         """Appends the runs of a later pass."""
         passes = self.passes + later.passes
         if later.failed or self.failed:
@@ -74,16 +74,16 @@ class Timed(NamedTuple):
         )
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Timed":
+    def from_json(cls, content: Mapping[str, Any]) -> "LayerTimes":
         numbers = {name: tuple(content[name]) for name in cls._fields[:5]}
         return cls(**numbers, failed=str(content["failed"]), passes=int(content["passes"]))
 
 
-class Counted(NamedTuple):
+class Counts(NamedTuple):
     """Counts of one call of `measure`.
-    ran: measurements made. found: taken from the database.
-    elsewhere: in the database for another machine or version, not used.
-    was_stopped: Ctrl-C ended it before all were made.
+    ran: measurements. found: results read from the database.
+    elsewhere: results in the database for another machine or version, not used.
+    was_stopped: Ctrl-C ended the measurements.
     """
 
     ran: int
@@ -101,22 +101,22 @@ def measure(
     passes: int = 3,
     between: Callable[[], None] = lambda: None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> tuple[dict[str, dict[Setting, Timed]], Counted]:
+) -> tuple[dict[str, dict[Setting, LayerTimes]], Counts]:
     """Returns key -> setting -> times. Runs only what the database lacks, and adds it. After
     Ctrl-C it returns the times so far.
     settings: of single kernels.
     decided: from pieces.cut.decisions.
-    passes: how often each is run, far apart, so that a disturbance does not hit one alone.
+    passes: measurements of each layer, far apart, so that a disturbance does not affect one alone.
     between: called before, between and after the passes.
     progress: called with (measurements done, total).
     """
     cuts = {unit.key: unit.cut for unit in units}
     layers = {key: "+".join(cut.brick.layers) for key, cut in cuts.items()}
-    times: dict[str, dict[Setting, Timed]] = {key: {} for key in cuts}
+    times: dict[str, dict[Setting, LayerTimes]] = {key: {} for key in cuts}
     for setting in settings:
         for key, content in database.read(cuts, str(setting)).items():
-            times[key][setting] = Timed.from_json(content)
-    # An earlier command that was stopped leaves some with fewer passes: they get only the rest.
+            times[key][setting] = LayerTimes.from_json(content)
+    # After a stopped command some have fewer passes: only the others are made up for.
     have = {
         (key, setting): times[key][setting].passes if setting in times[key] else 0
         for key, setting in product(cuts, settings)
@@ -131,7 +131,7 @@ def measure(
             between()
             for turn in filter(None, turns):
                 for key, setting in turn:
-                    timed = _timed(cuts[key], setting, Path(name), decided)
+                    timed = _layer_times(cuts[key], setting, Path(name), decided)
                     before = times[key].get(setting)
                     timed = before.joined(timed) if before else timed
                     times[key][setting] = timed
@@ -141,16 +141,18 @@ def measure(
                 between()
         except KeyboardInterrupt:
             was_stopped = True
-    return times, Counted(len({*ran}), len(have) - len(lacking), elsewhere, was_stopped)
+    return times, Counts(len({*ran}), len(have) - len(lacking), elsewhere, was_stopped)
 
 
-def _timed(cut: Cut, setting: Setting, folder: Path, decided: Mapping[str, Array]) -> Timed:
+def _layer_times(
+    cut: Cut, setting: Setting, folder: Path, decided: Mapping[str, Array]
+) -> LayerTimes:
     try:
         path = _file(cut, setting.precision, folder, decided)
         runs, calls = _profiled(path, cut.feeds(decided), setting)
     except Exception as e:  # noqa: BLE001 - whatever refuses a layer, the others are measured
-        return Timed(failed=one_line(e) or type(e).__name__)
-    return timed_from(runs, calls, cut.brick.layers)
+        return LayerTimes(failed=one_line(e) or type(e).__name__)
+    return times_from(runs, calls, cut.brick.layers)
 
 
 def _file(cut: Cut, precision: str, folder: Path, decided: Mapping[str, Array]) -> Path:
@@ -183,9 +185,9 @@ def _profiled(
     return kernels_by_run(events, len(calls))[_WARM_UP:], calls[_WARM_UP:]
 
 
-def timed_from(
+def times_from(
     runs: Sequence[Sequence[Event]], calls: Sequence[tuple[int, int]], op_types: Sequence[str]
-) -> Timed:
+) -> LayerTimes:
     """runs: the kernels of each run. calls: (wall ns, CPU ns) of each run.
     op_types: the unit's own operators; other BORDERS stand only at its ends.
     """
@@ -195,7 +197,7 @@ def timed_from(
         chosen = (e["dur"] for e in run if (e["args"].get("op_name") in borders) == is_border)
         return int(sum(chosen)) * NS_PER_US
 
-    return Timed(
+    return LayerTimes(
         tuple(total_ns(run, is_border=False) for run in runs),
         tuple(call for call, _ in calls),
         tuple(cpu for _, cpu in calls),

@@ -14,7 +14,7 @@ from harness.types import Array
 
 _WARM_UP = 2
 _LEAST_NS = 30 * NS_PER_MS
-"""Least duration of one measurement: the call is repeated until then, and the mean is taken."""
+"""Least duration of one measurement, which repeats the call and takes the mean."""
 _MOST_CALLS = 200
 
 
@@ -32,16 +32,16 @@ def open_session(path: Path, setting: Setting) -> Any:
         raise ConfigError(f"{path}: ONNX Runtime refused it: {one_line(e)}") from None
 
 
-def alternated(
+def time_in_turns(
     first: Callable[[], object], second: Callable[[], object], pairs: int
 ) -> tuple[Timing, Timing]:
-    """Measures A B, B A, A B, ...: drift hits both alike."""
+    """Measures A B, B A, A B, ..., so that drift affects both alike."""
     calls = (first, second)
     a, b = interleaved(calls, pairs, repeats=[_repeats(call) for call in calls])
     return _timing(a), _timing(b)
 
 
-def timed(call: Callable[[], object], calls: int) -> Timing:
+def time_alone(call: Callable[[], object], calls: int) -> Timing:
     """Measures a call alone, each run by itself."""
     for _ in range(_WARM_UP):
         call()
@@ -53,7 +53,7 @@ def _timing(times: Times) -> Timing:
     return {"wall_ns": times.wall_ns, "cpu_ns": times.cpu_ns}
 
 
-def against(
+def compare(
     now: tuple[Path, Setting],
     other: tuple[Path, Setting],
     feeds: Mapping[str, Array],
@@ -62,7 +62,7 @@ def against(
     """Compares two files, or one file under two settings. Both sessions stay open meanwhile."""
     sessions = [open_session(*one) for one in (now, other)]
     try:
-        return alternated(
+        return time_in_turns(
             lambda: sessions[0].run(None, feeds), lambda: sessions[1].run(None, feeds), pairs
         )
     except Exception as e:  # noqa: BLE001 - onnxruntime's own share no base but this
@@ -70,6 +70,6 @@ def against(
 
 
 def _repeats(call: Callable[[], object]) -> int:
-    """How many runs of the call, once it is warm, take _LEAST_NS."""
-    (run_ns,) = timed(call, 1)["wall_ns"]
+    """Number of runs of the warm call that take _LEAST_NS."""
+    (run_ns,) = time_alone(call, 1)["wall_ns"]
     return max(1, min(_MOST_CALLS, _LEAST_NS // max(run_ns, 1)))

@@ -1,7 +1,7 @@
 """Groups a graph's nodes into units: the nodes that one kernel computes.
 
-A convolution with its normalisation, activation and sum is one such unit: measured node by node, a
-model looks slower than it is, since what can be fused is not.
+For example, a convolution with its normalisation, activation and sum is one unit. Node by node, a
+model would look slower than it is, because nothing would be fused.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,12 +35,12 @@ def units(graph: Graph, fused: Iterable[Sequence[int]]) -> list[Unit]:
     computed once at load time.
     """
     try:
-        return _ordered(graph, _joined(graph, fused))
+        return _units_in_order(graph, _groups(graph, fused))
     except CycleError:  # a node between two nodes of a group is outside of it
-        return _ordered(graph, [[node.index] for node in graph.layers])
+        return _units_in_order(graph, [[node.index] for node in graph.layers])
 
 
-def _joined(graph: Graph, fused: Iterable[Sequence[int]]) -> list[list[int]]:
+def _groups(graph: Graph, fused: Iterable[Sequence[int]]) -> list[list[int]]:
     group_of = {node.index: {node.index} for node in graph.layers}
     for nodes in fused:
         joined = set[int]().union(*(group_of[i] for i in nodes if i in group_of))
@@ -48,7 +48,7 @@ def _joined(graph: Graph, fused: Iterable[Sequence[int]]) -> list[list[int]]:
     return [sorted(group) for i, group in group_of.items() if i == min(group)]
 
 
-def _ordered(graph: Graph, groups: Sequence[Sequence[int]]) -> list[Unit]:
+def _units_in_order(graph: Graph, groups: Sequence[Sequence[int]]) -> list[Unit]:
     group_of = {i: g for g, group in enumerate(groups) for i in group}
     needs: dict[int, set[int]] = {g: set() for g in range(len(groups))}
     for i, g in group_of.items():

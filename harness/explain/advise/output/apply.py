@@ -1,4 +1,4 @@
-"""Writes how to apply the top advice: the int8 file and a configuration for --config."""
+"""Writes the files that apply the top advice: the int8 model and a configuration for --config."""
 
 import shutil
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ def write(advice: Mapping[str, Any], folder: Path) -> Path:
 
 
 def figures(advice: Mapping[str, Any]) -> Iterator[Figure]:
-    """The plots that there are numbers for."""
+    """Omits plots without numbers."""
     if ranked := advice["advice"]:
         yield _bars(
             "Advice: predicted and realised",
@@ -73,7 +73,7 @@ def _bars(
     series: Mapping[str, Sequence[float | None]],
     unit: str,
 ) -> Figure:
-    """Horizontal bars, one a name for each of the series; the first name on top."""
+    """Horizontal bars: for each name one bar of each series; the first name on top."""
     data = [
         {
             "type": "bar",

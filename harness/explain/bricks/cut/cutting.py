@@ -5,7 +5,6 @@ stretches of the file's order that are chains, and gives up (falls back to a sin
 branch begins or ends.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -61,7 +60,7 @@ def groups(graph: Graph) -> list[Piece]:
     """
     head: dict[int, int] = {}
     for node in graph.layers:
-        before = _absorbing(graph, node)
+        before = _fused_with(graph, node)
         head[node.index] = node.index if before is None else head[before.index]
     for node in reversed(graph.layers):
         if node.op_type == DEQUANTISE:
@@ -92,7 +91,7 @@ def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
                 head[index] = product
 
 
-def _absorbing(graph: Graph, node: Node) -> Node | None:
+def _fused_with(graph: Graph, node: Node) -> Node | None:
     """The layer that `node` is fused with; the last one where it joins two."""
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
@@ -145,7 +144,7 @@ def _length(piece: Sequence[Node]) -> int:
     return max(1, sum(node.op_type not in (DEQUANTISE, QUANTISE) for node in piece))
 
 
-def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
+def _join_where_shapes_are_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
     """Joins the reader of a tensor whose shape depends on data with the layer that computes it and
     everything between, however long: such an input cannot be made up.
     """
@@ -154,7 +153,7 @@ def _joined_where_unknown(graph: Graph, parts: Sequence[Piece]) -> list[Piece]:
         joined.append(part)
         while unknown := _unknown_makers(graph, joined[-1]):
             first = next(i for i, one in enumerate(joined) if unknown & {n.index for n in one})
-            joined[first:] = [_joined(joined[first:])]
+            joined[first:] = [_concatenated(joined[first:])]
     return joined
 
 
@@ -166,7 +165,7 @@ def _unknown_makers(graph: Graph, piece: Piece) -> set[int]:
     return {m.index for m in makers if m is not None and m.index not in inside}
 
 
-def _singly(group: Piece) -> list[Piece]:
+def _single_layers(group: Piece) -> list[Piece]:
     """Each layer alone, with its quantisation nodes."""
     parts: list[list[Node]] = []
     before: list[Node] = []
@@ -191,26 +190,20 @@ def by_groups(graph: Graph, most: int) -> list[Piece]:
     """
     parts: list[Piece] = []
     for group in groups(graph):
-        parts += [group] if _length(group) <= most else _singly(group)
-    parts = _joined_where_unknown(graph, parts)
+        parts += [group] if _length(group) <= most else _single_layers(group)
+    parts = _join_where_shapes_are_unknown(graph, parts)
     costs = _costs(graph, parts, most)
-    best: list[tuple[float, int]] = [
-        (0.0, 0)
-    ]  # up to part i: cost, and where its last piece begins
+    begins: dict[int, list[int]] = {}
+    for begin, end in costs:
+        begins.setdefault(end, []).append(begin)
+    best: list[tuple[float, list[Piece]]] = [(0.0, [])]  # cost and pieces of the first i parts
     for end in range(1, len(parts) + 1):
-        options = []
-        for begin in range(end - 1, -1, -1):
-            if (begin, end) not in costs:
-                break
-            options.append((best[begin][0] + costs[begin, end], begin))
-        best.append(min(options))
-    ends = [len(parts)]
-    while ends[-1]:
-        ends.append(best[ends[-1]][1])
-    return [_joined(parts[begin:end]) for end, begin in itertools.pairwise(ends)][::-1]
+        cost, begin = min((best[begin][0] + costs[begin, end], begin) for begin in begins[end])
+        best.append((cost, [*best[begin][1], _concatenated(parts[begin:end])]))
+    return best[-1][1]
 
 
-def _joined(parts: Sequence[Piece]) -> Piece:
+def _concatenated(parts: Sequence[Piece]) -> Piece:
     return tuple(node for part in parts for node in part)
 
 
@@ -219,7 +212,7 @@ def _costs(graph: Graph, parts: Sequence[Piece], most: int) -> Mapping[tuple[int
     pieces: dict[tuple[int, int], Cut] = {}
     for end in range(1, len(parts) + 1):
         for begin in range(end - 1, -1, -1):
-            piece = _joined(parts[begin:end])
+            piece = _concatenated(parts[begin:end])
             if _length(piece) > most and end - begin > 1:
                 break
             pieces[begin, end] = Cut(graph, piece)

@@ -36,7 +36,7 @@ def histogram_distance(one: Iterable[str], other: Iterable[str]) -> float:
     return sum(abs(first[k] / sizes[0] - second[k] / sizes[1]) for k in kinds) / 2
 
 
-class _Growing:
+class _SyntheticGraph:
     """A graph under construction. free: tensors that nothing reads yet, the newest last."""
 
     def __init__(self, graph: Graph) -> None:
@@ -95,19 +95,21 @@ def synthesize(graph: Graph, layers: int) -> SyntheticModel:
     cuts = [Cut(graph, (node,)) for node in graph.layers]
     candidates = {cut.brick.digest: cut for cut in cuts if cut.brick.why_not is None}.values()
     counts = Counter(node.op_type for node in graph.layers)
-    growing, random = _Growing(graph), np.random.default_rng(_SEED)
+    synthetic, random = _SyntheticGraph(graph), np.random.default_rng(_SEED)
     for _ in range(layers):
-        fitting = [(c, w) for c in candidates if (w := growing.wiring(c.brick.inputs)) is not None]
+        fitting = [
+            (c, w) for c in candidates if (w := synthetic.wiring(c.brick.inputs)) is not None
+        ]
         if not fitting:
             raise ConfigError(f"{graph.path}: no layer of it can be attached to its input")
-        need = _need(counts, growing.operators)
+        need = _need(counts, synthetic.operators)
         cut, inputs = min(
             (fitting[i] for i in random.permutation(len(fitting))),
-            key=lambda one: (-need[one[0].nodes[0].op_type], -len(growing.free.keys() & one[1])),
+            key=lambda one: (-need[one[0].nodes[0].op_type], -len(synthetic.free.keys() & one[1])),
         )
-        growing.add(cut, inputs)
-    model = _model(graph, growing)
-    return SyntheticModel(model, layers, histogram_distance(growing.operators, counts.elements()))
+        synthetic.add(cut, inputs)
+    model = _model(graph, synthetic)
+    return SyntheticModel(model, layers, histogram_distance(synthetic.operators, counts.elements()))
 
 
 def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
@@ -116,15 +118,17 @@ def _need(counts: Counter[str], have: Sequence[str]) -> Mapping[str, float]:
     return {op: n * size / counts.total() - now[op] for op, n in counts.items()}
 
 
-def _model(graph: Graph, growing: _Growing) -> Any:
+def _model(graph: Graph, synthetic: _SyntheticGraph) -> Any:
     """Tensors that nothing reads become outputs, so that no layer is removed as useless."""
     import onnx
 
     inputs, outputs = (
-        [value_info(onnx, name, growing.tensors[name]) for name in names]
-        for names in (graph.inputs, [n for n in growing.free if n not in graph.inputs])
+        [value_info(onnx, name, synthetic.tensors[name]) for name in names]
+        for names in (graph.inputs, [n for n in synthetic.free if n not in graph.inputs])
     )
-    body = onnx.helper.make_graph(growing.nodes, "synthetic", inputs, outputs, growing.initializers)
+    body = onnx.helper.make_graph(
+        synthetic.nodes, "synthetic", inputs, outputs, synthetic.initializers
+    )
     return model_of(onnx, body, graph)
 
 

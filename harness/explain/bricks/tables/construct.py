@@ -1,6 +1,6 @@
 """Computes models' times from their bricks, and the errors against the measured times.
 
-Everything here is computed from the content of a bricks.json, and from nothing else.
+The content of a bricks.json is the only input.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     return sum(middle) / len(middle)
 
 
-class Constructed(NamedTuple):
+class Construction(NamedTuple):
     """A model's time in ns, computed from its bricks.
     sequential_ns: all bricks one after the other.
     critical_ns: the slowest chain of bricks that wait for each other.
@@ -51,13 +51,13 @@ class Constructed(NamedTuple):
     covered: float
 
 
-def construct(model: Content, bricks: Content, clock: str) -> Constructed:
+def construct(model: Content, bricks: Content, clock: str) -> Construction:
     """model, bricks: as in bricks.json. clock: one of CLOCKS."""
     once_ns = trimmed_mean(model["overhead"][clock])
-    not_paid = _conversions_ns(model["pieces"], bricks)
+    unpaid_ns = _conversions_ns(model["pieces"], bricks)
     net_ns: list[float] = []
     overhead_ns, layers = 0.0, 0
-    for piece, conversions_ns in zip(model["pieces"], not_paid, strict=True):
+    for piece, conversions_ns in zip(model["pieces"], unpaid_ns, strict=True):
         one = result(bricks[piece["brick"]])
         if not one.get(clock):
             net_ns.append(0.0)
@@ -68,10 +68,10 @@ def construct(model: Content, bricks: Content, clock: str) -> Constructed:
         net_ns.append(max(0.0, trimmed_mean(one[clock]) - beside_ns - conversions_ns))
     maker = {name: i for i, piece in enumerate(model["pieces"]) for name in piece["outputs"]}
     needs = [[maker[n] for n in piece["inputs"] if n in maker] for piece in model["pieces"]]
-    return Constructed(
+    return Construction(
         sequential_ns=sum(net_ns) + once_ns,
         critical_ns=critical_path(net_ns, needs).ns + once_ns,
-        reorders_ns=sum(not_paid),
+        reorders_ns=sum(unpaid_ns),
         overhead_ns=max(0.0, overhead_ns - once_ns),
         covered=layers / sum(len(piece["layers"]) for piece in model["pieces"]),
     )
@@ -82,7 +82,7 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
     A tensor that its maker converts back and all readers convert again is passed on as it is; a
     tensor computed in the plain layout is converted once for all its readers.
     """
-    taken = [0.0] * len(pieces)
+    unpaid_ns = [0.0] * len(pieces)
     makers: dict[str, tuple[int, float | None]] = {}
     read: dict[str, list[tuple[int, float | None]]] = {}
     for i, piece in enumerate(pieces):
@@ -100,16 +100,16 @@ def _conversions_ns(pieces: Sequence[Content], bricks: Content) -> list[float]:
         )
         is_blocked = out_ns != 0
         if is_blocked and converting and len(converting) == len(readers):
-            taken[maker] += out_ns or 0.0
+            unpaid_ns[maker] += out_ns or 0.0
         for i, ns in converting if is_blocked else converting[1:]:
-            taken[i] += ns
+            unpaid_ns[i] += ns
     blocked = {name for name, (_, out_ns) in makers.items() if out_ns != 0}
     for i, piece in enumerate(pieces):  # see layouts.Reorders.inside
         inside = (result(bricks[piece["brick"]]).get("reorders") or {}).get("inside", ())
-        taken[i] += sum(
+        unpaid_ns[i] += sum(
             ns for ends, ns in inside if all(piece["inputs"][end] in blocked for end in ends)
         )
-    return taken
+    return unpaid_ns
 
 
 class Errors(NamedTuple):

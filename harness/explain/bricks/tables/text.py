@@ -13,10 +13,10 @@ from harness.results.pages import page
 from harness.results.pages.tables import Cell, Column, Table, aligned
 
 Content = Mapping[str, Any]
-"""Of a bricks.json."""
+"""The content of a bricks.json."""
 
 Numbers = Mapping[str, Any]
-"""What `to_json` computes of it."""
+"""The result of `to_json`."""
 
 CHAINS_SHOWN, BLOCKS_SHOWN, BRICKS_SHOWN = 8, 8, 20
 _TIMES = Column("times", "count")

@@ -1,9 +1,9 @@
 """Times bricks on ONNX Runtime, and the models they were cut from.
 
-A brick is measured in the state in which it finds the machine inside its model: its input has just
-been written, its weights have not been touched since everything else in the model was. So all bricks
-of a model run in turn, and between two turns as many other bytes are read as the model has that the
-bricks have not. What a run costs beside the layers is measured with an empty model.
+A brick is measured with caches as inside its model: its input was just written, and its weights
+were last read before all other weights of the model. Therefore the bricks of a model run in turns,
+and between two turns the program reads as many further bytes as the model has and its bricks lack.
+An empty model measures the overhead of a run.
 """
 
 import functools
@@ -30,7 +30,7 @@ CACHE_BYTES = 64 << 20
 
 _REORDER_RUNS = 7
 _IN_A_ROW = 2
-"""Timed runs in each turn, after one that is not timed."""
+"""Timed runs in each turn, after one untimed run."""
 
 _ERROR_LEVEL = 3
 _OPTIMISED = "optimised.onnx"
@@ -99,7 +99,7 @@ class Pool:
         ]
 
 
-class Timed:
+class TimedSession:
     """A session whose inputs lie in a pool and whose outputs ONNX Runtime allocates and frees."""
 
     def __init__(self, session: Any, inputs: Sequence[Array], pool: Pool) -> None:
@@ -135,7 +135,7 @@ def _no_samples() -> Samples:
 
 
 @dataclass
-class Measured:
+class ModelSamples:
     """Samples of one model and its bricks.
     whole: of the model. overhead: of the empty model alone.
     bricks: digest -> samples, those of the empty model right after each (`beside`), and
@@ -158,16 +158,16 @@ def measure(
     cuts: Mapping[str, Cut],
     setup: SessionSetup,
     rounds: int,
-) -> Measured:
+) -> ModelSamples:
     """Runs the model and the given bricks (by digest) in turns. After Ctrl-C it returns the
     samples so far, with `was_stopped`.
     graph: None where the model is absent. weight_bytes: of the model.
     rounds: turns of all bricks, each after a turn of the model.
     """
     start = time.monotonic()
-    measured = Measured()
-    whole: list[tuple[Timed, Samples]] = []
-    bricks: list[tuple[Timed, Any]] = []
+    measured = ModelSamples()
+    whole: list[tuple[TimedSession, Samples]] = []
+    bricks: list[tuple[TimedSession, Any]] = []
     decided: dict[str, Array] = {}
     try:
         if graph is not None:
@@ -176,7 +176,7 @@ def measure(
             decided = decisions(graph, cuts.values(), feeds, setup)
             # from its own file, with the symbolic dimensions of the bricks
             session = open_session(graph.path, setup, sizes=graph.sizes)
-            whole.append((Timed(session, list(feeds.values()), Pool()), measured.whole))
+            whole.append((TimedSession(session, list(feeds.values()), Pool()), measured.whole))
     except Exception as e:  # noqa: BLE001 - bricks of what does not run whole may still run
         measured.why_not = one_line(e)
     empty, pool, brick_bytes = _empty(setup), Pool(), 0
@@ -203,7 +203,7 @@ def measure(
     return measured
 
 
-def _turn(sessions: Sequence[tuple[Timed, Samples]], filler: Array) -> None:
+def _turn(sessions: Sequence[tuple[TimedSession, Samples]], filler: Array) -> None:
     for number in range(1 + _IN_A_ROW):
         for timed, samples in sessions:
             cpu_ns, wall_ns = timed.run()
@@ -217,8 +217,8 @@ def _filler(size_bytes: int) -> Array:
     return np.ones(min(size_bytes, CACHE_BYTES) // 8)
 
 
-def _empty(setup: SessionSetup) -> Timed:
-    """A model that does nothing: the overhead of a run."""
+def _empty(setup: SessionSetup) -> TimedSession:
+    """A model that does nothing; its time is the overhead of a run."""
     from onnx import TensorProto, helper
 
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -226,12 +226,12 @@ def _empty(setup: SessionSetup) -> Timed:
     graph = helper.make_graph([node], "empty", ends[:1], ends[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = [np.ones(1, np.float32)]
-    return Timed(open_session(model.SerializeToString(), setup), data, Pool())
+    return TimedSession(open_session(model.SerializeToString(), setup), data, Pool())
 
 
 def _brick(
     cut: Cut, setup: SessionSetup, pool: Pool, decided: Mapping[str, Array]
-) -> tuple[Timed, Reorders]:
+) -> tuple[TimedSession, Reorders]:
     """Checks, loads and runs a brick once; ValueError where its output contradicts the graph."""
     import onnx
 
@@ -242,7 +242,7 @@ def _brick(
     del model
     inputs = list(cut.feeds(decided).values())
     reorders = _reorders(content, cut, setup, inputs, pool)
-    timed = Timed(_brick_session(content, setup), inputs, pool)
+    timed = TimedSession(_brick_session(content, setup), inputs, pool)
     for tensor, shape in zip(cut.brick.outputs, timed.shapes, strict=True):
         if tensor == UNKNOWN:
             continue
@@ -261,7 +261,7 @@ def _reorders(
     with tempfile.TemporaryDirectory(prefix="harness-bricks-") as name:
         folder = Path(name)
         session = _brick_session(content, setup, folder)
-        timed = Timed(session, inputs, pool)
+        timed = TimedSession(session, inputs, pool)
         for _ in range(_REORDER_RUNS):
             timed.run()
         events = read_events(Path(session.end_profiling()))
