@@ -1,9 +1,7 @@
 """Finds why the layers alone take longer than the whole model, so that they are no lower bound."""
 
 from collections import Counter
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
 
 from harness.core.units import show_percent
 from harness.explain.advise.layers.bench import BORDERS
@@ -20,28 +18,25 @@ _LARGE = 0.1
 def why_no_bound(record: Record, times_ns: list[float]) -> str:
     """The most likely cause as a sentence. times_ns: (units,) least time of each unit alone."""
     total = sum(times_ns) or 1.0
-    inside = [set(_ops(record, unit)) & CONTROL_FLOW for unit in record.units]
+    inside = [{record.nodes[i]["op"] for i in one["nodes"]} & CONTROL_FLOW for one in record.units]
     flow_ns = sum(ns for ns, ops in zip(times_ns, inside, strict=True) if ops)
     if flow_ns > _LARGE * total:
         names = ", ".join(sorted(set[str]().union(*inside)))
         return (
-            f"{show_percent(flow_ns / total)} of it is {names}, and the profiler adds its own time to each "
-            "kernel of their bodies, which it counts whole"
+            f"{show_percent(flow_ns / total)} of the layers' time is {names}, and the profiler adds "
+            "its own time to each kernel of their bodies"
         )
     changed, changed_ns = _changed(record, times_ns)
     if changed_ns > _LARGE * total:
         most = ", ".join(name for name, _ in changed.most_common(2))
         return (
-            f"{show_percent(changed_ns / total)} of it is of layers that run other kernels alone than inside "
-            f"the model ({most}): a cut takes quantisation and fusion apart"
+            f"{show_percent(changed_ns / total)} of the layers' time is in layers that run other "
+            f"kernels alone than inside the model ({most}): cut out, they lose quantisation or fusion"
         )
-    if _mean_kernel_ns(record) < SHORT_NS:
+    kernels = record.kernels(record.now.graph)
+    if sum(median(k["duration_ns"]) for k in kernels) < SHORT_NS * len(kernels):
         return "kernels of a few microseconds are mostly the profiler's own time"
     return "the machine was busier when the layers ran than when the model did"
-
-
-def _ops(record: Record, unit: Mapping[str, Any]) -> list[str]:
-    return [record.nodes[i]["op"] for i in unit["nodes"]]
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:
@@ -63,9 +58,3 @@ def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float
             ] += 1
             total += ns
     return layers_by_kernels, total
-
-
-def _mean_kernel_ns(record: Record) -> float:
-    kernels = record.kernels(record.now.graph)
-    total = float(sum(median(k["duration_ns"]) for k in kernels))
-    return total / max(len(kernels), 1)

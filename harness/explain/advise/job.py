@@ -95,8 +95,8 @@ def _measure(job: Job, folder: Path) -> None:
         if (content.get("now_runs") or {}).get("wall_ns"):
             files.write_json(folder / FILE, {**content, "stopped": True})
             derive(folder)
-            say(f"stopped: the tables until then: advise --from {folder}")
-        say("the next start with this database measures only the layers that are missing")
+            say(f"stopped: advise --from {folder} shows the results so far")
+        say("the next `advise` with this database measures only the missing layers")
         raise
 
 

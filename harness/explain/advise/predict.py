@@ -57,23 +57,21 @@ class Advice(NamedTuple):
         """
         if self.realised is None:
             return ""
-        if self.realised.low is not None and self.realised.low > 1:
+        low, high = self.realised.low, self.realised.high
+        if low is not None and low > 1:
             return "faster"
-        return (
-            "slower" if self.realised.high is not None and self.realised.high < 1 else "undecided"
-        )
+        return "slower" if high is not None and high < 1 else "undecided"
 
     def to_json(self) -> dict[str, Any]:
-        realised = None
-        if self.realised is not None:
-            realised = {**self.realised._asdict(), "gain": self.realised.gain}
-        derived = {
+        realised = self.realised and {**self.realised._asdict(), "gain": self.realised.gain}
+        return {
+            **self._asdict(),
+            "setting": str(self.setting),
             "gain": self.gain,
             "within": self.within,
             "verdict": self.verdict,
             "realised": realised,
         }
-        return {**self._asdict(), "setting": str(self.setting), **derived}
 
 
 def predicted_ns(record: Record, setting: Setting) -> float | None:

@@ -106,9 +106,7 @@ class Record:
 
     def kernels(self, level: str) -> Sequence[Mapping[str, Any]]:
         """Kernels executed at that graph level; none where it could not be profiled."""
-        profile: Mapping[str, Any] = self.content["profiles"].get(level, {})
-        kernels: Sequence[Mapping[str, Any]] = profile.get("kernels", ())
-        return kernels
+        return list(self.content["profiles"].get(level, {}).get("kernels", ()))
 
     @property
     def needs(self) -> list[Sequence[int]]:
@@ -122,21 +120,14 @@ class Record:
         """(units,) least time over the graph levels, with the present threads and precision; and
         that level.
         """
-        levels = [level for level in GRAPH_LEVELS if self._has(level)]
-        by_level = [self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in levels]
-        times, chosen = [], []
+        by_level = {
+            level: self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in GRAPH_LEVELS
+        }
+        best: list[tuple[float, str]] = []
         for i, inside in enumerate(self.inside_ns):
-            known = [(row[i], level) for row, level in zip(by_level, levels, strict=True)]
-            ns, level = min(
-                ((ns, level) for ns, level in known if ns is not None), default=(inside, "")
-            )
-            times.append(ns)
-            chosen.append(level)
-        return times, chosen
-
-    def _has(self, level: str) -> bool:
-        setting = self.now._replace(graph=level).kernel
-        return any(setting in settings for settings in self.layers.values())
+            known = [(ns, level) for level, row in by_level.items() if (ns := row[i]) is not None]
+            best.append(min(known, default=(inside, "")))
+        return [ns for ns, _ in best], [level for _, level in best]
 
     def realised(self, setting: Setting) -> RealisedGain | None:
         """None where it was not measured."""

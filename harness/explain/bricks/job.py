@@ -50,11 +50,15 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
     version = f"onnxruntime {runs.onnxruntime().__version__}"
     database = Database(options.database, host.fingerprint()["machine"], version)
     content["version"] = version
-    folder = run_folder.new_folder(options.out, "bricks", "ort", _names(subjects))
+    names = "-".join(one.name.rstrip("/").rpartition("/")[2] for one in subjects)[:60]
+    folder = run_folder.new_folder(options.out, "bricks", "ort", names)
     try:
         _run(subjects, content, options, database, folder.path)
     except KeyboardInterrupt:
-        _keep_stopped(folder.path)
+        with suppress(OSError):  # not empty: it holds measurements
+            folder.path.rmdir()
+        if folder.path.exists():
+            say(f"stopped: bricks --from {folder.path} shows the results so far")
         raise
     final = folder.finish(newest=False)
     _report(content, final, as_json=options.json)
@@ -65,13 +69,6 @@ def execute(models: Sequence[str], options: BrickOptions) -> int:
 def setting(threads: int) -> str:
     """The setting under which the database stores times."""
     return f"threads={threads} recipe={RECIPE}"
-
-
-def _keep_stopped(folder: Path) -> None:
-    with suppress(OSError):  # not empty: it holds measurements
-        folder.rmdir()
-    if folder.exists():
-        say(f"stopped: the results so far are in {folder}: bricks --from {folder}")
 
 
 def _show_beside(options: BrickOptions, line: str) -> None:
@@ -108,11 +105,6 @@ def _report(content: Mapping[str, Any], folder: Path, *, as_json: bool) -> None:
         page = f"none: {folder} cannot be written: {e.strerror}"
     if not as_json:
         show(f"{'page':<12}{page}")
-
-
-def _names(subjects: Sequence[Subject]) -> str:
-    """The models' names, for the folder's name."""
-    return "-".join(one.name.rstrip("/").rpartition("/")[2] for one in subjects)[:60]
 
 
 def _subjects(models: Sequence[str], options: BrickOptions) -> list[Subject]:

@@ -166,9 +166,9 @@ def _cut(path: Path, digest: str, size_bytes: int) -> Cut:
     graph = read(path)
     cut = Cut(graph, graph.layers)
     if not graph.layers or cut.brick.digest != digest:
-        raise ConfigError(f"{path} holds other layers than the index says: its digest differs")
+        raise ConfigError(f"{path} holds other layers than the index lists: its digest differs")
     if cut.brick.weight_bytes > size_bytes:
-        raise ConfigError(f"{path} says it has more weights than it holds")
+        raise ConfigError(f"{path} declares more bytes of weights than it holds")
     return cut
 
 
@@ -203,7 +203,7 @@ class _PublishedModel:
         # A DequantizeLinear that several pieces read is a layer of each of them.
         more, repeated = len(self._layers) - sum(lengths), self._op_types.count(DEQUANTISE)
         if not 0 <= more <= repeated or not all(n > 0 for n in lengths):
-            raise ValueError("the pieces by the published rule have not as many layers")
+            raise ValueError("published_lengths do not add up to the layers of the pieces")
 
     def _add(self, cut: Cut, inputs: Sequence[int], outputs: Sequence[int]) -> dict[str, Any]:
         """Adds a piece, after those whose output it reads; returns it as in bricks.json."""
@@ -212,7 +212,7 @@ class _PublishedModel:
         for number, name, tensor in zip(inputs, cut.inputs, cut.brick.inputs, strict=True):
             maker, kind = self._makers.get(number, (None, str(tensor)))
             if kind != str(tensor):
-                raise ValueError(f"a piece reads {tensor} where {kind} is made")
+                raise ValueError(f"a piece reads {tensor}, but its maker writes {kind}")
             self._read.add(number)
             if maker is not None:
                 self._readers[maker] |= {first + i for i in _readers(cut, name)}
@@ -222,7 +222,7 @@ class _PublishedModel:
             self._readers.append({first + i for name in node.outputs for i in _readers(cut, name)})
         for number, name, tensor in zip(outputs, cut.outputs, cut.brick.outputs, strict=True):
             if number in self._makers or number in self._read:
-                raise ValueError(f"tensor {number} is made twice, or after it was read")
+                raise ValueError(f"tensor {number} has two makers, or a reader before its maker")
             maker = first + cut.nodes.index(cut.graph.producer[name])
             self._makers[number] = (maker, str(tensor))
         return {

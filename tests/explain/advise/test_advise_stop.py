@@ -57,7 +57,7 @@ def test_layers_measured_before_are_not_measured_again(
         assert main(_words(tmp_path, "one", "--quiet")) == 130
     told = capsys.readouterr().err
     folder = tmp_path / "one.partial"
-    assert f"stopped: the tables until then: advise --from {folder}" in told
+    assert f"stopped: advise --from {folder} shows the results so far" in told
     assert not (tmp_path / "one").exists()
     assert len(stopped.keys) == until
     content = json.loads((folder / "advise.json").read_text())

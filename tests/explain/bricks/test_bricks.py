@@ -537,7 +537,9 @@ def test_what_was_measured_until_ctrl_c_is_kept_and_no_other_command_takes_it(
     path, out, base = residual(tmp_path / "n.onnx"), tmp_path / "out", tmp_path / "b.sqlite"
     words = ["bricks", str(path), "--database", str(base), "--out", str(out)]
     assert main(words) == 130
-    assert f"stopped: the results so far are in {out}.partial" in capsys.readouterr().err
+    assert (
+        f"stopped: bricks --from {out}.partial shows the results so far" in capsys.readouterr().err
+    )
     content = json.loads((tmp_path / "out.partial/bricks.json").read_text())
     samples = [
         brick["result"]["cpu_ns"] for brick in content["bricks"].values() if "result" in brick

@@ -132,7 +132,7 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
         lambda public, index: (public / index["bricks"][0]["file"]).write_bytes(b"\0"),
         "is not the file that was published: its SHA-256 differs",
     ),
-    "digest": (_another_brick, "holds other layers than the index says"),
+    "digest": (_another_brick, "holds other layers than the index lists"),
     "missing": (lambda public, index: (public / index["bricks"][0]["file"]).unlink(), "cannot be"),
     "path": (
         lambda _, index: index["bricks"][0].update(brick="../../x"),
@@ -152,11 +152,11 @@ _BAD: dict[str, tuple[Callable[[Path, dict[str, Any]], object], str]] = {
     ),
     "twice": (
         lambda _, index: index["models"][0]["pieces"].append(index["models"][0]["pieces"][0]),
-        "is made twice, or after it was read",
+        "has two makers, or a reader before its maker",
     ),
     "lengths": (
         lambda _, index: index["models"][0].update(published_lengths=[1]),
-        "published rule",
+        "published_lengths do not add up to the layers of the pieces",
     ),
     "models": (lambda _, index: index.update(models=5), "a model in it is not"),
     "infinite": (
