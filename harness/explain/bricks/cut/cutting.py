@@ -7,6 +7,7 @@ branch begins or ends.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from harness.explain.pieces.cut import (
     DEQUANTISE,
@@ -72,10 +73,10 @@ def groups(graph: Graph) -> list[Piece]:
     members: dict[int, list[Node]] = {}
     for node in graph.layers:
         members.setdefault(head[node.index], []).append(node)
-    order = _branch_by_branch(graph, head, list(members))
-    if len(order) < len(members):  # two groups that each need the other
+    try:
+        return [tuple(members[h]) for h in _branch_by_branch(graph, head, list(members))]
+    except CycleError:  # two groups that each need the other
         return [(node,) for node in graph.layers]
-    return [tuple(members[h]) for h in order]
 
 
 def _join_its_reader(graph: Graph, node: Node, head: dict[int, int]) -> None:
@@ -115,19 +116,13 @@ def _branch_by_branch(graph: Graph, head: dict[int, int], heads: list[int]) -> l
             maker = _maker(graph, name)
             if maker is not None and not maker.from_constants:
                 needs[head[node.index]].add(head[maker.index])
-    feeds: dict[int, list[int]] = {h: [] for h in heads}
-    for h in heads:
-        needs[h].discard(h)
-        for before in needs[h]:
-            feeds[before].append(h)
-    missing = {h: len(needs[h]) for h in heads}
-    ready, order = [h for h in reversed(heads) if not missing[h]], list[int]()
+    sorter = TopologicalSorter({h: before - {h} for h, before in needs.items()})
+    sorter.prepare()
+    ready, order = sorted(sorter.get_ready(), key=heads.index, reverse=True), list[int]()
     while ready:
         order.append(ready.pop())
-        for after in sorted(feeds[order[-1]], reverse=True):
-            missing[after] -= 1
-            if not missing[after]:
-                ready.append(after)
+        sorter.done(order[-1])
+        ready += sorted(sorter.get_ready(), reverse=True)
     return order
 
 
