@@ -30,10 +30,8 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     """One row for each operator of the model, from the smallest layer that uses it."""
     smallest: dict[str, tuple[Node, Cost]] = {}
     for node in job.graph.layers:
-        cost = job.costs[node.index]
-        best = smallest.get(node.op_type)
-        if best is None or _size(cost) < _size(best[1]):
-            smallest[node.op_type] = node, cost
+        one = node, job.costs[node.index]
+        smallest[node.op_type] = min(smallest.get(node.op_type, one), one, key=_size)
     return [
         {
             "op": op_type,
@@ -44,8 +42,8 @@ def check(job: Job, folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _size(cost: Cost) -> tuple[int, int]:
-    return cost.macs or 0, cost.bytes
+def _size(layer: tuple[Node, Cost]) -> tuple[int, int]:
+    return layer[1].macs or 0, layer[1].bytes
 
 
 def _one(graph: Graph, node: Node, cost: Cost, folder: Path) -> dict[str, Any]:

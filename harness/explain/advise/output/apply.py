@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import RunConfig, to_plain
-from harness.explain.advise.layers.settings import SEQUENTIAL
+from harness.explain.advise.layers.settings import INT8, PARALLEL, SEQUENTIAL, parse_setting
 from harness.results import resolved
 
 CONFIG = "faster.yaml"
@@ -30,14 +30,14 @@ def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> No
     top = advice["top"]
     if not top or top["verdict"] != "faster":
         return
-    setting = dict(pair.split("=", 1) for pair in top["setting"].split())
-    if setting["execution"] != SEQUENTIAL:
+    setting = parse_setting(top["setting"])
+    if setting.execution != SEQUENTIAL:
         return
     changed: dict[str, Any] = {
-        "threads": int(setting["threads"]),
-        "backend_option": (("graph", setting["graph"]),),
+        "threads": setting.threads,
+        "backend_option": (("graph", setting.graph),),
     }
-    if setting["precision"] == "int8":
+    if setting.precision == INT8:
         changed["model_file"] = (folder / INT8_FILE).absolute()
     config = replace(RunConfig(scenario="offline", **run), **changed)
     files.write_yaml(folder / CONFIG, to_plain(replace(config, **resolved.absolute(config))))
@@ -51,6 +51,6 @@ def lines(advice: Mapping[str, Any], folder: Path) -> list[str]:
     file = folder / CONFIG
     if file.is_file():
         return [f"{'take it':<12}python -m harness --config {file}"]
-    if "execution=parallel" in top["setting"]:
+    if parse_setting(top["setting"]).execution == PARALLEL:
         return [f"{'take it':<12}{top['change']}: no option of the backend ort sets this"]
     return []

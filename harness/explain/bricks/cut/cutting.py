@@ -97,11 +97,10 @@ def _fused_with(graph: Graph, node: Node) -> Node | None:
     if node.op_type not in _ELEMENTWISE | _RESIZES or node.domain:
         return None
     makers = [
-        graph.producer[name]
+        maker
         for name in node.inputs
-        if name in graph.producer
-        and not graph.producer[name].from_constants
-        and graph.producer[name].op_type != DEQUANTISE
+        if (maker := graph.producer.get(name)) is not None
+        and not (maker.from_constants or maker.op_type == DEQUANTISE)
         and len(graph.consumers[name]) == 1
         and name not in graph.outputs
     ]
