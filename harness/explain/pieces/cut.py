@@ -299,7 +299,7 @@ def weights(random: np.random.Generator, tensor: Tensor) -> Array:
         array = 1 + 0.1 * np.abs(array)
     else:
         array *= np.float32((2.0 / max(1, int(np.prod(shape[1:])))) ** 0.5)
-    return array.astype(dtype, copy=False)
+    return np.asarray(array, dtype)
 
 
 def activations(random: np.random.Generator, tensor: Tensor) -> Array:
@@ -307,8 +307,8 @@ def activations(random: np.random.Generator, tensor: Tensor) -> Array:
     shape = tuple(n or 0 for n in tensor.shape)
     dtype = np.dtype(tensor.dtype)
     if dtype.kind in "iub":
-        return random.integers(0, 2, shape).astype(dtype)
-    return (0.1 + random.random(shape, dtype=np.float32)).astype(dtype, copy=False)
+        return np.asarray(random.integers(0, 2, shape), dtype)
+    return np.asarray(0.1 + random.random(shape, dtype=np.float32), dtype)
 
 
 def value_info(onnx: Any, name: str, tensor: Tensor) -> Any:

@@ -19,10 +19,11 @@ from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, candidates, parse_setting
 from harness.explain.advise.layers.units import units
 from harness.explain.kernels.ort_events import kernels_by_run
-from harness.explain.pieces.cut import Cut
+from harness.explain.pieces.cut import Cut, activations
 from harness.explain.pieces.database import Database
 from harness.explain.pieces.lower_bound import critical_path, makespan_ns
 from harness.models.graph import onnx_file
+from harness.models.graph.graph import Tensor
 from harness.models.precision.onnx import quantise, recipe
 
 onnx = pytest.importorskip("onnx")
@@ -94,6 +95,14 @@ def test_a_unit_runs_alone_without_the_model_s_weights(tmp_path: Path) -> None:
     weights = [t for t in piece.graph.initializer if len(t.dims) > 1]
     assert weights
     assert all(t.raw_data not in original for t in weights)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
+def test_a_made_up_scalar_is_an_array(dtype: str) -> None:
+    """Bug: ONNX Runtime refuses NumPy's scalars."""
+    value = activations(np.random.default_rng(0), Tensor(dtype, ()))
+    assert isinstance(value, np.ndarray)
+    assert (value.dtype, value.shape) == (np.dtype(dtype), ())
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
