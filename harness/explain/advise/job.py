@@ -1,6 +1,7 @@
 """Runs the verb `advise`: measures a model and derives which setting to change first."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -72,7 +73,6 @@ def _measure_into_folder(options: AdviseOptions, values: Mapping[str, Any]) -> P
     try:
         with tempfile.TemporaryDirectory(prefix="harness-advise-") as temporary:
             _measure(open_job(options, subject, Path(temporary)), folder.path)
-            apply.keep_int8(Path(temporary), folder.path)
     except OSError as e:
         where = e.filename or folder.path
         raise RunInvalid(f"{where} cannot be written: {e.strerror}: make room there") from e
@@ -86,7 +86,9 @@ def _measure(job: Job, folder: Path) -> None:
     """Writes measured.json; after Ctrl-C with the measurements so far."""
     content: dict[str, Any] = {}
     try:
-        measure(job, job.options.database or cache_dir() / "layers.sqlite", content)
+        int8 = measure(job, job.options.database or cache_dir() / "layers.sqlite", content)
+        if int8 is not None:
+            shutil.copyfile(int8, folder / apply.INT8_FILE)
         files.write_json(folder / FILE, content)
         content["parts"] = {}
         _measure_parts(job, content["parts"])

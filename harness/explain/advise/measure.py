@@ -29,9 +29,9 @@ _NOW_CALLS = 20
 _PROFILED = 10
 
 
-def measure(job: Job, database: Path, content: dict[str, Any]) -> None:
+def measure(job: Job, database: Path, content: dict[str, Any]) -> Path | None:
     """Fills in the content of measured.json, without the independent parts. After Ctrl-C the
-    content holds the measurements so far.
+    content holds the measurements so far. Returns the int8 model, where one was made.
     """
     import onnxruntime as ort
 
@@ -77,6 +77,7 @@ def measure(job: Job, database: Path, content: dict[str, Any]) -> None:
         settings.append(both)
         content["candidates"].append(str(both))
     _pairs(job, settings, files, content["pairs"])
+    return files.get(INT8)
 
 
 def _about(job: Job) -> dict[str, Any]:

@@ -82,17 +82,17 @@ def predicted_ns(record: Record, setting: Setting) -> float | None:
     alone take longer than the model (kernels of a few microseconds under a profiler that counts
     whole ones), the savings are scaled down alike.
     """
-    cpu = record.uses_cpu(setting)
-    own = (record.own_ns(s, cpu=cpu) for s in (record.now, setting))
+    clock = record.clock(setting)
+    own = (record.own_ns(s, clock) for s in (record.now, setting))
     if not any(None not in pair for pair in zip(*own, strict=True)):
         return None
-    before_ns = record.unit_ns(record.now, cpu=cpu)
-    after_ns = record.unit_ns(setting, cpu=cpu)
+    before_ns = record.unit_ns(record.now, clock)
+    after_ns = record.unit_ns(setting, clock)
     if setting.execution == PARALLEL:
         saved_ns = sum(before_ns) - makespan_ns(after_ns, record.needs, setting.threads)
     else:
         saved_ns = sum(before_ns) - sum(after_ns)
-    now_ns = record.now_ns(cpu=cpu)
+    now_ns = record.now_ns(clock)
     return now_ns - saved_ns * min(1.0, now_ns / (sum(before_ns) or 1.0))
 
 
@@ -108,14 +108,14 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
     predicted = predicted_ns(record, setting)
     if predicted is None:
         return None
-    cpu = record.uses_cpu(setting)
+    clock = record.clock(setting)
     accuracy = record.content["accuracy"] if setting.precision == INT8 else None
     return Advice(
         question_of(record.now, setting),
         setting,
         setting.changes(record.now),
-        "cpu" if cpu else "wall",
-        record.now_ns(cpu=cpu),
+        clock,
+        record.now_ns(clock),
         predicted,
         record.realised(setting),
         accuracy,

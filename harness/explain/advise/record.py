@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from harness.core.files import reading
 from harness.core.stats import interval_ranks
 from harness.errors import ConfigError
-from harness.explain.advise.layers.bench import LayerTimes
+from harness.explain.advise.layers.bench import Clock, LayerTimes
 from harness.explain.advise.layers.settings import PARALLEL, Setting, parse_setting
 from harness.models.opened.ort_session import GRAPH_LEVELS
 
@@ -27,7 +27,7 @@ class RealisedGain(NamedTuple):
     ratio: float
     low: float | None
     high: float | None
-    clock: str
+    clock: Clock
     pairs: int
 
     @property
@@ -59,33 +59,34 @@ class Record:
             self.units: Sequence[Mapping[str, Any]] = content["units"]
             self.nodes: Sequence[Mapping[str, Any]] = content["nodes"]
 
-    def uses_cpu(self, *settings: Setting) -> bool:
-        """Whether CPU time is compared instead of wall time: all settings have one thread."""
-        return all(s.threads == 1 and s.execution != PARALLEL for s in (self.now, *settings))
+    def clock(self, *settings: Setting) -> Clock:
+        """CPU time is compared where all settings have one thread."""
+        settings = (self.now, *settings)
+        is_single = all(s.threads == 1 and s.execution != PARALLEL for s in settings)
+        return "cpu" if is_single else "wall"
 
-    def now_ns(self, *, cpu: bool) -> float:
+    def now_ns(self, clock: Clock) -> float:
         """The least of all measurements of the whole model under the present setting."""
-        name = "cpu_ns" if cpu else "wall_ns"
         timings = [self.content["now_runs"]]
         timings += [pair["now"] for pair in self.content["pairs"].values() if "now" in pair]
-        return float(min(ns for timing in timings for ns in timing[name]))
+        return float(min(ns for timing in timings for ns in timing[f"{clock}_ns"]))
 
-    def now_median_ns(self, *, cpu: bool) -> float:
-        return float(median(self.content["now_runs"]["cpu_ns" if cpu else "wall_ns"]))
+    def now_median_ns(self, clock: Clock) -> float:
+        return float(median(self.content["now_runs"][f"{clock}_ns"]))
 
     def alone(self, setting: Setting) -> list[LayerTimes | None]:
         """(units,)"""
         return [self.layers.get(unit["key"], {}).get(setting.kernel) for unit in self.units]
 
-    def own_ns(self, setting: Setting, *, cpu: bool) -> list[float | None]:
+    def own_ns(self, setting: Setting, clock: Clock) -> list[float | None]:
         """(units,) least time of each unit alone; None where not measured."""
-        return [timed.least_ns(cpu=cpu) if timed else None for timed in self.alone(setting)]
+        return [timed.least_ns(clock) if timed else None for timed in self.alone(setting)]
 
-    def unit_ns(self, setting: Setting, *, cpu: bool) -> list[float]:
+    def unit_ns(self, setting: Setting, clock: Clock) -> list[float]:
         """(units,) least time of each unit alone; else its time under the present setting; else
         the time of its kernels in the whole model.
         """
-        rows = [self.own_ns(s, cpu=cpu) for s in (setting, self.now)]
+        rows = [self.own_ns(s, clock) for s in (setting, self.now)]
         return [
             next((ns for ns in known if ns is not None), 0.0)
             for known in zip(*rows, self.inside_ns, strict=True)
@@ -116,12 +117,12 @@ class Record:
         """The unit's operators, e.g. Conv+BatchNormalization+Relu."""
         return "+".join(self.nodes[i]["op"] for i in self.units[unit]["nodes"])
 
-    def best_ns(self, *, cpu: bool) -> tuple[list[float], list[str]]:
+    def best_ns(self, clock: Clock) -> tuple[list[float], list[str]]:
         """(units,) least time over the graph levels, with the present threads and precision; and
         that level.
         """
         by_level = {
-            level: self.own_ns(self.now._replace(graph=level), cpu=cpu) for level in GRAPH_LEVELS
+            level: self.own_ns(self.now._replace(graph=level), clock) for level in GRAPH_LEVELS
         }
         best: list[tuple[float, str]] = []
         for i, inside in enumerate(self.inside_ns):
@@ -134,7 +135,7 @@ class Record:
         pair = self.content["pairs"].get(str(setting))
         if pair is None or "now" not in pair:
             return None
-        clock = "cpu" if self.uses_cpu(setting) else "wall"
+        clock = self.clock(setting)
         before, after = (pair[side][f"{clock}_ns"] for side in ("now", "other"))
         ratios = sorted(a / max(b, 1) for a, b in zip(before, after, strict=True))
         ranks = interval_ranks(len(ratios), 0.5, _LEVEL)

@@ -155,7 +155,7 @@ def _bricks(
                 raise ConfigError(problem)
             yield digest, _cut(path, digest, len(content))
         except OSError as e:
-            problems.append(f"{path} cannot be read: {e.strerror}")
+            problems.append(f"{e.filename} cannot be read: {e.strerror}")
         except ConfigError as e:
             problems.append(str(e))
         except (KeyError, TypeError, ValueError) as e:

@@ -1,5 +1,6 @@
 """`advise` stopped by Ctrl-C keeps its measurements and does not repeat them."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,16 @@ def test_every_table_repeats_from_stored_files_alone(
     assert {name: (out / name).read_bytes() for name in made} == made
     assert main(["advise", "--from", str(out), "--json"]) == 0
     assert capsys.readouterr().out.encode() == made["advise.json"]
+
+
+def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
+    """Bug: it lay in the cache alone, and faster.yaml named a file that was not there."""
+    words = _words(tmp_path, "one", "--quiet")
+    words[words.index("graph")] = "precision"
+    assert main(words) == 0
+    measured = json.loads((tmp_path / "one/measured.json").read_text())
+    content = (tmp_path / "one/int8.onnx").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == measured["accuracy"]["sha256"]
 
 
 @pytest.mark.parametrize("where", ["_pairs", "_profiles"])

@@ -116,7 +116,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are one
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
-    assert all(t.least_ns(cpu=False) for t in alone.values())
+    assert all(t.least_ns("wall") for t in alone.values())
     strided = onnx_file.read(_model(tmp_path / "b.onnx", stride=2))
     both = [*found, *units(strided, FUSED)]
     again = bench.measure(both[:2], settings, database, decided={}, passes=1)
@@ -133,7 +133,7 @@ def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     unknown = Setting(graph="all", precision="unknown")
     times, _ = bench.measure(found[:1], [unknown], database, decided={}, passes=1)
-    assert times[found[0].key][unknown].least_ns(cpu=False) is not None
+    assert times[found[0].key][unknown].least_ns("wall") is not None
     graph.tensors.pop("x")  # type: ignore[attr-defined]
     failing, _ = bench.measure(units(graph, FUSED)[:1], [Setting()], database, decided={}, passes=1)
     (timed,) = (by_setting[Setting()] for by_setting in failing.values())
@@ -154,7 +154,7 @@ def test_kernels_at_a_layer_s_ends_are_kept_apart() -> None:
     runs = [[_event("ReorderInput", 0, 7), _event("Conv", 8, 20), _event("ReorderOutput", 30, 5)]]
     timed = bench.times_from(runs, [(64_000, 32_000)], ["Conv", "Relu"])
     assert (timed.kernel_ns, timed.border_ns) == ((20_000,), (12_000,))
-    assert timed.least_ns(cpu=True) == pytest.approx(10_000)  # half of the call was on a core
+    assert timed.least_ns("cpu") == pytest.approx(10_000)  # half of the call was on a core
     own = bench.times_from([[_event("Transpose", 0, 3)]], [(4_000, 4_000)], ["Transpose"])
     assert own.border_ns == (0,)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from harness.core.units import NS_PER_MS
 from harness.errors import one_line
@@ -31,6 +31,9 @@ BORDERS = frozenset(
 """Operators that only convert a layout or a type."""
 
 
+Clock = Literal["cpu", "wall"]
+
+
 class LayerTimes(NamedTuple):
     """Times of one layer run alone under one setting, one number for each run.
     kernel_ns: kernels that compute the layer.
@@ -49,13 +52,13 @@ class LayerTimes(NamedTuple):
     failed: str = ""
     passes: int = 1
 
-    def least_ns(self, *, cpu: bool) -> float | None:
-        """The least of all runs. cpu: the least CPU time, times the median share of kernels in a
-        call; meaningful with one thread only.
+    def least_ns(self, clock: Clock) -> float | None:
+        """The least of all runs. clock: with cpu, the least CPU time, times the median share of
+        kernels in a call; meaningful with one thread only.
         """
         if not self.kernel_ns:
             return None
-        if not cpu:
+        if clock == "wall":
             return float(min(self.kernel_ns))
         calls = zip(self.kernel_ns, self.call_ns, strict=True)
         return min(self.cpu_ns) * median(kernel / call for kernel, call in calls)

@@ -1,6 +1,5 @@
-"""Writes the files that apply the top advice: the int8 model and a configuration for --config."""
+"""Writes the configuration that applies the top advice, for --config."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,7 @@ from harness.results import resolved
 
 CONFIG = "faster.yaml"
 INT8_FILE = "int8.onnx"
-
-
-def keep_int8(temporary: Path, folder: Path) -> None:
-    """Copies the int8 file, if there is one, into the result folder."""
-    file = temporary / INT8_FILE
-    if file.is_file():
-        shutil.copyfile(file, folder / INT8_FILE)
+"""The int8 model in the result folder."""
 
 
 def write(advice: Mapping[str, Any], run: Mapping[str, Any], folder: Path) -> None:
