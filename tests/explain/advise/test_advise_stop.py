@@ -56,9 +56,9 @@ def test_layers_measured_before_are_not_measured_again(
     with pytest.MonkeyPatch.context() as patch:
         stopped = _Counting(patch, until)
         assert main(_words(tmp_path, "one", "--quiet")) == 130
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     folder = tmp_path / "one.partial"
-    assert f"stopped: advise --from {folder} shows the results so far" in told
+    assert f"stopped: advise --from {folder} shows the results so far" in output
     assert not (tmp_path / "one").exists()
     assert len(stopped.keys) == until
     content = json.loads((folder / "advise.json").read_text())
@@ -82,15 +82,15 @@ def test_every_table_repeats_from_stored_files_alone(
     words = _words(tmp_path, "one", "--quiet")
     del words[-9:-1]  # with all parts
     assert main([*words, "--skip", "storage"]) == 0
-    told, out = capsys.readouterr().out, tmp_path / "one"
-    made = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
-    for name in made:
+    output, out = capsys.readouterr().out, tmp_path / "one"
+    files = {name: (out / name).read_bytes() for name in ("advise.json", "advise.html")}
+    for name in files:
         (out / name).unlink()
     assert main(["advise", "--from", str(out)]) == 0
-    assert capsys.readouterr().out == told
-    assert {name: (out / name).read_bytes() for name in made} == made
+    assert capsys.readouterr().out == output
+    assert {name: (out / name).read_bytes() for name in files} == files
     assert main(["advise", "--from", str(out), "--json"]) == 0
-    assert capsys.readouterr().out.encode() == made["advise.json"]
+    assert capsys.readouterr().out.encode() == files["advise.json"]
 
 
 def test_the_int8_file_is_in_the_folder(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_a_stop_before_or_after_the_layers(
 
     monkeypatch.setattr(measure, where, stop)
     assert main(_words(tmp_path, "one", "--quiet")) == 130
-    told, folder = capsys.readouterr().err, tmp_path / "one.partial"
+    output, folder = capsys.readouterr().err, tmp_path / "one.partial"
     assert folder.exists() == (where == "_pairs"), "nothing was measured yet: nothing is left"
-    assert ("advise --from" in told) == (where == "_pairs")
+    assert ("advise --from" in output) == (where == "_pairs")
     if folder.exists():
         assert json.loads((folder / "advise.json").read_text())["advice"]
 

@@ -18,19 +18,19 @@ def advice(setting: str, verdict: str = "faster") -> dict[str, Any]:
 
 def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
     """Bug: `take it`, and neither a file nor a command."""
-    found = advice("graph=all threads=1 execution=sequential precision=int8")
-    apply.write(found, {"backend": "ort", "model": "digits"}, tmp_path)
+    one = advice("graph=all threads=1 execution=sequential precision=int8")
+    apply.write(one, {"backend": "ort", "model": "digits"}, tmp_path)
     plain = yaml.safe_load((tmp_path / "faster.yaml").read_text())
     config = from_plain(plain, "faster.yaml")
     assert (config.model, config.threads) == ("digits", 1)
     assert config.model_file == tmp_path / "int8.onnx"
     assert config.backend_option == (("graph", "all"),)
-    lines = apply.lines(found, tmp_path)
+    lines = apply.lines(one, tmp_path)
     assert lines == [f"take it     python -m harness --config {tmp_path}/faster.yaml"]
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("advice_json", "output"),
     [
         (advice("graph=all threads=1 execution=sequential precision=file", "slower"), []),
         ({"top": None}, []),
@@ -42,8 +42,8 @@ def test_a_configuration_runs_the_int8_file(tmp_path: Path) -> None:
     ids=["slower", "nothing", "no option"],
 )
 def test_where_nothing_can_be_taken_nothing_is_written(
-    found: dict[str, Any], told: list[str], tmp_path: Path
+    advice_json: dict[str, Any], output: list[str], tmp_path: Path
 ) -> None:
-    apply.write(found, {"backend": "ort", "model": "digits"}, tmp_path)
+    apply.write(advice_json, {"backend": "ort", "model": "digits"}, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert apply.lines(found, tmp_path) == told
+    assert apply.lines(advice_json, tmp_path) == output

@@ -74,9 +74,9 @@ def test_units_are_alike_whatever_their_names_and_weights(tmp_path: Path) -> Non
 
 def test_units_hold_every_layer_once_and_need_those_before_them(tmp_path: Path) -> None:
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, [[0, 1], [1, 2]])
-    assert [unit.to_json()["nodes"] for unit in found] == [[0, 1, 2], [3], [4], [5]]
-    assert [unit.needs for unit in found] == [(), (0,), (1,), (2,)]
+    layers = units(graph, [[0, 1], [1, 2]])
+    assert [unit.to_json()["nodes"] for unit in layers] == [[0, 1, 2], [3], [4], [5]]
+    assert [unit.needs for unit in layers] == [(), (0,), (1,), (2,)]
 
 
 def test_a_group_with_something_else_in_between_is_taken_apart(tmp_path: Path) -> None:
@@ -109,31 +109,31 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("onnxruntime")
     monkeypatch.setattr(bench, "_ENOUGH_NS", 0)
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, FUSED)
+    parts = units(graph, FUSED)
     settings = [Setting(), Setting(graph="off")]
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
-    times, counted = bench.measure(found, settings, database, decided={}, passes=1)
+    times, counted = bench.measure(parts, settings, database, decided={}, passes=1)
     assert (counted.ran, counted.found) == (1 * 2, 0)  # two layers are one
     (alone,) = times.values()
     assert alone[Setting(graph="off")].kernels == ("Conv", "BatchNormalization", "Relu")
     assert all(t.least_ns("wall") for t in alone.values())
     strided = onnx_file.read(_model(tmp_path / "b.onnx", stride=2))
-    both = [*found, *units(strided, FUSED)]
+    both = [*parts, *units(strided, FUSED)]
     again = bench.measure(both[:2], settings, database, decided={}, passes=1)
     assert again[1] == bench.Counts(0, 2, 0)
     elsewhere = Database(tmp_path / "l.sqlite", {"cpu": "another"}, "runtime 1")
-    assert elsewhere.read([found[0].key], str(Setting())) == {}
-    assert elsewhere.elsewhere([found[0].key]) == 2
+    assert elsewhere.read([parts[0].key], str(Setting())) == {}
+    assert elsewhere.elsewhere([parts[0].key]) == 2
 
 
 def test_a_layer_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graph = onnx_file.read(_model(tmp_path / "a.onnx"))
-    found = units(graph, FUSED)
+    layers = units(graph, FUSED)
     database = Database(tmp_path / "l.sqlite", {"cpu": "one"}, "runtime 1")
     unknown = Setting(graph="all", precision="unknown")
-    times, _ = bench.measure(found[:1], [unknown], database, decided={}, passes=1)
-    assert times[found[0].key][unknown].least_ns("wall") is not None
+    times, _ = bench.measure(layers[:1], [unknown], database, decided={}, passes=1)
+    assert times[layers[0].key][unknown].least_ns("wall") is not None
     graph.tensors.pop("x")  # type: ignore[attr-defined]
     failing, _ = bench.measure(units(graph, FUSED)[:1], [Setting()], database, decided={}, passes=1)
     (timed,) = (by_setting[Setting()] for by_setting in failing.values())
@@ -201,8 +201,8 @@ def test_a_chain_is_its_own_critical_path() -> None:
 
 
 def test_critical_path_by_hand() -> None:
-    found = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
-    assert (found.ns, found.units) == (9.0, (0, 1, 3))
+    chain = critical_path([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES)
+    assert (chain.ns, chain.units) == (9.0, (0, 1, 3))
     assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 2) == 9.0
     assert makespan_ns([3.0, 5.0, 2.0, 1.0], TWO_BRANCHES, 1) == 11.0
 
@@ -219,13 +219,13 @@ def test_workers_are_between_the_critical_path_and_the_sum(
 
 def test_settings_are_read_back_and_differ_from_now_in_one_thing() -> None:
     now = Setting("all", 1)
-    found = candidates(now, ["graph", "threads", "execution", "precision"], 2)
-    assert [s.changes(now) for s in found] == [
+    others = candidates(now, ["graph", "threads", "execution", "precision"], 2)
+    assert [s.changes(now) for s in others] == [
         *("graph=off", "graph=basic", "graph=extended", "threads=2"),
         *("threads=2 execution=parallel", "precision=int8"),
     ]
-    assert [parse_setting(str(s)) for s in found] == found
-    assert found[4].kernel == now
+    assert [parse_setting(str(s)) for s in others] == others
+    assert others[4].kernel == now
     assert candidates(now._replace(execution=PARALLEL, threads=2), ["execution"], 2) == [
         now._replace(threads=2)
     ]
@@ -298,11 +298,11 @@ def test_weights_say_what_is_zero_and_what_eight_bits_lose() -> None:
     values = np.zeros((2, 100), np.float32)
     values[0, :50] = np.linspace(0.5, 1, 50)
     values[1, :50] = np.linspace(0.005, 0.01, 50)
-    found = pattern(values, axis=0)
-    assert found["zero_share"] == 0.5
-    assert found["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
-    assert sum(found["histogram"]["counts"]) == 200
-    assert found["snr_db"]["per_channel"] > found["snr_db"]["per_tensor"]
+    row = pattern(values, axis=0)
+    assert row["zero_share"] == 0.5
+    assert row["channel_ranges"] == pytest.approx([0.01, 0.505, 1.0])
+    assert sum(row["histogram"]["counts"]) == 200
+    assert row["snr_db"]["per_channel"] > row["snr_db"]["per_tensor"]
     assert pattern(np.zeros((2, 4), np.float32), 0)["snr_db"]["per_tensor"] is None
     assert "failed" in pattern(np.full((2, 2), np.inf, np.float32), 0)
 

@@ -5,7 +5,7 @@ The content of a bricks.json is the only input.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from math import exp, log
+from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
 from harness.explain.pieces.lower_bound import critical_path
@@ -31,8 +31,7 @@ def trimmed_mean(values: Sequence[float], share: float = TRIMMED) -> float:
     if not values:
         raise ValueError("no values: nothing was measured")
     dropped = int(len(values) * share)
-    middle = sorted(values)[dropped : len(values) - dropped]
-    return sum(middle) / len(middle)
+    return fmean(sorted(values)[dropped : len(values) - dropped])
 
 
 class Construction(NamedTuple):
@@ -127,9 +126,12 @@ def errors(ratios: Mapping[str, float]) -> Errors | None:
     if not ratios:
         return None
     worst = max(ratios, key=lambda name: abs(ratios[name] - 1))
-    mean = sum(abs(ratio - 1) for ratio in ratios.values()) / len(ratios)
-    geometric = exp(sum(log(max(r, 1e-9)) for r in ratios.values()) / len(ratios))
-    return Errors(mean, worst, ratios[worst], geometric)
+    return Errors(
+        mean=fmean(abs(ratio - 1) for ratio in ratios.values()),
+        worst=worst,
+        worst_ratio=ratios[worst],
+        geometric_mean=geometric_mean(max(ratio, 1e-9) for ratio in ratios.values()),
+    )
 
 
 def measured_ns(model: Content, clock: str) -> float | None:
