@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit, urlunsplit
 
 from harness.core.config.options import option
@@ -40,32 +41,30 @@ def parse_otlp(text: str) -> Path | str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
+    GROUP: ClassVar = "profile"
+
     levels: tuple[str, ...] = option(
         "levels to measure: query, batch, stage, model, layer, library (default: all)",
         parse=parse_levels,
         default=("query", "batch", "stage", "model", "layer", "library"),
         metavar="LEVELS",
-        group="profile",
     )
     batch: int = option(
         "samples per call at the levels below the harness: model, layer, library (default 1)",
         parse=positive(MOST_RUNS),
         default=1,
         metavar="N",
-        group="profile",
     )
     batches: tuple[int, ...] | None = option(
         "batches of the model level (default 1,2,4,8); if given, of the layer level, too",
         parse=parse_sizes,
         metavar="LIST",
-        group="profile",
     )
     runs: int = option(
         "largest number of calls per measurement (default 20)",
         parse=positive(MOST_RUNS),
         default=20,
         metavar="N",
-        group="profile",
     )
     counters: tuple[str, ...] = option(
         "counters of the library level: perf (default); valgrind simulates instructions and cache "
@@ -73,21 +72,18 @@ class ProfileOptions:
         parse=words_of(("perf", "valgrind")),
         default=("perf",),
         metavar="LIST",
-        group="profile",
     )
     source: Path | None = option(
         "run nothing; print the tables of a profile's or a run's folder again (--out DIR: write the files, too)",
         name="from",
         parse=parse_path,
         metavar="DIR",
-        group="profile",
     )
     otlp: Path | str | None = option(
         "also write the spans for OpenTelemetry: a new file of OTLP/JSON lines, or a collector's URL",
         parse=parse_otlp,
         metavar="FILE|URL",
-        group="profile",
     )
     table: str | None = option(
-        "print only this table, without abbreviation, e.g. layers", metavar="NAME", group="profile"
+        "print only this table, without abbreviation, e.g. layers", metavar="NAME"
     )

@@ -24,7 +24,8 @@ from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.lookup import load_model
 from harness.results import database, run_folder
-from harness.results.outcome import Finished, Measure
+from harness.results.outcome import Finished
+from harness.run.study import Study, other_reason, unfit_options
 from harness.search.options import PeakOptions
 from harness.search.peak import table
 from harness.search.peak.probe import (
@@ -35,7 +36,6 @@ from harness.search.peak.probe import (
     busy_share,
 )
 from harness.search.peak.search import Found, Limits, search
-from harness.search.study import Study, other_reason, unfit_options
 
 RUNS = 12
 """Runs in one search: calibration, probes and full-length runs together."""
@@ -51,7 +51,9 @@ def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
         yield f"peak is for --scenario {names}: {config.scenario} has no rate to find"
     elif scenario.default_slo is None and config.slo is None:
         yield f"the peak of {config.scenario} depends on an SLO: give one, e.g. --slo p99=50ms"
-    yield from unfit_options(config, "peak", mlperf="; --write-user-conf FILE is for it")
+    yield from unfit_options(
+        config, "peak", "peak makes quick runs: drop --mlperf; --write-user-conf FILE is for it"
+    )
     if config.queries is not None:
         yield "peak sizes its runs by --duration and --probe: drop --queries"
     if config.arrivals is not None:
@@ -81,16 +83,13 @@ class _OutOfReach(Exception):
         self.fastest_ns = fastest_ns
 
 
-class PeakJob(Study):
+class PeakJob(Study[PeakOptions]):
     """One search for the highest load that passes."""
 
     file = run_folder.PEAK
 
-    def __init__(
-        self, config: RunConfig, options: PeakOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        super().__init__(config, options, measure, quiet=quiet)
-        self._options = options
+    def _begin(self) -> None:
+        config = self._config
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis

@@ -1,6 +1,6 @@
 """Writes sweep.html: the plots and the table of a sweep."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.plots import line, rounded
 from harness.results.pages.tables import Cell, Column, shown_rows
 from harness.search.sweep import report
 
@@ -19,6 +20,11 @@ _MARKS = {"knee": "#9a6700", "peak": "#1a7f37", "100 %": "#57606a", "highest VAL
 """Colour of each vertical line, by name."""
 
 _CROSSED = "circle-x-open"
+_KEY = {
+    **line("INVALID", [None], [None], mode="markers"),
+    "marker": {"symbol": _CROSSED, "size": 10, "color": "#57606a"},
+}
+"""The legend's entry for crossed markers."""
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
@@ -34,79 +40,49 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
         return
     offered = [point["rate_per_s"] for point in points]
     valid = [point["verdict"] == "VALID" for point in points]
-    shapes, notes = _marks(content)
+    note = "" if all(valid) else " Crossed: INVALID, left out of the knee."
+    marker = {
+        "symbol": ["circle" if one else _CROSSED for one in valid],
+        "size": [6 if one else 10 for one in valid],
+    }
+    key = [] if all(valid) else [_KEY]
+    shapes, names = _marks(content)
+    rates = {"title": "offered, queries/s", "rangemode": "tozero"}
     bound_ms = parse_slo(content["slo"]).bound_ns / NS_PER_MS if content["slo"] else None
+
+    def curve(name: str, field: str, scale: float = 1.0, **more: Any) -> Mapping[str, Any]:
+        values = [rounded(point[field], scale) for point in points]
+        return line(name, offered, values, marker=marker, **more)
+
     yield Figure(
         "Latency against offered load",
-        f"Percentiles of each run; dashed: the SLO's bound.{_note(valid)}",
-        [
-            {
-                "x": offered,
-                "y": [_ms(point[f"{name}_ns"]) for point in points],
-                "name": name,
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            }
-            for name in ("p50", "p90", "p99")
-        ]
-        + _key(valid),
+        f"Percentiles of each run; dashed: the SLO's bound.{note}",
+        [*(curve(name, f"{name}_ns", 1 / NS_PER_MS) for name in ("p50", "p90", "p99")), *key],
         {
-            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero"},
+            "xaxis": rates,
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": [*shapes, *bound_line(bound_ms, "y")],
-            "annotations": notes,
+            "annotations": names,
         },
     )
     ends = [0, max(offered)]
     yield Figure(
         "Achieved rate and batch size",
-        f"Dotted: as much achieved as offered.{_note(valid)}",
+        f"Dotted: as much achieved as offered.{note}",
         [
-            {"x": ends, "y": ends, "name": "offered", "mode": "lines", "line": {"dash": "dot"}},
-            {
-                "x": offered,
-                "y": [point["completed_per_s"] for point in points],
-                "name": "achieved",
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            },
-            {
-                "x": offered,
-                "y": [point["mean_batch"] for point in points],
-                "name": "batch",
-                "yaxis": "y2",
-                "mode": "lines+markers",
-                "marker": _markers(valid),
-            },
-            *_key(valid),
+            line("offered", ends, ends, mode="lines", line={"dash": "dot"}),
+            curve("achieved", "completed_per_s"),
+            curve("batch", "mean_batch", yaxis="y2"),
+            *key,
         ],
         {
-            "xaxis": {"title": "offered, queries/s", "rangemode": "tozero", "anchor": "y2"},
+            "xaxis": {**rates, "anchor": "y2"},
             "yaxis": {"title": "queries/s", "rangemode": "tozero", "domain": [0.38, 1]},
             "yaxis2": {"title": "samples a batch", "rangemode": "tozero", "domain": [0, 0.3]},
             "shapes": shapes,
-            "annotations": notes,
+            "annotations": names,
         },
     )
-
-
-def _markers(valid: Sequence[bool]) -> Mapping[str, Any]:
-    """Markers in which INVALID points are hollow and crossed."""
-    return {
-        "symbol": ["circle" if one else _CROSSED for one in valid],
-        "size": [6 if one else 10 for one in valid],
-    }
-
-
-def _key(valid: Sequence[bool]) -> list[Mapping[str, Any]]:
-    """The legend's entry for crossed markers, where there are any."""
-    marker = {"symbol": _CROSSED, "size": 10, "color": "#57606a"}
-    one = {"x": [None], "y": [None], "name": "INVALID", "mode": "markers", "marker": marker}
-    return [] if all(valid) else [one]
-
-
-def _note(valid: Sequence[bool]) -> str:
-    return "" if all(valid) else " Crossed: INVALID, left out of the knee."
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -131,10 +107,6 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
     return lines, names
 
 
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else float(f"{ns / NS_PER_MS:.6g}")
-
-
 def _head(content: Mapping[str, Any]) -> Iterator[str]:
     config = content["config"]
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
@@ -150,7 +122,7 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Points</h2>"
-    columns = [*report.columns(content), Column("verdict"), Column("doubts")]
+    columns = [*report.heads(content), Column("verdict"), Column("doubts")]
     rows: list[list[Cell]] = [
         [
             *report.numbers(point),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.search.study import other_reason
+from harness.run.study import other_reason
 
 
 class Point(NamedTuple):

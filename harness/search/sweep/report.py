@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.units import show_percent, show_rate
-from harness.results.pages.tables import Cell, Column, aligned
+from harness.results.pages.tables import Cell, Column, aligned, columns
 from harness.search.sweep.points import LEAST_FOR_KNEE
 
 
@@ -16,7 +16,7 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"SWEEP  {'  '.join(map(str, words))}"
     yield ""
     rows = [[*numbers(point), _verdict(point, content)] for point in content["points"]]
-    yield from aligned([*columns(content), Column("verdict")], rows)
+    yield from aligned([*heads(content), Column("verdict")], rows)
     yield ""
     yield from _marks(content)
     yield f"{'results':<12}{folder}"
@@ -31,21 +31,16 @@ def scale(content: Mapping[str, Any]) -> tuple[str, str]:
     return "100 %", "the rate given with --peak"
 
 
-def columns(content: Mapping[str, Any]) -> list[Column]:
-    return [
-        Column("offered/s", "samples/s"),
-        Column("of peak" if content["peak_is_measured"] else "share", "share"),
-        Column("achieved/s", "samples/s"),
-        Column("p50", "ns"),
-        Column("p90", "ns"),
-        Column("p99", "ns"),
-        Column("batch", "samples"),
-        Column("late", "count"),
-    ]
+def heads(content: Mapping[str, Any]) -> list[Column]:
+    share = "of peak" if content["peak_is_measured"] else "share"
+    return columns(
+        f"offered/s [samples/s] | {share} [share] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
+        "| p99 [ns] | batch [samples] | late [count]"
+    )
 
 
 def numbers(point: Mapping[str, Any]) -> list[Cell]:
-    """The cells of one point in `columns`."""
+    """The cells of one point in `heads`."""
     share = point["share"]
     names = ("completed_per_s", "p50_ns", "p90_ns", "p99_ns", "mean_batch", "late")
     shown_share = None if share is None else show_percent(share)

@@ -24,10 +24,9 @@ from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
-from harness.results.outcome import Measure
+from harness.run.study import Ended, Study, unfit_options, write_page
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
-from harness.search.study import Ended, Study, unfit_options, write_page
 from harness.search.tune import table
 from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import (
@@ -49,24 +48,20 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     """Every reason why tuning with these options cannot start."""
-    yield from unfit_options(config, "tune", mlperf="; its tuned.yaml is for it")
-    if config.audit is not None:
-        yield "--audit is one run, tune makes many: drop it"
+    yield from unfit_options(
+        config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
+    )
     if config.meter:
         yield "--meter reads one run, tune makes many: drop it"
 
 
-class TuneJob(Study):
+class TuneJob(Study[TuneOptions]):
     """One search for the placement that suits model, machine, scenario and SLO."""
 
     file = TUNE
 
-    def __init__(
-        self, config: RunConfig, options: TuneOptions, measure: Measure, *, quiet: bool
-    ) -> None:
-        config = replace(config, mode="performance")
-        super().__init__(config, options, measure, quiet=quiet)
-        self._options = options
+    def _begin(self) -> None:
+        config = self._config = replace(self._config, mode="performance")
         self._scenario: Scenario = registry.load("scenario", config.scenario)
         self._model = load_model(config.model)
         self._dataset = config.dataset or default_dataset(self._model)
@@ -85,7 +80,13 @@ class TuneJob(Study):
         max_batch = self._default.max_batch if config.max_batch is not None else None
         self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)
         self._rounds = Rounds(
-            config, self._scenario, self._slo, measure, self.folder, self._say, self._save
+            config=config,
+            scenario=self._scenario,
+            slo=self._slo,
+            measure=self._measure,
+            folder=self.folder,
+            say=self._say,
+            save=self._save,
         )
         self._finalists: list[Finalist] = []
         self._decision: Decision | None = None

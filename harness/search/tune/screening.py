@@ -63,27 +63,21 @@ class Measured:
         }
 
 
+@dataclass
 class Cut:
-    """measured: the layouts measured so far, the default first.
-    fixed_batch: samples, where the model file allows no other batch; known once a layout was loaded.
-    """
+    """Measures the layouts, and forecasts what each is worth."""
 
-    def __init__(
-        self,
-        forecast: Forecast,
-        time_layout: TimeLayout,
-        largest: Callable[[ServiceTimes, int | None], Sequence[int]],
-        say: Callable[[str], None],
-    ) -> None:
-        """largest: (service times, fixed batch) -> candidates for the largest batch."""
-        self.measured: dict[Layout, Measured] = {}
-        self.fixed_batch: int | None = None
-        self._forecast = forecast
-        self._time_layout = time_layout
-        self._largest = largest
-        self._say = say
-        self._tunable: Mapping[str, Sequence[str]] = {}
-        self._errors: list[HarnessError] = []
+    forecast: Forecast
+    time_layout: TimeLayout
+    largest: Callable[[ServiceTimes, int | None], Sequence[int]]
+    """(service times, fixed batch) -> candidates for the largest batch."""
+    say: Callable[[str], None]
+    measured: dict[Layout, Measured] = field(default_factory=dict)
+    """The layouts measured so far, the default first."""
+    fixed_batch: int | None = None
+    """Samples, where the model file allows no other batch; known once a layout was loaded."""
+    _tunable: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _errors: list[HarnessError] = field(default_factory=list)
 
     @property
     def has_measured(self) -> bool:
@@ -120,7 +114,7 @@ class Cut:
 
     def ranked(self) -> list[Measured]:
         """The layouts with a forecast, the best first."""
-        aim = self._forecast.aim
+        aim = self.forecast.aim
         known = [one for one in self.measured.values() if one.values]
         return sorted(known, key=lambda one: aim.gain(one.predicted, 1.0), reverse=True)
 
@@ -132,9 +126,9 @@ class Cut:
         slow = {one.layout: one.service for one in self.measured.values() if one.parts}
         if not slow:
             raise self._errors[0]
-        alone_ns, layout = min((self._forecast.alone_ns(slow[one]), one) for one in slow)
+        alone_ns, layout = min((self.forecast.alone_ns(slow[one]), one) for one in slow)
         raise RunInvalid(
-            f"no layout meets {self._forecast.slo}, not even where a query is alone: the fastest, "
+            f"no layout meets {self.forecast.slo}, not even where a query is alone: the fastest, "
             f"{layout}, takes {show_ns(alone_ns)}: raise --slo"
         )
 
@@ -143,16 +137,16 @@ class Cut:
         plain = self.measured.get(one.layout._replace(options=()))
         if not one.layout.options or plain is None or not plain.values:
             return False
-        return self._forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
+        return self.forecast.aim.gain(one.predicted, plain.predicted) <= 1 + ALIKE
 
     def _pass_twice(self, layouts: Sequence[Layout], sizes: Sequence[int]) -> None:
         for layout in (*layouts, *reversed(layouts)):
             one = self.measured.setdefault(layout, Measured(layout))
             if one.failed:
                 continue
-            self._say(f"bare loops: {layout}")
+            self.say(f"bare loops: {layout}")
             try:
-                bare = self._time_layout(layout, sizes)
+                bare = self.time_layout(layout, sizes)
             except HarnessError as e:
                 self._errors.append(e)
                 if one.parts:  # it went well the first time
@@ -172,10 +166,10 @@ class Cut:
             if not one.parts:
                 continue
             service = one.service
-            one.values, one.batch, one.failed = {}, 0, self._forecast.hopeless(service)
+            one.values, one.batch, one.failed = {}, 0, self.forecast.hopeless(service)
             if not one.failed:
-                sizes = self._largest(service, self.fixed_batch)
-                one.values, one.batch = best_batch(self._forecast, service, layout.instances, sizes)
+                sizes = self.largest(service, self.fixed_batch)
+                one.values, one.batch = best_batch(self.forecast, service, layout.instances, sizes)
 
     def _all_that_helped(self, layout: Layout) -> Layout | None:
         """The layout with every option that helped alone; None for fewer than two options."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.results.pages.tables import Cell, Column, aligned
+from harness.results.pages.tables import Cell, aligned, columns
 from harness.search.tune.candidates import Aim
 
 
@@ -31,11 +31,8 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
-    columns = (
-        Column("bare loops: instances x threads"),
-        Column("batch", "count"),
-        Column(f"{aim.what}, predicted", aim.unit),
-        Column(""),
+    heads = columns(
+        f"bare loops: instances x threads | batch [count] | {aim.what}, predicted [{aim.unit}] | "
     )
     rows: list[list[Cell]] = []
     for one in sorted(known, key=lambda one: -aim.gain(best[name_of(one)], 1.0)):
@@ -43,7 +40,7 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
         rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
     failed = (one for one in content["layouts"] if one["failed"])
     rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
-    yield from aligned(columns, rows)
+    yield from aligned(heads, rows)
 
 
 def name_of(one: Mapping[str, Any]) -> str:
@@ -54,12 +51,8 @@ def name_of(one: Mapping[str, Any]) -> str:
 
 def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
     aim = Aim(**content["judged"])
-    columns = (
-        Column("LoadGen: plan"),
-        Column(aim.what, aim.unit),
-        Column("rounds", "count"),
-        Column("against the best", "ratio"),
-        Column(""),
+    heads = columns(
+        f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio] | "
     )
     rows = []
     for one in content["finalists"]:
@@ -67,7 +60,7 @@ def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
         marks += ["<- taken"] if one["plan"] == content["taken"] else []
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
         rows.append([*finalist(one, content), "  ".join(marks)])
-    yield from aligned(columns, rows)
+    yield from aligned(heads, rows)
 
 
 def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Peaks
 from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import EVENTS, Counters
-from harness.explain.profile.spans.spans import Span, chrome_trace, joined, lanes, with_parents
+from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import layer_tables
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
@@ -73,16 +73,6 @@ def test_parents_are_those_that_contain_alone(intervals: list[tuple[int, int]]) 
     found = with_parents([*parents, child])[-1]
     assert found.parent == (holding[0] if len(holding) == 1 else None)
     assert found.ambiguous == (len(holding) > 1)
-
-
-def test_a_launch_and_its_execution_are_one_span() -> None:
-    launch = span(1, "batch", 5, 5, parent=9, tags={"key": 7})
-    work = span(2, "batch", 20, 30, lane="worker", tags={"key": 7})
-    (one,) = joined([launch], [work], "key")
-    assert (one.parent, one.duration_ns, one.lane) == (9, 10, "worker")
-    assert one.tags["launched_ns"] == 5
-    assert [s.id for s in joined([launch], [], "key")] == [1]
-    assert [s.id for s in joined([], [work], "key")] == [2]
 
 
 def test_lanes_keep_what_overlaps_apart() -> None:

@@ -189,9 +189,21 @@ def test_resume_takes_everything_from_the_folder(
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("axes", {"precision": ["../../elsewhere"]}, "its axes cannot be read: '../../elsewhere'"),
-        ("axes", {"model": [3]}, "its axes cannot be read: a model, backend or shape is not text"),
-        ("axes", {"batch": [1.5]}, "its axes cannot be read: a batch or number of threads is"),
+        (
+            "axes",
+            {"precision": ["../../elsewhere"]},
+            "its axes cannot be read: ValueError: '../../elsewhere'",
+        ),
+        (
+            "axes",
+            {"model": [3]},
+            "its axes cannot be read: ValueError: a model, backend or shape is not text",
+        ),
+        (
+            "axes",
+            {"batch": [1.5]},
+            "its axes cannot be read: ValueError: a batch or number of threads is",
+        ),
         ("precisions", {"digits int8": None}, "grid: its files do not fit together: TypeError"),
     ],
 )

@@ -84,22 +84,6 @@ class _Sorted:
         return containers
 
 
-def joined(launches: Sequence[Span], executions: Sequence[Span], key: str) -> list[Span]:
-    """Joins a launch and an execution with the same tag `key`: the result has the launch's parent
-    and name and the execution's time. A span without a partner stays as it is.
-    """
-    executed = {span.tags[key]: span for span in executions if key in span.tags}
-    joined_spans = []
-    for launch in launches:
-        work = executed.pop(launch.tags.get(key), None)
-        if work is None:
-            joined_spans.append(launch)
-        else:
-            tags = {**work.tags, **launch.tags, "launched_ns": launch.start_ns}
-            joined_spans.append(replace(work, name=launch.name, parent=launch.parent, tags=tags))
-    return [*joined_spans, *executed.values(), *(s for s in executions if key not in s.tags)]
-
-
 def chrome_trace(spans: Sequence[Span], trace_id: str, about: Mapping[str, Any]) -> dict[str, Any]:
     """For chrome://tracing and ui.perfetto.dev: complete events, times in us from the first span.
     Each group is drawn as a process, each lane as a thread.

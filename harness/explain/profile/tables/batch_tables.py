@@ -7,17 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.explain.kernels import layers as ly
-from harness.explain.kernels.kernels import LayerProfile
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks
+from harness.explain.kernels.layers import Layer, Peaks
 from harness.explain.profile.measure.memory import slope
-from harness.explain.profile.tables.layer_tables import peaks_of
-from harness.results.pages.tables import Cell, Column, Table
+from harness.explain.profile.tables.layer_tables import LayerLevel, peaks_of
+from harness.results.pages.tables import Cell, Column, Table, columns
 
 
 class AtBatch(NamedTuple):
-    """layers: of a profiled call. call_ns: the same call unprofiled.
-    flops: None where one layer's are unknown.
-    """
+    """A profiled call, with the time of the same call without the profiler."""
 
     batch: int
     layers: Sequence[Layer]
@@ -25,6 +22,7 @@ class AtBatch(NamedTuple):
 
     @property
     def flops(self) -> int | None:
+        """None where those of one layer are unknown."""
         return ly.summed(layer.flops for layer in self.layers)
 
     @property
@@ -40,6 +38,9 @@ class AtBatch(NamedTuple):
     def flops_per_s(self) -> float | None:
         return self.flops / self.call_ns * 1e9 if self.flops else None
 
+    def named(self, name: str) -> Layer | None:
+        return next((layer for layer in self.layers if layer.name == name), None)
+
 
 def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
     """By batch, ascending, including the profile's own. Empty without a layer level."""
@@ -48,9 +49,8 @@ def at_batches(content: Mapping[str, Any]) -> list[AtBatch]:
     measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
     batches = []
     for batch, level in measured.items():
-        profile = LayerProfile.from_json(level["profile"])
-        layers = ly.layers_of(profile, [NodeCost(**cost) for cost in level["nodes"]])
-        batches.append(AtBatch(int(batch), layers, ly.overhead(profile).plain_ns))
+        layer_level = LayerLevel.from_json(level)
+        batches.append(AtBatch(int(batch), layer_level.layers, layer_level.parts.plain_ns))
     return sorted(batches, key=lambda one: one.batch)
 
 
@@ -87,10 +87,10 @@ def _whole(batches: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[st
                 bounds.count("compute") if peaks else None,
             ]
         )
-    columns = [Column("batch", "count"), Column("latency", "ns"), Column("flops", "FLOP")]
-    columns += [Column("moved", "bytes"), Column("intensity", "FLOP/byte")]
-    columns += [Column("rate", "FLOP/s"), Column("bound"), Column("of peak", "share")]
-    columns += [Column("memory-bound", "count"), Column("compute-bound", "count")]
+    heads = columns(
+        "batch [count] | latency [ns] | flops [FLOP] | moved [bytes] | intensity [FLOP/byte]"
+        "| rate [FLOP/s] | bound | of peak [share] | memory-bound [count] | compute-bound [count]"
+    )
     points = {float(one.batch): one.intensity for one in batches if one.intensity}
     notes = ["latency without the profiler; memory-bound, compute-bound: kernels"]
     if unknown := {layer.ops for one in batches for layer in one.layers if layer.flops is None}:
@@ -98,16 +98,15 @@ def _whole(batches: Sequence[AtBatch], peaks: Peaks | None, skipped: Sequence[st
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
     about = "A15: the whole model by batch"
-    return Table("whole_by_batch", "By batch", about, columns, rows, [*notes, *skipped])
+    return Table("whole_by_batch", "By batch", about, heads, rows, [*notes, *skipped])
 
 
 def _kernels(batches: Sequence[AtBatch], peaks: Peaks | None) -> Table:
     """One row for each kernel, the slowest at the largest batch first."""
-    named = {one.batch: {layer.name: layer for layer in one.layers} for one in batches}
     largest = batches[-1]
     rows: list[list[Cell]] = []
     for layer in sorted(largest.layers, key=lambda la: -la.latency_ns):
-        same = [named[one.batch].get(layer.name) for one in batches]
+        same = [one.named(layer.name) for one in batches]
         bounds = [ly.bound_of(la, peaks) if peaks and la else None for la in same]
         first = next((i for i, bound in enumerate(bounds) if bound == "compute"), None)
         rows.append(
@@ -120,10 +119,10 @@ def _kernels(batches: Sequence[AtBatch], peaks: Peaks | None) -> Table:
                 batches[first].batch if first is not None else None,
             ]
         )
-    columns = [Column("index", "count"), Column("kernel"), Column("nodes of the file")]
-    columns += [*(Column(f"intensity at {one.batch}", "FLOP/byte") for one in batches)]
-    columns += [*(Column(f"rate at {one.batch}", "FLOP/s") for one in batches)]
-    columns += [Column("compute-bound from", "count")]
+    heads = columns("index [count] | kernel | nodes of the file")
+    heads += [Column(f"intensity at {one.batch}", "FLOP/byte") for one in batches]
+    heads += [Column(f"rate at {one.batch}", "FLOP/s") for one in batches]
+    heads.append(Column("compute-bound from", "count"))
     about = f"A14 by batch: every kernel, the slowest at batch {largest.batch} first"
     notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
-    return Table("kernels_by_batch", "Kernels by batch", about, columns, rows, notes)
+    return Table("kernels_by_batch", "Kernels by batch", about, heads, rows, notes)

@@ -109,13 +109,25 @@ def _is_noise(ratio: float, ours: Row, theirs: Row) -> bool:
     return abs(ratio - 1) <= UNCERTAINTIES * error * max(ratio, 1.0)
 
 
+def gains(rows: Sequence[Row]) -> Iterator[tuple[str, list[Line]]]:
+    """(title, lines) of each table of ratios."""
+    yield f"throughput by precision, times {BASELINE}", precision_gain(rows)
+    yield f"median batch by precision, times the speed of {BASELINE}", median_gain(rows)
+    fewest = _ratios(rows, "threads", lambda members: min(row.threads for row in members))
+    yield "throughput by threads, times the fewest", list(fewest)
+    first = _ratios(rows, "backend", lambda members: members[0].backend)
+    yield "throughput by framework, at the same precision", list(first)
+    real = _ratios(rows, "data", lambda _members: "real")
+    yield "throughput on synthetic data, times real", list(real)
+
+
 def precision_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that of fp32, by batch, on which the effect of a precision depends."""
+    """By batch, on which the effect of a precision depends."""
     return list(_ratios(rows, "precision", lambda _members: BASELINE))
 
 
 def median_gain(rows: Sequence[Row]) -> list[Line]:
-    """The speed of the median batch over that of fp32: other programs disturb it less than the mean."""
+    """The speed of the median batch, which other programs disturb less than the mean."""
     lines = _ratios(
         rows,
         "precision",
@@ -123,21 +135,6 @@ def median_gain(rows: Sequence[Row]) -> list[Line]:
         lambda row: 1 / row.batch_p50_ns if row.batch_p50_ns else None,
     )
     return [line._replace(unsure=frozenset()) for line in lines]
-
-
-def thread_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that with the fewest threads."""
-    return list(_ratios(rows, "threads", lambda rows: min(row.threads for row in rows)))
-
-
-def framework_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput over that of the first framework, at the same precision."""
-    return list(_ratios(rows, "backend", lambda rows: rows[0].backend))
-
-
-def data_gain(rows: Sequence[Row]) -> list[Line]:
-    """Throughput on synthetic over real data: 1 where values do not affect the speed."""
-    return list(_ratios(rows, "data", lambda _members: "real"))
 
 
 def optimal_batches(rows: Sequence[Row]) -> list[Best]:

@@ -1,6 +1,5 @@
 """Reads a grid from its folder: the row of every cell, and the comparisons between cells."""
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.core import files
-from harness.errors import ConfigError, one_line
+from harness.errors import ConfigError
 from harness.models.network.network import Structure, difference
 from harness.models.precision.ways import BASELINE
 from harness.results.agreement import agreement
@@ -33,10 +32,8 @@ def content_of(folder: Path) -> Mapping[str, Any]:
     wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
         raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
-    try:
+    with files.reading(f"{folder / GRID}: its axes cannot be read"):
         Axes.from_json(content["axes"])
-    except (KeyError, TypeError, ValueError) as e:
-        raise ConfigError(f"{folder / GRID}: its axes cannot be read: {one_line(e)}") from None
     return content
 
 
@@ -198,14 +195,10 @@ def _structures(
         if not path.is_file():
             continue
         probe = files.read_json(path)
-        try:
+        with files.reading(f"{path} is not what a probe writes"):
             stored = probe["structure"]
-            yield (
-                variant,
-                str(probe["unknown"]) if stored is None else Structure.from_json(stored),
-            )
-        except (KeyError, TypeError, ValueError) as e:
-            raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
+            structure = Structure.from_json(stored) if stored else str(probe["unknown"])
+        yield variant, structure
 
 
 def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, float]]:
@@ -234,8 +227,6 @@ def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[
 
 
 def _outputs(path: Path) -> Any:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return file["outputs"]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as e:
-        raise ConfigError(f"{path} is not what a probe writes: {one_line(e)}") from None
+    problem = f"{path} is not what a probe writes"
+    with files.reading(problem, also=(OSError,)), np.load(path, allow_pickle=False) as file:
+        return file["outputs"]

@@ -2,45 +2,50 @@
 
 import csv
 import json
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from harness.core import files
 from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
-from harness.core.signals import Stopped, Stopping, stoppable
+from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
-from harness.run.jobs import keep_or_remove
+
+Options = TypeVar("Options")
 
 _LOAD_REASONS = codes(Kind.REASON, About.LOAD)
 """Reasons of runs whose load was too high, or whose probe was too short."""
 
 
 class Ended(Exception):
-    """A run was stopped, or failed in a way that ends the study. status: the exit status."""
+    """A run was stopped, or failed in a way that ends the study."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
 
 
-def unfit_options(config: RunConfig, verb: str, *, mlperf: str = "") -> Iterator[str]:
-    """Options of `config` that make no sense for a verb of many performance runs."""
+def unfit_options(config: RunConfig, verb: str, mlperf: str) -> Iterator[str]:
+    """Options of `config` that make no sense for many performance runs. mlperf: why not --mlperf."""
     if config.mlperf:
-        yield f"{verb} makes quick runs: drop --mlperf{mlperf}"
+        yield mlperf
+    if config.audit is not None:
+        yield f"--audit is one run, {verb} makes many: drop it"
     if config.mode == "accuracy":
         yield f"{verb} needs performance runs: drop --mode accuracy"
     if config.metrics_linger_ns:
         yield f"--metrics-linger waits after one run, {verb} makes many: drop it"
 
 
-class Study(ABC):
-    """One search, sweep or set of repeats; a subclass decides which runs to make.
+class Study(ABC, Generic[Options]):
+    """One search, sweep, profile or set of repeats; a subclass decides which runs to make.
 
     `content` is written to `file` in `folder` after each run, so a study that is stopped keeps
     what it has measured.
@@ -49,20 +54,31 @@ class Study(ABC):
     file: ClassVar[str]
     """Name of the JSON file in the folder."""
 
+    continuation: ClassVar[str] = ""
+    """How to use the folder of a study that was stopped; {folder} is its path."""
+
     folder: Path
     """Where the results are now; a folder that is not complete ends in `.partial`."""
 
-    def __init__(self, config: RunConfig, _options: Any, measure: Measure, *, quiet: bool) -> None:
+    def __init__(
+        self, config: RunConfig, options: Options, measure: Measure, *, quiet: bool
+    ) -> None:
         self._config = config
+        self._options = options
         self._measure = measure
         self._quiet = quiet
         self._stopping = Stopping()
+        self._begin()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Resolves the options and makes the folder."""
 
     @classmethod
     def execute(
         cls,
         config: RunConfig,
-        options: Any,
+        options: Options,
         measure: Measure,
         *,
         as_json: bool = False,
@@ -80,13 +96,13 @@ class Study(ABC):
 
     def attempt(self) -> int:
         """Calls `run`; removes the folder where that fails before anything was measured."""
-        with keep_or_remove(lambda: self.folder, self.has_measured):
-            try:
+        try:
+            with keep_or_remove(lambda: self.folder, self.has_measured):
                 return self.run()
-            except Ended as e:
-                return e.status
-            except Stopped as e:
-                return e.exit_status
+        except (Ended, Stopped) as e:
+            if e.exit_status >= INTERRUPT_EXIT and self.continuation and self.folder.exists():
+                say(f"stopped: {self.continuation.format(folder=self.folder)}")
+            return e.exit_status
 
     @abstractmethod
     def run(self) -> int:
@@ -109,7 +125,7 @@ class Study(ABC):
         return any(self.folder.glob("*/*"))
 
     def show(self, *, as_json: bool) -> None:
-        show(json.dumps(self.to_json(), indent=2) if as_json else "\n".join(self.lines()))
+        show(shown_json(self.to_json()) if as_json else "\n".join(self.lines()))
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -153,10 +169,29 @@ class Study(ABC):
         raise Ended(finished.status or RunInvalid.exit_status)
 
 
+@contextmanager
+def keep_or_remove(folder: Callable[[], Path], has_measured: Callable[[], bool]) -> Iterator[None]:
+    """Removes `folder` after an error, unless something was measured or a run left a traceback."""
+    try:
+        yield
+    except OSError as e:
+        why = f"{folder()} cannot be written: {e.strerror}: pass --out elsewhere"
+        raise RunInvalid(why) from e
+    except BaseException as e:
+        of_use = not isinstance(e, ConfigError) and any(folder().glob("*/*"))
+        if not (has_measured() or of_use):
+            shutil.rmtree(folder(), ignore_errors=True)
+        raise
+
+
 def other_reason(result: Mapping[str, Any]) -> Reason | None:
     """The first reason in result.json that says nothing about the load."""
     others = (Reason.stored(r) for r in result["reasons"] if r["code"] not in _LOAD_REASONS)
     return next(others, None)
+
+
+def shown_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, allow_nan=False)
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:
