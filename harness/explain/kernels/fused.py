@@ -147,9 +147,7 @@ def _by_structure(
     same: Mapping[str, str],
     executed: Wiring,
 ) -> dict[int, str]:
-    """The file's node with the same operator and tensors; of several, the one with the same
-    name.
-    """
+    """The file's node with the same operator and tensors; of several, the one of the same name."""
     data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
     if not data or "" in data:
         return {}
@@ -198,9 +196,7 @@ def _own_cut(node: WiredNode, same: Mapping[str, str], cuts: _Cuts) -> tuple[int
 def _common(
     executed: Wiring, cuts: Sequence[tuple[int, ...]], same: Mapping[str, str]
 ) -> list[tuple[int, ...]]:
-    """Adds what several kernels need of a nameless kernel's output: that is the nameless kernel's
-    cut.
-    """
+    """The cut of a nameless kernel: the nodes that several kernels need of its output."""
     joined = list(cuts)
     for i in reversed(range(len(joined))):
         node = executed.nodes[i]
@@ -214,9 +210,7 @@ def _common(
 
 
 def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Removes from each cut what the kernels it depends on compute; keeps it whole if nothing
-    would remain.
-    """
+    """Each cut without the nodes that earlier kernels compute; whole where nothing would remain."""
     done: list[int] = []  # by executed node, a bit for each of the file's: there may be thousands
     left = []
     for node, cut in zip(executed.nodes, cuts, strict=True):

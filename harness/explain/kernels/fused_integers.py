@@ -46,9 +46,7 @@ class IntegerKernels:
         return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
-        """Distinguishes nodes by weights where these kept their names, else by the node's own
-        name.
-        """
+        """By the weights, where these kept their names, else by the node's own name."""
         weights = [{self._before(t) for t in other.inputs} & {*node.inputs} for other in nodes]
         most = max(map(len, weights))
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
@@ -68,9 +66,7 @@ class IntegerKernels:
         return file.originals.get(quantised, quantised)
 
     def _after(self, tensor: str) -> str:
-        """The quantised tensor computed from this one and its activation; the last one where there
-        is none.
-        """
+        """The quantised tensor computed from this one and its activation; without one, the last tensor."""
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]

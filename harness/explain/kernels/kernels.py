@@ -54,9 +54,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Calls from Python, one entry a call.
-    start_ns: monotonic clock. cpu_ns: all threads of this process.
-    """
+    """Calls from Python, one entry a call. start_ns: monotonic clock. cpu_ns: all threads."""
 
     start_ns: tuple[int, ...]
     wall_ns: tuple[int, ...]

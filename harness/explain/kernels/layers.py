@@ -97,9 +97,7 @@ class Peaks(NamedTuple):
 
 
 def bound_of(layer: Layer, peaks: Peaks) -> str | None:
-    """The resource that bounds a kernel; None for integer kernels, to which these peaks do not
-    apply.
-    """
+    """The resource that bounds a kernel; None for integer kernels, which have other peaks."""
     return None if layer.is_integer else peaks.bound(layer.intensity)
 
 
@@ -275,8 +273,6 @@ def _named(session: Session, kernels_ns: float, call_ns: float, chosen: Array) -
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers with a common property."""
-
     name: str
     count: int
     latency_ns: float
@@ -287,16 +283,13 @@ class Group:
 
 
 def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
-    """Groups, the longest first."""
     names = dict.fromkeys(map(by, layers))
     groups = [_group(name, [layer for layer in layers if by(layer) == name]) for name in names]
     return sorted(groups, key=lambda g: -g.latency_ns)
 
 
 def _group(name: str, layers: Sequence[Layer]) -> Group:
-    """Sums allocations, not returns, where reported; no flops where those of one layer are
-    unknown.
-    """
+    """Adds up allocations, not returns; no flops where those of one layer are unknown."""
     allocated = [layer.allocated_bytes for layer in layers if layer.allocated_bytes is not None]
     return Group(
         name,

@@ -107,9 +107,7 @@ def _execute_ns(events: Sequence[Event], run: Event) -> int:
 
 
 def _inside(events: Sequence[Event], run: Event) -> list[Event]:
-    """The run's kernels of the main graph; those of a subgraph lie inside their If, Loop or
-    Scan.
-    """
+    """The run's kernels of the main graph; a subgraph's lie inside their If, Loop or Scan."""
     nodes = [e for e in events if e.get("cat") == "Node" and _within(e, run)]
     kernels = [e for e in nodes if e["name"].endswith(_SUFFIX)]
     kernels.sort(key=lambda e: (e["ts"], -e["dur"]))

@@ -94,9 +94,7 @@ def array_changes(
 
 
 def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Impossible]:
-    """Each installed backend with each of the model's files that it reads, and with lower
-    precision.
-    """
+    """Each installed backend with each file of the model that it reads, and in lower precision."""
     for backend, entry in registry.rows("backend"):
         if backend == "null":
             continue

@@ -102,7 +102,6 @@ def _head(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """The samples, their values and their score."""
     low, high = report["input_range"]
     score = "no score" if report["score"] is None else f"{report['metric']} {report['score']:.2f}"
     why = f" ({report['no_score']})" if report["no_score"] else ""

@@ -38,7 +38,6 @@ _BATCHES = (1, 2, 4, 8)
 
 
 def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
-    """All objections to a profile with these options."""
     unknown = [level for level in options.levels if level not in LEVELS]
     if unknown:
         yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
@@ -87,7 +86,6 @@ def profile(
 
 
 def _tables(profiled: Profiled, folder: Path, name: str | None) -> list[Table]:
-    """All tables, or the one of --table."""
     tables = files.profile_tables(profiled, folder)
     if name is None:
         return tables

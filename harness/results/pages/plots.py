@@ -7,7 +7,7 @@ from harness.results.pages.page import Figure
 
 _ROW_REM = 1.6
 _AXES_REM = 8.0
-_WIDE_REM = Figure._field_defaults["height_rem"] + 1
+_WIDE_REM: float = Figure._field_defaults["height_rem"] + 1
 """A figure of this height takes the page's whole width, so that long names have room."""
 
 

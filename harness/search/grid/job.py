@@ -24,8 +24,7 @@ from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
 from harness.results.compare.run_files import fitting
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
-from harness.search.grid.cells.cells import Cell, cells, row_of
-from harness.search.grid.cells.folder import CELLS, GRID, PROBES, folder_of
+from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
 from harness.search.grid.view import report
@@ -36,7 +35,6 @@ _OWN = ("model", "backend", "threads", "input_shape")
 
 
 def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
-    """Every reason why a grid with these options cannot start."""
     axes, options = grid
     scenario = scenario_named(config.scenario)
     if scenario.scheduled:

@@ -18,8 +18,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.precision.ways import Way, way
 from harness.results import run_folder
 from harness.run.supervisor.preflight import obtain_model
-from harness.search.grid.cells.cells import Cell, config_of
-from harness.search.grid.cells.folder import PROBES, folder_of
+from harness.search.grid.cells.cells import PROBES, Cell, config_of, folder_of
 
 LOG = "probes.log"
 """The output of the child processes."""
@@ -27,8 +26,6 @@ LOG = "probes.log"
 
 @dataclass(kw_only=True)
 class Variants:
-    """The models in the precisions and frameworks of a grid's cells."""
-
     common: RunConfig
     """The options of all cells."""
     folder: Path

@@ -44,7 +44,6 @@ CALIBRATION_QUERIES = 100
 
 
 def problems(config: RunConfig, options: PeakOptions) -> Iterator[str]:
-    """Every reason why a search with these options cannot start."""
     scenario = scenario_named(config.scenario)
     if scenario.search_axis is None:
         names = " and ".join(name for name in SCENARIOS if scenario_named(name).search_axis)
@@ -84,8 +83,6 @@ class _OutOfReach(Exception):
 
 
 class PeakJob(Study[PeakOptions]):
-    """One search for the highest load that passes."""
-
     file = run_folder.PEAK
 
     def _begin(self) -> None:

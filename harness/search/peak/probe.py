@@ -135,9 +135,7 @@ class Judge:
         return None if latency_ns is None else int((latency_ns > self._slo.bound_ns).sum())
 
     def fastest_ns(self, finished: Finished) -> int | None:
-        """The shortest latency of a query, from LoadGen or, for a run that was ended early, from the
-        journal; None where no query was answered.
-        """
+        """The shortest latency of a query, by LoadGen or else the journal; None without an answer."""
         least = (finished.result["latency_ns"] or {}).get("min")
         if least is not None:
             return int(least)

@@ -105,7 +105,6 @@ def _unsustained(run: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator
 
 
 def progress(number: int, probe: Probe, unit: str) -> str:
-    """One line about a run that has just ended."""
     outcome = _outcome(probe.passed, probe.ended) or probe.kind
     name = "full-length run" if probe.kind == "full" else "run"
     at = "" if probe.load is None else f" at {show_rate(probe.load)} {unit}"
@@ -121,7 +120,6 @@ def _outcome(passed: bool | None, ended: str | None) -> str:
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The table from the content of peak.json."""
     unit, slo = content["unit"], content["slo"]
     head = (
         ("PEAK" if content["peak"] is not None else "NO PEAK") if content["finished"] else "STOPPED"

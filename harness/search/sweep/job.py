@@ -31,15 +31,14 @@ from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
 from harness.search.options import PeakOptions, SweepOptions
 from harness.search.peak.job import PeakJob
-from harness.search.sweep import report
-from harness.search.sweep.points import Point, knee, point_of
+from harness.search.sweep import table
+from harness.search.sweep.table import Point, knee, point_of
 
 SWEEP = "sweep.json"
 _POINTS = "points"
 
 
 def problems(config: RunConfig, _options: SweepOptions) -> Iterator[str]:
-    """Every reason why a sweep with these options cannot start."""
     if not scenario_named(config.scenario).scheduled:
         yield f"sweep is for --scenario server: {config.scenario} has no rate to offer"
     if config.target_qps is not None:
@@ -159,7 +158,6 @@ class _SweepJob(Study[SweepOptions]):
         )
 
     def _folder_of(self, rate: float) -> Path | None:
-        """The finished run at that rate."""
         folders = (self.folder / p.folder for p in self._points() if p.rate_per_s == rate)
         return next(folders, None)
 
@@ -196,7 +194,7 @@ class _SweepJob(Study[SweepOptions]):
         }
 
     def lines(self) -> Iterator[str]:
-        return report.lines(self.content(), self.folder)
+        return table.lines(self.content(), self.folder)
 
     def _save(self) -> None:
         super()._save()

@@ -12,7 +12,7 @@ from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure, table
 from harness.results.pages.plots import line, rounded
 from harness.results.pages.tables import Cell, Column, shown_rows
-from harness.search.sweep import report
+from harness.search.sweep import table as points
 
 PAGE = "sweep.html"
 
@@ -28,7 +28,6 @@ _KEY = {
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """Writes the page from the content of sweep.json. A PluginUnavailable names the missing extra."""
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
@@ -86,14 +85,12 @@ def figures(content: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
-    """Vertical lines and their labels: the knee, and the measured peak or else the rate from --peak
-    and the highest VALID rate.
-    """
+    """Vertical lines and their labels: knee, measured peak, else --peak and the highest VALID rate."""
     lines: list[Mapping[str, Any]] = []
     names: list[Mapping[str, Any]] = []
     at_rate = {"knee": content["knee"]}
     if content["peak"] is not None:
-        at_rate[report.scale(content)[0]] = content["peak"]
+        at_rate[points.scale(content)[0]] = content["peak"]
     if not content["peak_is_measured"]:
         at_rate["highest VALID"] = content["highest_valid"]
     for name, at in at_rate.items():
@@ -112,7 +109,7 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
     for name, about in (
-        ("peak", ": ".join(report.scale(content))),
+        ("peak", ": ".join(points.scale(content))),
         ("highest_valid", "the highest offered rate that was VALID"),
         ("knee", "the knee: the VALID point with most throughput for its mean latency"),
     ):
@@ -122,10 +119,10 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def _tail(content: Mapping[str, Any]) -> Iterator[str]:
     yield "<h2>Points</h2>"
-    columns = [*report.heads(content), Column("verdict"), Column("doubts")]
+    columns = [*points.heads(content), Column("verdict"), Column("doubts")]
     rows: list[list[Cell]] = [
         [
-            *report.numbers(point),
+            *points.numbers(point),
             " ".join([point["verdict"], *point["reasons"]]),
             " ".join(point["doubts"]),
         ]

@@ -13,8 +13,6 @@ from harness.run.supervisor.measured_process import START_LIMIT_S, MeasuredProce
 
 
 class Bare(NamedTuple):
-    """The result of bare loops."""
-
     service: ServiceTimes
     tunable: Mapping[str, Sequence[str]]
     """Backend option -> values to try beside the configured one."""

@@ -84,7 +84,6 @@ class Aim(NamedTuple):
     more_is_better: bool
 
     def gain(self, a: float, b: float) -> float:
-        """How many times as good `a` is as `b`."""
         return a / b if self.more_is_better else b / a
 
     def show(self, value: float) -> str:
@@ -229,9 +228,7 @@ def _tail_ns(
 def _highest_rate(
     service: ServiceTimes, instances: int, max_batch: int, most_per_s: float, slo: Slo
 ) -> float:
-    """The highest queries/s that meet the bound; the least rate tried where none does, which ranks such
-    a layout far below all others.
-    """
+    """The highest queries/s that meet the bound; the least rate tried where none does."""
     low, high = LEAST_UTILISATION * most_per_s, MOST_UTILISATION * most_per_s
     if _tail_ns(service, instances, max_batch, high, slo) <= slo.bound_ns:
         return high

@@ -47,7 +47,6 @@ _OF_ONE_RUN = ("mode", "duration", "queries")
 
 
 def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
-    """Every reason why tuning with these options cannot start."""
     yield from unfit_options(
         config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
     )
@@ -56,8 +55,6 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
 
 
 class TuneJob(Study[TuneOptions]):
-    """One search for the placement that suits model, machine, scenario and SLO."""
-
     file = TUNE
 
     def _begin(self) -> None:

@@ -16,7 +16,6 @@ PAGE = "tune.html"
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    """Writes the page from the content of tune.json. A PluginUnavailable names the missing extra."""
     article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 

@@ -40,8 +40,6 @@ LEAST_BATCHES = 4
 
 @dataclass(kw_only=True)
 class Rounds:
-    """The runs of LoadGen that judge the finalists."""
-
     config: RunConfig
     scenario: Scenario
     slo: Slo | None

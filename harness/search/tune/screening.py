@@ -19,8 +19,6 @@ WITH_OPTIONS = 2
 
 @dataclass(slots=True)
 class Measured:
-    """The measurements of one layout."""
-
     layout: Layout
     parts: list[ServiceTimes] = field(default_factory=list)
     """The service times of each pass."""
@@ -65,8 +63,6 @@ class Measured:
 
 @dataclass
 class Cut:
-    """Measures the layouts, and forecasts what each is worth."""
-
     forecast: Forecast
     time_layout: TimeLayout
     largest: Callable[[ServiceTimes, int | None], Sequence[int]]

@@ -11,7 +11,6 @@ from harness.search.tune.candidates import Aim
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """The tables from the content of tune.json."""
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
@@ -27,7 +26,6 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
-    """A row for each layout with its best largest batch."""
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
@@ -44,7 +42,6 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def name_of(one: Mapping[str, Any]) -> str:
-    """The name of a layout in tune.json."""
     options = [f"{name}={value}" for name, value in one["options"].items()]
     return " ".join([f"{one['instances']} x {one['threads']}", *options])
 
@@ -83,7 +80,6 @@ def against(gain: Mapping[str, float] | None) -> str:
 
 
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
-    """How certain the decision is, with its warnings and doubts."""
     yield _sure(content)
     yield from _warnings(content)
     yield from _doubts(content)
@@ -156,7 +152,6 @@ def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The runs of the rounds, without those that searched for the rate."""
     return [run for run in content["runs"] if run["round"] is not None]
 
 

@@ -18,7 +18,7 @@ from harness.results.outcome import Finished
 from harness.results.recheck import check
 from harness.search.options import Rates, parse_rates
 from harness.search.sweep.page import figures
-from harness.search.sweep.points import Point, knee
+from harness.search.sweep.table import Point, knee
 from tests.stand_ins.fake_peak import System, names
 
 SERVER = ("sweep", "--scenario", "server", "--backend", "null", "--slo", "p99=10ms", "--quiet")

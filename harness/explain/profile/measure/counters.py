@@ -42,9 +42,7 @@ class Reading(NamedTuple):
 
 
 class Counters:
-    """Counters of this thread and of every thread started while they are open. They count only
-    between `start` and `stop`.
-    """
+    """Counters of this thread and of the threads it starts meanwhile, between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._files: dict[str, int] = {}

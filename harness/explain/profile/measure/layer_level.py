@@ -97,7 +97,6 @@ def _profiler(name: str, backend: Backend) -> Profiler:
 
 
 def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
-    """The graph, or the reason why there is none."""
     assert subject.path is not None
     if not is_onnx:
         return (

@@ -14,7 +14,7 @@ from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
-from harness.explain.profile.measure import machine_peaks, memory_growth
+from harness.explain.profile.measure import machine_peaks, memory
 from harness.explain.profile.measure.counters import Counters
 from harness.loadgen.plan import InstanceGroup
 from harness.models.graph.graph import Graph
@@ -92,7 +92,6 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
-    """The peaks, or the reason why there are none."""
     try:
         return machine_peaks.measure(threads)._asdict()
     except ImportError as e:
@@ -131,7 +130,7 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
     if graph is None:
         return {"missing": "the model's graph could not be read"}
     shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
-    return memory_growth.measure(graph, shapes)
+    return memory.measure(graph, shapes)
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:

@@ -80,9 +80,7 @@ def simulate(config: RunConfig, dataset: str, spec: InstanceGroup, folder: Path)
 
 
 def _of_calls(out: Path) -> list[Dump]:
-    """The first output holds everything before the first mark; the one without a number,
-    everything after the last.
-    """
+    """Output 1 holds everything before the first mark; the one without a number, all after the last."""
     count = len(list(out.parent.glob(f"{out.name}.*")))
     if count != CALLS + 1:
         raise ConfigError(f"{count} outputs of valgrind for {CALLS} calls")
@@ -109,9 +107,7 @@ def calls(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vector_extensions() -> list[str]:
-    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated
-    ones.
-    """
+    """Extensions beyond numpy's baseline that this process sees; under valgrind, the simulated ones."""
     numpy_config: Any = np.show_config(mode="dicts")
     return list(numpy_config["SIMD Extensions"]["found"])
 

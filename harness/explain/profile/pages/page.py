@@ -26,7 +26,6 @@ _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#
 
 
 def write(profiled: Profiled, folder: Path) -> Path:
-    """Returns the page's path; PluginUnavailable without plotly."""
     name = str(profiled.content.get("model_name") or folder.resolve().name)
     shown = profile_tables(profiled, folder)
     article = Article(

@@ -107,9 +107,7 @@ def write(messages_: Iterable[Message], file: Path) -> None:
 
 
 def post(messages_: Iterable[Message], url: str) -> None:
-    """Posts each message directly: no proxy, no redirect. Raises ConfigError where the collector
-    refuses a message or a span.
-    """
+    """Uses no proxy, follows no redirect. Raises ConfigError where the collector refuses anything."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     assert parts.hostname is not None  # by the option's parser

@@ -47,9 +47,7 @@ class Profiled(NamedTuple):
 
 
 def read(folder: Path) -> Profiled:
-    """Reads a profile, or a run of the harness, which has only the levels query, batch and
-    stage.
-    """
+    """Reads a profile, or a run, which has only the levels query, batch and stage."""
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:

@@ -229,7 +229,7 @@ def _accounted(level: LayerLevel) -> Table:
         "to the fastest"
     )
     about = "time by type of kernel and everything outside kernels (A6, A13), from the inside out"
-    rows = [[name, ns, ns / parts.plain_ns] for name, ns in times_ns]
+    rows: list[list[Cell]] = [[name, ns, ns / parts.plain_ns] for name, ns in times_ns]
     heads = columns("part | time [ns] | of the call [share]")
     return Table("accounted", "Accounted", about, heads, rows, notes)
 

@@ -116,7 +116,6 @@ def _loadgen_mean_ns(content: Content) -> float | None:
 
 
 def _bare_calls(content: Content) -> Mapping[str, Any] | None:
-    """The times of the bare calls at the profile's batch."""
     calls: Mapping[str, Any] | None = (
         (content.get("model") or {}).get("batches", {}).get(str(content["batch"]))
     )
@@ -162,7 +161,6 @@ def _phases(content: Content, done: Completions) -> Table:
 
 
 def _batches(done: Completions) -> Table:
-    """One row for each batch size that occurred."""
     first = np.unique(done.columns["batch"].astype(np.int64), return_index=True)[1]
     keys = done.columns["batch_size"][first]
     took = _batch_ns(done)[first]

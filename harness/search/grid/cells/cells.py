@@ -16,10 +16,17 @@ from harness.core.stats import percentile_ns
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
+from harness.results import run_folder
 from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import Completions
 from harness.search.grid.cells.options import Axes
 from harness.types import Array
+
+GRID = "grid.json"
+"""The file with the options, the precisions made and the absent cells of a grid."""
+
+CELLS = "cells"
+PROBES = "probes"
 
 BLOCKS = 20
 """Blocks of consecutive batches whose means give the uncertainty: neighbouring batches are alike."""
@@ -54,6 +61,16 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         words = [Path(self.model).stem, self.backend, self.precision, self.data, *self.shape]
         return f"{' '.join(words)} threads {self.threads} batch {self.batch}"
+
+
+def folder_of(grid: Path, cell: Cell) -> Path | None:
+    """The cell's finished run: its folder, or a numbered one beside one that did not finish."""
+    for folder in sorted((grid / CELLS).glob(f"{cell.key}*")):
+        number = folder.name.removeprefix(cell.key)
+        own = number == "" or (number.startswith("-") and number[1:].isdecimal())
+        if own and (folder / run_folder.RESULT).is_file():
+            return folder
+    return None
 
 
 def labels(models: Sequence[str]) -> dict[str, str]:
@@ -97,9 +114,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """file: the model file of the cell's precision. One instance is the default, so that a batch has
-    the machine to itself.
-    """
+    """file: of the cell's precision. Default: one instance, so that a batch has the machine to itself."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)

@@ -146,17 +146,12 @@ class Axes(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A grid as the user asked for it."""
-
     axes: Axes
     options: GridOptions
 
 
 def names_grid(texts: Mapping[str, Any]) -> bool:
-    """Whether the command line names a grid, not rates.
-
-    texts: text by key of the options on the command line.
-    """
+    """Whether the command line names a grid, not rates. texts: text by key of the options on it."""
     if not texts.keys().isdisjoint(map(option_key, visible_fields(GridOptions))):
         return True
     lists = any("," in texts.get(name, "") for name in ("model", "backend", "threads"))

@@ -18,7 +18,6 @@ PAGE = "grid.html"
 
 
 def write(view: View, folder: Path) -> Path:
-    """Writes the page. A PluginUnavailable names the missing extra."""
     head = [f"<h1>Grid · {escape(folder.resolve().name)}</h1>"]
     text = "\n".join(report.lines(view, folder))
     tail = [
@@ -90,7 +89,10 @@ def _fronts(view: View) -> Iterator[Figure]:
     names = list(dict.fromkeys(name for _, numbers in measured for name in numbers))
     for x, y in combinations(names, 2):
         both = [(row, n[x], n[y]) for row, n in measured if x in n and y in n]
-        if len(both) < 2 or any(len({one[i].value for one in both}) < 2 for i in (1, 2)):
+        if (
+            len(both) < 2
+            or min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2
+        ):
             continue
         lines: dict[str, list[tuple[Row, Told, Told]]] = {}
         for one in both:

@@ -116,7 +116,6 @@ def _verdict(view: View, row: Row) -> str:
 
 
 def _notes(view: View) -> Iterator[str]:
-    """Each note once, with the cells to which it applies."""
     notes = [f"network: {text}" for text in _each(_networks(view))]
     notes += [f"doubt: {text}" for text in view.namesakes]
     notes += _left_out(view)
@@ -192,7 +191,7 @@ def _times(line: Line, batch: int) -> str:
 def _optimal(view: View) -> Iterator[str]:
     optimal = tables.optimal_batches(view.ranked)
     marked = " (~ within the noise)" if any(best.unsure for best in optimal) else ""
-    rows = [
+    rows: list[list[TableCell]] = [
         [" ".join(_about(view, best.context)) or "all", _optimum(best), best.throughput_per_s]
         for best in optimal
     ]

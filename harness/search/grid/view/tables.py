@@ -172,9 +172,7 @@ def numbers(row: Row) -> dict[str, Told]:
 
 
 def front(rows: Sequence[Row]) -> dict[Any, Row | None]:
-    """Cell -> the first cell that beats it in everything, None on the front. Cells of different models,
-    shapes or data do not compete.
-    """
+    """Cell -> the first cell of the same model, shape and data that beats it in everything, else None."""
     beaten: dict[Any, Row | None] = {}
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:

@@ -14,8 +14,17 @@ from harness.errors import ConfigError
 from harness.models.network.network import Structure, difference
 from harness.models.precision.ways import BASELINE
 from harness.results.agreement import agreement
-from harness.search.grid.cells.cells import Cell, Row, cells, empty_row, labels, row_of
-from harness.search.grid.cells.folder import GRID, PROBES, folder_of
+from harness.search.grid.cells.cells import (
+    GRID,
+    PROBES,
+    Cell,
+    Row,
+    cells,
+    empty_row,
+    folder_of,
+    labels,
+    row_of,
+)
 from harness.search.grid.cells.options import Axes, GridOptions
 from harness.search.grid.same_network.divergence import Divergence, divergence
 from harness.search.grid.view import tables
@@ -39,8 +48,6 @@ def content_of(folder: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A grid with everything that its tables and its page show."""
-
     content: Mapping[str, Any]
     """The content of grid.json."""
     options: GridOptions
