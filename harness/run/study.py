@@ -14,7 +14,7 @@ from harness.core.codes import INTERRUPTED, About, Kind, Reason, codes
 from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
-from harness.errors import ConfigError, PluginUnavailable, RunInvalid
+from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
 
@@ -195,10 +195,10 @@ def shown_json(content: Mapping[str, Any]) -> str:
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:
-    """Calls `write`; one line says what is missing where pages cannot be made here."""
+    """Calls `write`; after an error one line says why there is no page."""
     try:
         write(*arguments)
-    except PluginUnavailable as e:
+    except HarnessError as e:
         say(f"no page was made: {e}")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.explain.kernels.fused_integers import IntegerKernels, activations, key
+from harness.explain.kernels.fused_integers import IntegerKernels, activations, key, known_data
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
 # ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
@@ -148,8 +148,8 @@ def _by_structure(
     executed: Wiring,
 ) -> dict[int, str]:
     """The file's node with the same operator and tensors; of several, the one of the same name."""
-    data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
-    if not data or "" in data:
+    data = known_data(node, same, executed)
+    if not data:
         return {}
     nodes = alike.get(key(node.op_type, data), ())
     if len(nodes) > 1:
@@ -215,7 +215,7 @@ def _not_before(executed: Wiring, cuts: Sequence[tuple[int, ...]]) -> list[tuple
     left = []
     for node, cut in zip(executed.nodes, cuts, strict=True):
         before = 0
-        for i in {executed.producers[t] for t in node.inputs if t in executed.producers}:
+        for i in _makers(node, executed):
             before |= done[i] if i < len(done) else 0
         left.append(tuple(i for i in cut if not before >> i & 1) or cut)
         for i in cut:
@@ -236,10 +236,9 @@ class _Neighbours:
         self._own = own
         self._executed = executed
         self._takers: dict[int, set[int]] = {i: set() for i in range(len(own))}
-        self._makers: dict[int, set[int]] = {i: set() for i in range(len(own))}
-        for taker, node in enumerate(executed.nodes):
-            for maker in {executed.producers[t] for t in node.inputs if t in executed.producers}:
-                self._makers[taker].add(maker)
+        self._makers = {i: _makers(node, executed) for i, node in enumerate(executed.nodes)}
+        for taker, makers in self._makers.items():
+            for maker in makers:
                 self._takers[maker].add(taker)
 
     def cut(self, index: int) -> tuple[int, ...]:
@@ -269,6 +268,11 @@ def _without_no_ops(file: Wiring, nodes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(i for i in nodes if file.nodes[i].op_type not in NO_OPS) or nodes
 
 
+def _makers(node: WiredNode, wiring: Wiring) -> set[int]:
+    """The nodes from which a node reads."""
+    return {wiring.producers[t] for t in node.inputs if t in wiring.producers}
+
+
 def _used(file: Wiring) -> set[int]:
     """Nodes on which an output of the model depends."""
     used: set[int] = set()
@@ -277,8 +281,7 @@ def _used(file: Wiring) -> set[int]:
         index = waiting.pop()
         if index not in used:
             used.add(index)
-            needed = file.nodes[index].inputs
-            waiting += [file.producers[t] for t in needed if t in file.producers]
+            waiting += _makers(file.nodes[index], file)
     return used
 
 

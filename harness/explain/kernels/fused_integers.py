@@ -21,6 +21,12 @@ def activations(node: WiredNode, file: Wiring) -> Iterator[str]:
     return (file.originals.get(t, t) for t in node.inputs if t and t not in file.constants)
 
 
+def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> list[str]:
+    """The file's tensors that an executed node reads, without constants; [] where one is unknown."""
+    data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
+    return [] if "" in data else data
+
+
 class IntegerKernels:
     """Integer kernels, each of which stands for an operator and the quantisation around it (QDQ).
     ONNX Runtime changes their layout and then names their output after a node, no longer after a
@@ -37,8 +43,8 @@ class IntegerKernels:
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
         """Output position -> quantised tensor of the file."""
         op = _INTEGER.fullmatch(node.op_type)
-        data = [same.get(t, "") for t in node.inputs if t and t not in executed.constants]
-        if op is None or not data or "" in data:
+        data = known_data(node, same, executed)
+        if op is None or not data:
             return {}
         nodes: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
         if len(nodes) > 1:

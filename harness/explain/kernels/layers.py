@@ -164,11 +164,7 @@ def _mean(values: Sequence[int], chosen: Array) -> float:
 
 
 def _layer(
-    index: int,
-    kernel: Kernel,
-    nodes: Sequence[NodeCost | None],
-    chosen: Array,
-    shares: Shares,
+    index: int, kernel: Kernel, nodes: Sequence[NodeCost | None], chosen: Array, shares: Shares
 ) -> Layer:
     known = {i: cost for i in kernel.nodes if i < len(nodes) and (cost := nodes[i]) is not None}
     costs = list(known.values())

@@ -5,6 +5,7 @@ measured, too. What the schema does not allow is an `Impossible` with its reason
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,11 +99,9 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
     for backend, entry in registry.rows("backend"):
         if backend == "null":
             continue
-        if not entry.installed:
-            reason = str(registry.missing_extra("backend", backend, entry))
-            yield Impossible("framework", backend, reason)
-            continue
         try:
+            if not entry.installed:
+                raise registry.missing_extra("backend", backend, entry)
             cls = registry.load("backend", backend)
         except HarnessError as e:
             yield Impossible("framework", backend, one_line(e))
@@ -160,21 +159,13 @@ def _other_options(
     if step is None:
         yield Impossible(kind, "any other", f"the model declares no step {name}")
         return
-    for values in _combinations(name, options):
+    for chosen in product(*(choices(name, option) for option in options)):
+        values = dict(zip(options, chosen, strict=True))
         text = ", ".join(
             v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
         )
         if text:
             yield _made(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
-
-
-def _combinations(name: str, options: Sequence[str]) -> list[dict[str, str]]:
-    combinations: list[dict[str, str]] = [{}]
-    for option in options:
-        combinations = [
-            {**one, option: value} for one in combinations for value in choices(name, option)
-        ]
-    return combinations
 
 
 def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
@@ -242,10 +233,8 @@ def _misread(shape: Sequence[int]) -> Iterator[ArrayChange | Impossible]:
         yield from (Impossible("layout", name, reason) for name in names)
         return
     first = shape[1] in (1, 3, 4)
-    if first:
-        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 2, 3, 1).reshape(x.shape))
-    else:
-        yield ArrayChange("layout", names[0], lambda x: x.transpose(0, 3, 1, 2).reshape(x.shape))
+    axes = (0, 2, 3, 1) if first else (0, 3, 1, 2)
+    yield ArrayChange("layout", names[0], lambda x: x.transpose(axes).reshape(x.shape))
     height = 2 if first else 1
     if shape[height] == shape[height + 1]:
         yield ArrayChange("layout", names[1], lambda x: x.swapaxes(height, height + 1))

@@ -18,7 +18,6 @@ from harness.explain.profile.measure import valgrind
 from harness.explain.profile.options import ProfileOptions
 from harness.explain.profile.pages.page import write
 from harness.explain.profile.spans import otlp
-from harness.explain.profile.spans.spans import LEVELS
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.folder import Profiled
 from harness.machine import cores, host
@@ -38,9 +37,6 @@ _BATCHES = (1, 2, 4, 8)
 
 
 def problems(config: RunConfig, options: ProfileOptions) -> Iterator[str]:
-    unknown = [level for level in options.levels if level not in LEVELS]
-    if unknown:
-        yield f"--levels {','.join(unknown)}: choose from {', '.join(LEVELS)}"
     if config.mode != "performance":
         yield "profile measures speed: drop --mode"
     if config.mlperf:

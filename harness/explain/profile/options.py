@@ -10,14 +10,6 @@ from harness.core.config.options import option
 from harness.core.config.parse import MOST_RUNS, parse_path, positive, words_of
 
 
-def parse_levels(text: str) -> tuple[str, ...]:
-    """'model,layer' -> ('model', 'layer'); profile/job.py refuses unknown levels."""
-    levels = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not levels:
-        raise ValueError("name at least one level, e.g. model,layer")
-    return levels
-
-
 def parse_sizes(text: str) -> tuple[int, ...]:
     """'1,2,4' -> (1, 2, 4), ascending."""
     return tuple(sorted({positive(MOST_RUNS)(word) for word in text.split(",")}))
@@ -39,14 +31,18 @@ def parse_otlp(text: str) -> Path | str:
     return urlunsplit(parts._replace(path=path, fragment=""))
 
 
+LEVELS = ("query", "batch", "stage", "model", "layer", "library")
+"""From the outermost to the innermost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileOptions:
     GROUP: ClassVar = "profile"
 
     levels: tuple[str, ...] = option(
-        "levels to measure: query, batch, stage, model, layer, library (default: all)",
-        parse=parse_levels,
-        default=("query", "batch", "stage", "model", "layer", "library"),
+        f"levels to measure: {', '.join(LEVELS)} (default: all)",
+        parse=words_of(LEVELS),
+        default=LEVELS,
         metavar="LEVELS",
     )
     batch: int = option(

@@ -5,7 +5,6 @@ The folder holds a result folder for each cell in `cells/`, the probe of each mo
 the same --out, or --resume FOLDER, runs only the missing cells.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
 from harness.results.compare.run_files import fitting
-from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
+from harness.run.study import Ended, Study, shown_json, unfit_options, write_csv, write_page
 from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
@@ -71,7 +70,8 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
             write_tables(view, folder)
         except OSError as e:
             say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
-        _show(view, folder, as_json=as_json)
+        lines = report.lines(view, folder)
+        show(shown_json(view.to_json()) if as_json else "\n".join(lines))
     return 0
 
 
@@ -82,13 +82,6 @@ def stored(folder: Path) -> tuple[RunConfig, Grid]:
     options = GridOptions(calibration_dir=Path(calibration_dir) if calibration_dir else None)
     config = from_plain({**content["config"], "out": str(folder)}, str(folder / GRID))
     return config, Grid(Axes.from_json(content["axes"]), options)
-
-
-def _show(view: View, folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        show(json.dumps(view.to_json(), indent=2))
-    else:
-        show("\n".join(report.lines(view, folder)))
 
 
 class _GridJob(Study[Grid]):

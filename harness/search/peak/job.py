@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.console import say
 from harness.core.registry import SCENARIOS
 from harness.core.units import show_rate
-from harness.errors import ConfigError, HarnessError, RunInvalid, one_line
+from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import TURNS, scenario_named
@@ -25,16 +26,10 @@ from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.lookup import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished
-from harness.run.study import Study, other_reason, unfit_options
+from harness.run.study import Study, other_reason, unfit_options, write_page
 from harness.search.options import PeakOptions
 from harness.search.peak import table
-from harness.search.peak.probe import (
-    Judge,
-    Probe,
-    answered,
-    axis_of,
-    busy_share,
-)
+from harness.search.peak.probe import Judge, Probe, answered, axis_of, busy_share
 from harness.search.peak.search import Found, Limits, search
 
 RUNS = 12
@@ -212,12 +207,7 @@ class PeakJob(Study[PeakOptions]):
         return finished
 
     def _probe(
-        self,
-        kind: str,
-        load: float | None,
-        finished: Finished,
-        allowed: int | None,
-        seconds: float,
+        self, kind: str, load: float | None, finished: Finished, allowed: int | None, seconds: float
     ) -> Probe:
         """load: the configured load, None where the run calibrated it."""
         result = finished.result
@@ -263,17 +253,10 @@ class PeakJob(Study[PeakOptions]):
         if file is not None and not self._write_user_conf(file, load, probe.queries):
             status = RunInvalid.exit_status
         if not self._config.no_report:
-            self._write_page()
+            from harness.results.pages.report import report
+
+            write_page(partial(report, standalone=False), [self.folder], None)
         return status
-
-    def _write_page(self) -> None:
-        """The page of an ordinary run, written once the run's files are in their final place."""
-        from harness.results.pages.report import report
-
-        try:
-            report([self.folder], None, standalone=False)
-        except HarnessError as e:
-            say(f"no report: {e}")
 
     def _write_user_conf(self, file: Path, load: float, queries: int) -> bool:
         """Whether the file was written; a line on stderr says why not."""

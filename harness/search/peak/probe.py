@@ -83,9 +83,7 @@ class Judge:
         flight that is the least rate that passes (Little's law).
         """
         slowest = Calibration(
-            slowest_batch_ns=0,
-            latency_ns=self._slo.bound_ns,
-            rate_per_s=self._least_rate(config),
+            slowest_batch_ns=0, latency_ns=self._slo.bound_ns, rate_per_s=self._least_rate(config)
         )
         return self._scenario.load(config, self._slo, slowest).query_count
 

@@ -12,12 +12,7 @@ from typing import Any
 
 from harness.core import files
 from harness.core.config.parse import parse_rate
-from harness.core.config.run_config import (
-    SCHEMA_VERSION,
-    RunConfig,
-    from_plain,
-    to_plain,
-)
+from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
 from harness.core.config.schema import MAX_QUERIES
 from harness.core.console import say
 from harness.core.stats import queries_needed

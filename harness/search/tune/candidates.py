@@ -153,7 +153,7 @@ class Forecast:
     def aim(self) -> Aim:
         if self.scenario.streams:
             return Aim("time a query", "ns", more_is_better=False)
-        if not self._queued:
+        if not self.scenario.scheduled:
             return Aim("throughput", "samples/s", more_is_better=True)
         assert self.slo is not None
         if self.rate_per_s is None:
@@ -163,7 +163,7 @@ class Forecast:
     def of(self, service: ServiceTimes, instances: int, max_batch: int) -> float:
         if self.scenario.streams:
             return _query_ns(service, self.samples_per_query, max_batch)
-        if not self._queued:
+        if not self.scenario.scheduled:
             return _bare_rate(service, instances, max_batch)
         assert self.slo is not None  # Server always has one
         if self.rate_per_s is not None:
@@ -179,16 +179,12 @@ class Forecast:
 
     def hopeless(self, service: ServiceTimes) -> str:
         """Why no rate can meet the SLO; '' where one can, or where no rate is searched for."""
-        if self.slo is None or not self._queued or self.rate_per_s is not None:
+        if self.slo is None or not self.scenario.scheduled or self.rate_per_s is not None:
             return ""
         alone_ns = self.alone_ns(service)
         if alone_ns <= self.slo.bound_ns:
             return ""
         return f"misses {self.slo} even where a query is alone: {show_ns(alone_ns)}"
-
-    @property
-    def _queued(self) -> bool:
-        return self.scenario.scheduled
 
 
 def best_batch(

@@ -1,8 +1,8 @@
 """Measures a profile's layer level: kernels from the framework's profiler, costs of the file's nodes."""
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,10 @@ def layer_batches(subject: Subject, batches: Sequence[int], most_runs: int) -> d
     measured, skipped = {}, {}
     for size in batches:
         try:
-            inputs = subject.batch(size)
-            begin = time.perf_counter()
-            subject.backend.infer(inputs)
+            runs = affordable(partial(subject.backend.infer, subject.batch(size)), most_runs)
         except Exception as e:  # noqa: BLE001 - of a framework: a batch that the model refuses
             skipped[str(size)] = one_line(e)
             continue
-        runs = affordable(time.perf_counter() - begin, most_runs)
         measured[str(size)], _ = layer_level(subject, size, runs)
     return {"measured": measured, "skipped": skipped}
 
@@ -99,10 +96,8 @@ def _profiler(name: str, backend: Backend) -> Profiler:
 def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, str | None]:
     assert subject.path is not None
     if not is_onnx:
-        return (
-            None,
-            f"{subject.path.name} is not an ONNX file: costs are computed for ONNX files only",
-        )
+        name = subject.path.name
+        return None, f"{name} is not an ONNX file: costs are computed for ONNX files only"
     shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
     try:
         return onnx_file.read(subject.path, batch, shapes=shapes), None

@@ -12,7 +12,6 @@ import numpy as np
 
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError, HarnessError, one_line
-from harness.explain.kernels.kernels import Times
 from harness.explain.kernels.ort import interleaved
 from harness.explain.profile.measure import machine_peaks, memory
 from harness.explain.profile.measure.counters import Counters
@@ -65,16 +64,12 @@ def opened(
     return Subject(config, model, path, spec, backend, samples, dataset, fixed)
 
 
-def timed(call: Callable[[], object], most_runs: int) -> Times:
-    """At most this many runs; fewer where they would exceed BUDGET_S."""
+def affordable(call: Callable[[], object], most_runs: int) -> int:
+    """Calls once; returns at most `most_runs`, fewer where the runs would exceed BUDGET_S."""
     begin = time.perf_counter()
-    call()  # warms up
-    runs = affordable(time.perf_counter() - begin, most_runs)
-    return interleaved([call], runs)[0]
-
-
-def affordable(call_s: float, most_runs: int) -> int:
-    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / max(call_s, 1e-9))))
+    call()
+    call_s = max(time.perf_counter() - begin, 1e-9)
+    return int(min(most_runs, max(LEAST_RUNS, BUDGET_S / call_s)))
 
 
 def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int) -> dict[str, Any]:
@@ -83,7 +78,7 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
     for size in sorted({batch, *batches}):
         try:
             call = partial(subject.backend.infer, subject.batch(size))
-            measured[str(size)] = asdict(timed(call, runs))
+            measured[str(size)] = asdict(interleaved([call], affordable(call, runs))[0])
         except Exception as e:  # of a framework: a batch that the model refuses
             if size == batch:
                 raise ConfigError(f"batch {size}: {one_line(e)}") from e
@@ -114,9 +109,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
         call = partial(backend.infer, subject.batch(batch))
         for _ in range(2):
             call()
-        begin = time.perf_counter()
-        call()
-        runs = affordable(time.perf_counter() - begin, runs)
+        runs = affordable(call, runs)
         counters.start()
         for _ in range(runs):
             call()

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-LEVELS = ("query", "batch", "stage", "model", "layer", "library")
-"""From the outermost to the innermost."""
+from harness.explain.profile.options import LEVELS
 
 SLACK_NS = 1_000
 """Two profilers' clocks tell the same moment so differently: one of them counts whole us."""

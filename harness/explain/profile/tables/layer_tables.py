@@ -213,11 +213,7 @@ def _accounted(level: LayerLevel) -> Table:
     ]
     added, cpu, least = (
         show_percent(share, 1, signed=True)
-        for share in (
-            parts.profiler_share,
-            parts.profiler_cpu_share,
-            parts.profiler_least_share,
-        )
+        for share in (parts.profiler_share, parts.profiler_cpu_share, parts.profiler_least_share)
     )
     named_ns = parts.kernels_ns + sum(parts.named_ns.values())
     notes = [

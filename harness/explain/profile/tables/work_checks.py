@@ -20,10 +20,7 @@ _MOST_SHARED = 0.25
 
 
 def doubts(
-    profile: LayerProfile,
-    layers: Sequence[Layer],
-    nodes: Sequence[NodeCost],
-    peaks: Peaks | None,
+    profile: LayerProfile, layers: Sequence[Layer], nodes: Sequence[NodeCost], peaks: Peaks | None
 ) -> list[str]:
     """One line for each failed check. layers: from `layers_of` with the same profile and nodes."""
     lines = [*_against_nodes(profile, layers, nodes)]

@@ -1,6 +1,7 @@
 """Makes the axes of a grid from the command line's lists and the defaults."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,11 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
 
 
 def _unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
-    for name in backends:
+    checks: list[Callable[[], object]] = [partial(check_name, "backend", name) for name in backends]
+    checks += [partial(load_model, name) for name in models]
+    for check in checks:
         try:
-            check_name("backend", name)
-        except ConfigError as e:
-            yield str(e)
-    for name in models:
-        try:
-            load_model(name)
+            check()
         except ConfigError as e:
             yield str(e)
 

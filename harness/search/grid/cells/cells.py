@@ -101,13 +101,7 @@ def _short(name: str) -> str:
 def cells(axes: Axes) -> Iterator[Cell]:
     """All cells; the ones to be compared, precisions above all, are measured close together in time."""
     order = product(
-        axes.model,
-        axes.shape,
-        axes.data,
-        axes.threads,
-        axes.batch,
-        axes.backend,
-        axes.precision,
+        axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision
     )
     for model, shape, data, threads, batch, backend, precision in order:
         yield Cell(model, backend, precision, batch, threads, shape, data)
