@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -192,6 +193,12 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
 
 def shown_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, allow_nan=False)
+
+
+def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:
+    """A line for each code of a doubt: in how many of the runs it arose."""
+    counts = Counter(code for codes in runs for code in set(codes))
+    yield from (f"{indent}{code} in {n} of {len(runs)} runs" for code, n in sorted(counts.items()))
 
 
 def write_page(write: Callable[..., object], *arguments: object) -> None:

@@ -22,7 +22,7 @@ from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
 from harness.results.outcome import Finished
 from harness.results.pages.tables import aligned, columns, show_cell
-from harness.run.study import Study, other_reason, unfit_options
+from harness.run.study import Study, code_lines, other_reason, unfit_options
 
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
@@ -151,11 +151,10 @@ def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     valid = verdicts.count("VALID")
     words = "  ".join((content["scenario"], content["backend"], content["model"]))
     yield f"{valid} of {len(verdicts)} VALID  {words}"
-    doubts = sorted({code for codes in content["doubts"] for code in codes})
-    for code in doubts:
-        count = sum(code in codes for codes in content["doubts"])
-        yield f"  doubt   {code} in {count} of {len(verdicts)} runs"
-    yield from _left_out(content["left_out"])
+    yield from code_lines(content["doubts"], "  doubt   ")
+    if left_out := sorted({code for code in content["left_out"] if code is not None}):
+        kept = content["left_out"].count(None)
+        yield f"  over    {kept} of {len(verdicts)} runs; left out: {', '.join(left_out)}"
     yield ""
     level = f"{show_percent(content['level'])} interval over runs"
     heads = columns(f" | mean [ns] | {level} [ns] | least [ns] | most [ns]")
@@ -176,9 +175,3 @@ def _rows(content: Mapping[str, Any]) -> Iterator[list[str]]:
             show_cell(value, number["unit"]) for value in (number["mean"], min(values), max(values))
         )
         yield [name, mean, interval, least, most]
-
-
-def _left_out(codes: Sequence[str | None]) -> Iterator[str]:
-    """A line where the numbers leave runs out."""
-    if left_out := sorted({code for code in codes if code is not None}):
-        yield f"  over    {codes.count(None)} of {len(codes)} runs; left out: {', '.join(left_out)}"

@@ -88,29 +88,3 @@ class LayerProfile:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "LayerProfile":
-        """The inverse of `to_json`; raises KeyError, TypeError or ValueError for other content."""
-        times = {k: Times(**_tuples(content[k])) for k in ("plain", "profiled")}
-        return cls(
-            runtime=content["runtime"],
-            setup=SessionSetup(**content["setup"]) if content["setup"] else None,
-            kernels=tuple(_kernel(k) for k in content["kernels"]),
-            eliminated={int(k): v for k, v in content["eliminated"].items()},
-            session=Session(**_tuples(content["session"])),
-            peak_bytes=content["peak_bytes"],
-            absent=content.get("absent", {}),
-            **times,
-        )
-
-
-def _kernel(content: Mapping[str, Any]) -> Kernel:
-    values = _tuples(content)
-    for side in ("inputs", "outputs"):
-        values[side] = tuple(Tensor(dtype, tuple(shape)) for dtype, shape in content[side])
-    return Kernel(**values)
-
-
-def _tuples(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, aligned, columns
+from harness.run.study import code_lines
 from harness.search.tune.candidates import Aim
 
 
@@ -82,7 +83,7 @@ def against(gain: Mapping[str, float] | None) -> str:
 def conclusion(content: Mapping[str, Any]) -> Iterator[str]:
     yield _sure(content)
     yield from _warnings(content)
-    yield from _doubts(content)
+    yield from code_lines([run["doubts"] for run in _judged(content)], f"{'doubt':<12}")
 
 
 def _sure(content: Mapping[str, Any]) -> str:
@@ -141,14 +142,6 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
             "latency grows with the samples asked for, which --queries sets"
         )
-
-
-def _doubts(content: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each doubt: in how many of the judging runs it arose."""
-    runs = [run["doubts"] for run in _judged(content)]
-    for code in sorted({code for doubts in runs for code in doubts}):
-        count = sum(code in doubts for doubts in runs)
-        yield f"{'doubt':<12}{code} in {count} of {len(runs)} runs"
 
 
 def _judged(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
@@ -27,8 +29,8 @@ class LayerLevel:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "LayerLevel":
-        nodes = [NodeCost(**cost) for cost in stored["nodes"]]
-        return cls(LayerProfile.from_json(stored["profile"]), nodes)
+        level: LayerLevel = TypeAdapter(cls).validate_python(stored)
+        return level
 
     @cached_property
     def layers(self) -> Sequence[Layer]:

@@ -37,6 +37,7 @@ CONTENDED = 1.2
 def tables(content: Content, done: Completions | None) -> list[Table]:
     """All tables, outermost level first. done: of the harness run; None without a run."""
     return [
+        _levels(content, done),
         *_run_tables(content, done),
         *_model_tables(content),
         *layer_tables(content),
@@ -48,7 +49,6 @@ def tables(content: Content, done: Completions | None) -> list[Table]:
 
 
 def _run_tables(content: Content, done: Completions | None) -> Iterator[Table]:
-    yield _levels(content, done)
     if done is not None and len(done):
         yield _stages(done)
         yield _phases(content, done)

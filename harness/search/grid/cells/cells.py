@@ -174,26 +174,14 @@ class Row(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        return Cell(
-            model=self.model,
-            backend=self.backend,
-            precision=self.precision,
-            batch=self.batch,
-            threads=self.threads,
-            shape=self.shape,
-            data=self.data,
-        )
-
-
-def empty_row(cell: Cell, absent: str) -> Row:
-    return Row(*cell, absent=absent)
+        return Cell(*self[: len(Cell._fields)])
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
     """A ConfigError where the folder's files are not a run's."""
     files = read_files(folder)
     with fitting(folder):
-        return empty_row(cell, "")._replace(
+        return Row(*cell)._replace(
             verdict=files.result["verdict"],
             reasons=tuple(r["code"] for r in files.result["reasons"]),
             doubts=tuple(d["code"] for d in files.result["doubts"]),

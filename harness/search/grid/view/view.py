@@ -20,7 +20,6 @@ from harness.search.grid.cells.cells import (
     Cell,
     Row,
     cells,
-    empty_row,
     folder_of,
     labels,
     row_of,
@@ -137,7 +136,7 @@ def stored_view(folder: Path, options: GridOptions) -> View:
         if run is not None:
             rows.append(row_of(cell, run, folder))
         elif cell.key in content["absent"]:
-            rows.append(empty_row(cell, str(content["absent"][cell.key])))
+            rows.append(Row(*cell, absent=str(content["absent"][cell.key])))
     variants = dict.fromkeys(row.cell.variant for row in rows)
     return View(
         content=content,
