@@ -1,8 +1,8 @@
 """Analyses a profile's kernels: shares, thirds, roofline, time between kernels.
 
-Pure. Every mean is over the same runs: those left when the fastest and the slowest fifth, by the
-time of the whole call, are dropped; so parts add up to the whole exactly. Of a framework that tells
-only the mean of all runs, it is over all of them.
+Every mean is over the same runs: all but the fastest and the slowest fifth, by the time of the whole
+call; so parts add up to the whole exactly. A framework that reports only the mean of all runs has
+that mean. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -229,12 +229,8 @@ def _computed(costs: Sequence[NodeCost]) -> list[NodeCost]:
 
 def summed(values: Iterable[int | None]) -> int | None:
     """None where one is unknown."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    known = list(values)
+    return None if None in known else sum(value or 0 for value in known)
 
 
 def overhead(profile: LayerProfile) -> Overhead:

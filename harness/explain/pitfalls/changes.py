@@ -144,7 +144,7 @@ def _without(steps: Steps, name: str) -> Steps:
     return tuple(step for step in steps if step.name != name)
 
 
-def _made(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | Impossible:
+def _possible(kind: str, name: str, make: Callable[[], Steps]) -> StepChange | Impossible:
     try:
         return StepChange(kind, name, make())
     except ValueError as e:
@@ -165,7 +165,7 @@ def _other_options(
             v if k == kind else f"{k} {v}" for k, v in values.items() if v != step.options[k]
         )
         if text:
-            yield _made(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
+            yield _possible(kind, text, lambda v=values: _with(steps, name, **v))  # type: ignore[misc]
 
 
 def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
@@ -179,9 +179,11 @@ def _crops(steps: Steps) -> Iterator[StepChange | Impossible]:
         yield StepChange("crop", "left out", bare)
         return
     stretched = {"size": size, "keep": "none"}
-    yield _made("crop", "left out, stretched to size", lambda: _with(bare, "resize", **stretched))
+    yield _possible(
+        "crop", "left out, stretched to size", lambda: _with(bare, "resize", **stretched)
+    )
     fraction = _height(size) / _height(resize.options["size"])
-    yield _made(
+    yield _possible(
         "crop",
         f"fraction {fraction:.4g} before the resize",
         lambda: (

@@ -7,7 +7,7 @@ the result folder, the other runs stay in `probes/`, and `peak.json` lists all o
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +20,6 @@ from harness.core.registry import SCENARIOS
 from harness.core.units import show_rate
 from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
-from harness.loadgen.plan import LoadPlan
 from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
 from harness.models.manifest.lookup import load_model
@@ -195,7 +194,8 @@ class PeakJob(Study[PeakOptions]):
             config = replace(config, mode="performance", meter=())
         begun = time.monotonic()
         finished = self._measure(
-            replace(config, out=self.folder / "probes" / name), most_late=_constant(allowed)
+            replace(config, out=self.folder / "probes" / name),
+            most_late=None if allowed is None else (lambda _plan: allowed),
         )
         probe = self._probe(kind, load, finished, allowed, time.monotonic() - begun)
         self._probes.append(probe)
@@ -241,7 +241,7 @@ class PeakJob(Study[PeakOptions]):
             return RunInvalid.exit_status
         load, probe, finished = self._best
         self._results.adopt(finished.folder)
-        self._probes[self._probes.index(probe)] = replace(probe, folder=".")
+        self._probes[self._probes.index(probe)] = probe._replace(folder=".")
         (self.folder / "probes" / "latest").unlink(missing_ok=True)  # it may have been that one
         self._save()
         self.folder = self._results.finish()
@@ -294,13 +294,9 @@ class PeakJob(Study[PeakOptions]):
             "failed_above_kind": None if above is None else self._kind_of_failure(above),
             "ended_early": self._ended_early,
             "fastest_ns": self._fastest_ns,
-            "probes": [probe.to_json() for probe in self._probes],
+            "probes": [probe._asdict() for probe in self._probes],
         }
         return {**content, "warnings": list(table.warnings(content))}
 
 
 find = PeakJob.execute
-
-
-def _constant(allowed: int | None) -> Callable[[LoadPlan], int] | None:
-    return None if allowed is None else lambda _plan: allowed

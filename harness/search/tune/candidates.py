@@ -101,17 +101,17 @@ def layouts(
     for budget in sorted({cores.planned, cores.threads}):
         powers = _powers(budget)
         counts = sorted({*powers, *(n for n in range(1, budget + 1) if budget % n == 0)})
-        for instances in _given(config.instances, [1] if scenario.streams else counts):
+        for instances in _configured(config.instances, [1] if scenario.streams else counts):
             share = budget // instances
             several = powers if scenario.streams else [share, share // 2, 1]
-            for threads in _given(config.threads, several):
+            for threads in _configured(config.threads, several):
                 fits = instances * threads <= cores.threads or config.oversubscribe
                 if threads >= 1 and fits:
                     layouts[Layout(instances, threads)] = None
     return list(layouts)
 
 
-def _given(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
+def _configured(value: int | None, otherwise: Sequence[int]) -> Sequence[int]:
     return otherwise if value is None else [value]
 
 

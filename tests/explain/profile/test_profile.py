@@ -413,8 +413,11 @@ def test_mistakes_are_one_line_each(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, message in (
-        (["--levels", "model,kernel"], "--levels kernel: choose from query, batch, stage"),
-        (["--levels", ","], "name at least one level"),
+        (
+            ["--levels", "model,kernel"],
+            "--levels: 'kernel' is not one of query, batch, stage, model",
+        ),
+        (["--levels", ","], "--levels: '' is not one of query, batch, stage, model"),
         (["--from", str(tmp_path / "no")], "there is no such folder"),
         (["--from", str(tmp_path)], "has neither profile.json nor result.json"),
         (["--from", str(profiled), "--table", "x"], "--table x: "),

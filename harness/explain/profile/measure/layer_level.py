@@ -25,7 +25,7 @@ from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
 
 LAYER_BACKENDS = ("ort", "openvino", "torch", "tensorflow")
-"""Those of this project that tell the kernels they execute."""
+"""The backends of this project that report the kernels they execute."""
 
 
 class Unprofiled(Exception):

@@ -36,7 +36,7 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     started: ISO 8601 with zone, the time of the first span. Raises TypeError or ValueError
     otherwise.
     """
-    # Exact: as a float, ns since 1970 are told to 256 ns.
+    # Exact: a float holds ns since 1970 to 256 ns.
     started_ns = (datetime.fromisoformat(started) - _EPOCH) // timedelta(microseconds=1) * 1_000
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]

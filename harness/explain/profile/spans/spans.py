@@ -10,9 +10,6 @@ from typing import Any
 
 from harness.explain.profile.options import LEVELS
 
-SLACK_NS = 1_000
-"""Two profilers' clocks tell the same moment so differently: one of them counts whole us."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
@@ -37,8 +34,8 @@ class Span:
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
 
-    def holds(self, other: "Span", slack_ns: int = 0) -> bool:
-        return self.start_ns - slack_ns <= other.start_ns and other.end_ns <= self.end_ns + slack_ns
+    def holds(self, other: "Span") -> bool:
+        return self.start_ns <= other.start_ns and other.end_ns <= self.end_ns
 
 
 def with_parents(spans: Sequence[Span]) -> list[Span]:

@@ -76,18 +76,13 @@ def folder_of(grid: Path, cell: Cell) -> Path | None:
 def labels(models: Sequence[str]) -> dict[str, str]:
     """Model -> name in tables: the file's name, with as many parent folders as make it unique."""
     names = {}
-    parts_of = {model: _parts(model) for model in models}
-    for model, parts in parts_of.items():
-        others = [parts_of[other] for other in models if other != model]
-        ends = (parts[-n:] for n in range(1, len(parts) + 1))
+    parts = {m: Path(m).with_suffix("" if is_path(m) else Path(m).suffix).parts for m in models}
+    for model, own in parts.items():
+        others = [other for name, other in parts.items() if name != model]
+        ends = (own[-n:] for n in range(1, len(own) + 1))
         unlike = (end for end in ends if all(other[-len(end) :] != end for other in others))
         names[model] = "/".join(next(unlike, (model,)))
     return names
-
-
-def _parts(model: str) -> tuple[str, ...]:
-    path = Path(model)
-    return path.with_suffix("").parts if is_path(model) else path.parts
 
 
 def _short(name: str) -> str:
@@ -174,7 +169,15 @@ class Row(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        return Cell(*self[: len(Cell._fields)])
+        return Cell(
+            self.model,
+            self.backend,
+            self.precision,
+            self.batch,
+            self.threads,
+            self.shape,
+            self.data,
+        )
 
 
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
@@ -260,13 +263,12 @@ def _accuracy(result: Mapping[str, Any]) -> dict[str, Any]:
 def _costs(files: RunFiles) -> dict[str, Any]:
     """Energy (from the first of several sources), memory and CPU time."""
     readings = (files.result.get("power") or {}).get("readings") or ()
+    first = readings[0] if readings else {}
     used = (files.performance.ended or {}).get("used", {}) if files.performance else {}
     process = files.result.get("measured_process") or {}
     return {
-        "joules_per_sample": readings[0]["joules_per_sample"] if readings else None,
-        "energy_source": f"{readings[0]['source']}, {readings[0]['provenance']}"
-        if readings
-        else "",
+        "joules_per_sample": first.get("joules_per_sample"),
+        "energy_source": f"{first['source']}, {first['provenance']}" if first else "",
         "no_energy": "" if readings else files.result.get("power_reason") or "not measured",
         "rss_bytes": used.get("rss_peak_bytes"),
         "cpu_over_wall": process.get("cpu_over_wall"),

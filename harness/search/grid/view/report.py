@@ -141,11 +141,11 @@ def _notes(view: View) -> Iterator[str]:
 
 def _networks(view: View) -> Iterator[str]:
     """The network of every ranked file, once for each size of its input."""
-    for variant, found in view.structures.items():
+    for variant, network in view.structures.items():
         is_first = variant.precision == BASELINE and variant not in view.strangers
-        if is_first and isinstance(found, Structure):
+        if is_first and isinstance(network, Structure):
             words = [view.labels[variant.model], *variant.shape]
-            yield f"{' '.join(words)}: {found}"
+            yield f"{' '.join(words)}: {network}"
 
 
 def _left_out(view: View) -> Iterator[str]:

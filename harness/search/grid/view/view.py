@@ -80,7 +80,7 @@ class View:
 
     @cached_property
     def ranked(self) -> Sequence[Row]:
-        return tables.ranked(self.rows, self.why_not)
+        return [row for row in self.rows if row.cell not in self.why_not]
 
     def gflop_per_s(self, row: Row) -> float | None:
         """The speed of an operator, whose work is known, in its fastest batch, as DeepBench reports it."""
@@ -105,14 +105,14 @@ class View:
 
     def csv_rows(self) -> Iterator[list[Any]]:
         for row in self.rows:
-            found = self.divergences.get(row.cell.variant)
+            distance = self.divergences.get(row.cell.variant)
             network = self.structures.get(row.cell.variant)
             yield [
                 *(" ".join(value) if isinstance(value, tuple) else value for value in row),
                 self.why_not.get(row.cell, ""),
                 self.same_answers.get(row.cell),
-                found.relative_l2 if found else None,
-                found.js_bits if found else None,
+                distance.relative_l2 if distance else None,
+                distance.js_bits if distance else None,
                 self.gflop_per_s(row),
                 sum(network.weights) if isinstance(network, Structure) else None,
                 network.macs if isinstance(network, Structure) else None,
@@ -154,13 +154,13 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
         own = {v: s for v, s in structures.items() if v.model == model}
         first = next(iter(own))
         known = next((s for s in own.values() if isinstance(s, Structure)), None)
-        for variant, found in own.items():
-            if isinstance(found, str) or known is None:
+        for variant, network in own.items():
+            if isinstance(network, str) or known is None:
                 if variant.backend != first.backend:
-                    yield variant, f"whether it is the same network is not known: {found}"
-            elif why := difference(known._replace(macs=_macs_of(own, variant)), found):
+                    yield variant, f"whether it is the same network is not known: {network}"
+            elif why := difference(known._replace(macs=_macs_of(own, variant)), network):
                 yield variant, f"another network of the same name: {why}"
-            elif why := _other_precision(variant, found):
+            elif why := _other_precision(variant, network):
                 yield variant, why
 
 
@@ -169,9 +169,9 @@ def namesakes(
 ) -> Iterator[str]:
     """labels: model -> name. Each model is represented by its first variant with a known network."""
     first: dict[str, tuple[Cell, Structure]] = {}
-    for variant, found in structures.items():
-        if isinstance(found, Structure):
-            first.setdefault(variant.model, (variant, found))
+    for variant, network in structures.items():
+        if isinstance(network, Structure):
+            first.setdefault(variant.model, (variant, network))
     for (one, (here, ours)), (other, (there, theirs)) in combinations(first.items(), 2):
         if labels[one].rpartition("/")[2] != labels[other].rpartition("/")[2]:
             continue
@@ -186,11 +186,11 @@ def _macs_of(own: Mapping[Cell, Structure | str], variant: Cell) -> int | None:
     return next((s.macs for s in alike if isinstance(s, Structure) and s.macs), None)
 
 
-def _other_precision(variant: Cell, found: Structure) -> str:
+def _other_precision(variant: Cell, network: Structure) -> str:
     expected = _WEIGHTS.get(variant.precision)
-    if expected is None or not found.types or set(found.types) & set(expected):
+    if expected is None or not network.types or set(network.types) & set(expected):
         return ""
-    return f"its weights are {' '.join(found.types)}, not {variant.precision}"
+    return f"its weights are {' '.join(network.types)}, not {variant.precision}"
 
 
 def _structures(
@@ -211,10 +211,10 @@ def _same_answers(folder: Path, rows: Sequence[Row]) -> Iterator[tuple[Cell, flo
     """Agreement of complete accuracy runs with fp32 at the same batch, threads, framework and data."""
     for row in rows:
         base = folder_of(folder, row.cell._replace(precision=BASELINE))
-        if row.precision != BASELINE and row.folder and base is not None:
-            found = agreement(base, folder / row.folder)
-            if found is not None:
-                yield row.cell, found.top1
+        if row.precision == BASELINE or not row.folder or base is None:
+            continue
+        if (alike := agreement(base, folder / row.folder)) is not None:
+            yield row.cell, alike.top1
 
 
 def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[Cell, Divergence]]:
@@ -227,9 +227,8 @@ def _divergences(folder: Path, variants: Mapping[Cell, None]) -> Iterator[tuple[
         paths = [folder / PROBES / f"{one.key}.npz" for one in (base, variant)]
         if variant == base or not all(path.is_file() for path in paths):
             continue
-        found = divergence(*map(_outputs, paths))
-        if found is not None:
-            yield variant, found
+        if (distance := divergence(*map(_outputs, paths))) is not None:
+            yield variant, distance
 
 
 def _outputs(path: Path) -> Any:
