@@ -67,9 +67,13 @@ class Layer:
     is_integer: bool = False
 
     @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.write_bytes
+
+    @property
     def intensity(self) -> float | None:
         """FLOP/byte."""
-        moved = self.read_bytes + self.write_bytes
+        moved = self.moved_bytes
         return self.flops / moved if self.flops is not None and moved else None
 
     @property
@@ -270,8 +274,6 @@ class Group:
     latency_ns: float
     allocated_bytes: int | None
     flops: int | None
-    read_bytes: int
-    write_bytes: int
 
 
 def grouped(layers: Sequence[Layer], by: Callable[[Layer], str]) -> list[Group]:
@@ -289,8 +291,6 @@ def _group(name: str, layers: Sequence[Layer]) -> Group:
         sum(layer.latency_ns for layer in layers),
         sum(max(taken, 0) for taken in allocated) if allocated else None,
         summed(layer.flops for layer in layers),
-        sum(layer.read_bytes for layer in layers),
-        sum(layer.write_bytes for layer in layers),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.units import NS_PER_MS
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
-from harness.explain.profile.tables.batch_tables import AtBatch, at_batches
+from harness.explain.profile.tables.batch_tables import at_batches
 from harness.explain.profile.tables.folder import PAGE, Profiled, headline, profile_tables
 from harness.explain.profile.tables.layer_tables import LayerLevel, level_of, peaks_of
 from harness.explain.profile.tables.tables import PHASES
@@ -215,14 +215,17 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
     )
 
 
-def _by_batch(batches: Sequence[AtBatch], peaks: Peaks) -> Figure:
+def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
     """batches: ascending by batch, at least two."""
     labels = {"mode": "lines+markers+text", "textposition": "top center"}
-    whole = [(str(at.batch), at) for at in batches]
+    whole = [(str(batch), level) for batch, level in batches.items()]
     data = [_points("the model", whole, line={"color": "#1d2329", "width": 3}, **labels)]
-    slowest = sorted(batches[-1].layers, key=lambda layer: -layer.latency_ns)[:KERNELS_SHOWN]
+    slowest = sorted(batches[max(batches)].layers, key=lambda layer: -layer.latency_ns)[
+        :KERNELS_SHOWN
+    ]
     for kernel in slowest:
-        same = [(str(b.batch), layer) for b in batches if (layer := b.named(kernel.name))]
+        layers = {str(batch): level.by_name.get(kernel.name) for batch, level in batches.items()}
+        same = [(batch, layer) for batch, layer in layers.items() if layer]
         data.append(_points(f"{kernel.index} {kernel.name}", same, line={"width": 1}, **labels))
     return _roofline(
         "Roofline by batch (A15)",
@@ -233,7 +236,7 @@ def _by_batch(batches: Sequence[AtBatch], peaks: Peaks) -> Figure:
 
 
 def _points(
-    name: str, named: Sequence[tuple[str, Layer | AtBatch]], **more: Any
+    name: str, named: Sequence[tuple[str, Layer | LayerLevel]], **more: Any
 ) -> Mapping[str, Any]:
     """Positions below the roofline; those without work are left out. named: (text, layer or model)."""
     known = [(text, at) for text, at in named if at.intensity and at.flops_per_s]

@@ -40,6 +40,28 @@ class LayerLevel:
     def parts(self) -> ly.Overhead:
         return ly.overhead(self.profile)
 
+    @cached_property
+    def by_name(self) -> Mapping[str, Layer]:
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
+    def flops(self) -> int | None:
+        """None where those of one layer are unknown."""
+        return ly.summed(layer.flops for layer in self.layers)
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        return sum(layer.moved_bytes for layer in self.layers)
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP/byte."""
+        return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return self.flops / self.parts.plain_ns * 1e9 if self.flops else None
+
     def doubts(self, peaks: Peaks | None) -> list[str]:
         return doubts(self.profile, self.layers, self.nodes, peaks)
 
@@ -238,7 +260,7 @@ def _thirds(layers: Sequence[Layer]) -> Table:
         measures["allocated"] = [float(max(la.allocated_bytes or 0, 0)) for la in layers]
     if any(layer.flops for layer in layers):
         measures["flops"] = [float(layer.flops or 0) for layer in layers]
-    measures["traffic"] = [float(layer.read_bytes + layer.write_bytes) for layer in layers]
+    measures["traffic"] = [float(layer.moved_bytes) for layer in layers]
     rows: list[list[Cell]] = [
         [name, *ly.thirds(values), ly.dominant(values)] for name, values in measures.items()
     ]
@@ -251,7 +273,6 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(node.flops is not None for node in nodes)
-    moved = sum(layer.read_bytes + layer.write_bytes for layer in layers)
     batch, ns = content["batch"], level.parts.plain_ns
     unknown = [
         node.op_type
@@ -261,7 +282,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     rows: list[list[Cell]] = [
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(layers):,}"],
-        ["bytes a call", f"{moved / 1e6:.4g} MB"],
+        ["bytes a call", f"{level.moved_bytes / 1e6:.4g} MB"],
         ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
     if is_known:
@@ -269,7 +290,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
         rows.append(["MACs a sample", f"{macs / 1e9:.4g} G"])
         rows.append(["FLOPs a call", f"{flops / 1e9:.4g} G"])
         rows.append(["rate", f"{flops / ns:.4g} GFLOP/s: FLOPs of the file / unprofiled latency"])
-    if is_known and moved:
+    if is_known and (moved := level.moved_bytes):
         rows.append(["intensity", f"{flops / moved:.3g} FLOP/byte"])
         if peaks is not None:
             rows.append(["bound by", str(peaks.bound(flops / moved))])
