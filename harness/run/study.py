@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -68,6 +69,7 @@ class Study(ABC, Generic[Options]):
         self._options = options
         self._measure = measure
         self._quiet = quiet
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._stopping = Stopping()
         self._begin()
 

@@ -132,12 +132,11 @@ def _find(steps: Steps, name: str) -> Step | None:
     return next((step for step in steps if step.name == name), None)
 
 
-def _edited(step: Step, **options: object) -> Step:
-    return preprocess_step(step.name, **{**step.options, **options})
-
-
 def _with(steps: Steps, name: str, **options: object) -> Steps:
-    return tuple(_edited(step, **options) if step.name == name else step for step in steps)
+    return tuple(
+        preprocess_step(name, **{**step.options, **options}) if step.name == name else step
+        for step in steps
+    )
 
 
 def _without(steps: Steps, name: str) -> Steps:

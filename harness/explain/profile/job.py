@@ -4,14 +4,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness.core import registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.console import frameworks_output, keep_output, say, show
-from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunInvalid, one_line
+from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.profile.measure import layer_level as pl
 from harness.explain.profile.measure import measure as pm
 from harness.explain.profile.measure import valgrind
@@ -129,7 +128,7 @@ class _ProfileJob(Study[ProfileOptions]):
         self._results = self._new_folder("profile", config.backend, self._model.name)
         self._content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
-            "started": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "started": self._started,
             "model_name": self._model.name,
             "config": to_plain(replace(config, out=None)),
             "levels": list(options.levels),
@@ -249,7 +248,7 @@ class _ProfileJob(Study[ProfileOptions]):
         """batches: further batch sizes."""
         self._say("layer: calls without and with the framework's profiler, in turn")
         events = self.folder / EVENTS
-        before = self._peaks(subject)
+        before = pm.peaks(subject.spec.threads)
         try:
             layer, graph = pl.layer_level(subject, batch, self._options.runs, events)
         except pl.Unprofiled as e:
@@ -268,12 +267,4 @@ class _ProfileJob(Study[ProfileOptions]):
         self._content["memory"] = memory = pm.memory_of(subject, graph, batch)
         if "missing" in memory:
             self._content["missing"]["memory"] = layer["no_costs"] or memory["missing"]
-        self._content["peaks"] = pm.highest(before, self._peaks(subject))
-
-    def _peaks(self, subject: Any) -> dict[str, Any]:
-        try:
-            return pm.peaks(subject.spec.threads)
-        except HarnessError:
-            raise
-        except Exception as e:  # noqa: BLE001 - of a framework: the roofline is missing, no more
-            return {"missing": one_line(e)}
+        self._content["peaks"] = pm.highest(before, pm.peaks(subject.spec.threads))

@@ -9,7 +9,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,6 @@ class PeakJob(Study[PeakOptions]):
         self._judge = Judge(scenario, slo)
         self._model_name = model.name
         self._results = self._new_folder(f"peak-{config.scenario}", config.backend, model.name)
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._probes: list[Probe] = []
         self._found: Found | None = None
         self._ended_early: str | None = None

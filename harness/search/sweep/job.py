@@ -97,8 +97,10 @@ class _SweepJob(Study[SweepOptions]):
             self._save()
         offered = self._offered()
         self._save()
+        measured = {point.rate_per_s for point in self._points()}
         for number, rate in enumerate(offered, 1):
-            if self._folder_of(rate) is None:
+            if rate not in measured:
+                measured.add(rate)
                 finished = self._run(rate, number)
                 self._save()
                 self._check_answered(finished, "the sweep ends here")
@@ -151,10 +153,6 @@ class _SweepJob(Study[SweepOptions]):
         return self._measure(
             replace(self._config, target_qps=rate, queries=self._queries(rate), out=out)
         )
-
-    def _folder_of(self, rate: float) -> Path | None:
-        folders = (self.folder / p.folder for p in self._points() if p.rate_per_s == rate)
-        return next(folders, None)
 
     def _points(self) -> list[Point]:
         """The finished runs whose result depends on their rate, in ascending order."""

@@ -8,7 +8,6 @@ winner as tuned.yaml, all measurements in tune.json, and a page.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,6 @@ from harness.run.study import Ended, Study, unfit_options, write_page
 from harness.run.supervisor import preflight
 from harness.search.options import TuneOptions
 from harness.search.tune import table
-from harness.search.tune.bare_loops import Bare, time_layout
 from harness.search.tune.candidates import (
     Forecast,
     Layout,
@@ -39,7 +37,7 @@ from harness.search.tune.candidates import (
 )
 from harness.search.tune.decision import Decision, Finalist, Gain, decide, gain
 from harness.search.tune.rounds import Rounds
-from harness.search.tune.screening import Cut
+from harness.search.tune.screening import Bare, Cut, time_layout
 
 TUNE = "tune.json"
 TUNED = "tuned.yaml"
@@ -72,7 +70,6 @@ class TuneJob(Study[TuneOptions]):
         self._results = self._new_folder(
             f"tune-{config.scenario}", config.backend, self._model.name
         )
-        self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._loops = 0
         max_batch = self._default.max_batch if config.max_batch is not None else None
         self._cut = Cut(self._forecast, self._time, partial(candidates, max_batch), self._say)

@@ -87,10 +87,15 @@ def model_level(subject: Subject, batch: int, batches: Sequence[int], runs: int)
 
 
 def peaks(threads: int) -> dict[str, Any]:
+    """The rates, or `missing` with the reason: without them only the roofline is missing."""
     try:
         return machine_peaks.measure(threads)._asdict()
+    except HarnessError:
+        raise
     except ImportError as e:
         return {"missing": f"the measured peaks need the module {e.name!r}"}
+    except Exception as e:  # noqa: BLE001 - of a framework
+        return {"missing": one_line(e)}
 
 
 def highest(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

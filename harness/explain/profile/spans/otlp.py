@@ -41,17 +41,11 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     offset_ns = started_ns - min((span.start_ns for span in spans), default=0)
     trace_id = hashlib.sha256(f"{started} {model}".encode()).hexdigest()[:32]
     otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
-    return _messages(otlp_spans, {"service.name": "mlperf-harness", "harness.model": model})
-
-
-def _messages(
-    otlp_spans: Iterator[Mapping[str, Any]], resource: Mapping[str, str]
-) -> Iterator[Message]:
     scope = {"name": "harness.profile", "version": __version__}
-    about = {"attributes": _attributes(resource)}
+    resource = _attributes({"service.name": "mlperf-harness", "harness.model": model})
     while some := list(islice(otlp_spans, SPANS_A_MESSAGE)):
         scoped = [{"scope": scope, "spans": some}]
-        yield {"resourceSpans": [{"resource": about, "scopeSpans": scoped}]}
+        yield {"resourceSpans": [{"resource": {"attributes": resource}, "scopeSpans": scoped}]}
 
 
 def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:

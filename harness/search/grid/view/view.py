@@ -71,7 +71,7 @@ class View:
     @cached_property
     def namesakes(self) -> Sequence[str]:
         """A line for every two models of the same name that are different networks."""
-        return tuple(namesakes(self.structures, self.labels))
+        return tuple(_namesakes(self.structures, self.labels))
 
     @cached_property
     def why_not(self) -> Mapping[Cell, str]:
@@ -164,7 +164,7 @@ def strangers(structures: Mapping[Cell, Structure | str]) -> Iterator[tuple[Cell
                 yield variant, why
 
 
-def namesakes(
+def _namesakes(
     structures: Mapping[Cell, Structure | str], labels: Mapping[str, str]
 ) -> Iterator[str]:
     """labels: model -> name. Each model is represented by its first variant with a known network."""
