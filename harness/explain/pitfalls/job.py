@@ -137,7 +137,13 @@ def _measured(base: Baseline, change: Change) -> Row | Impossible:
             runner, difference = base.runner, _Difference()
             rows: Rows = []
             if isinstance(change, BackendChange):
-                runner = open_runner(_on(base.subject, change), stack)
+                config = replace(
+                    base.subject.config,
+                    backend=change.backend,
+                    backend_option=change.options,
+                    provider=None,
+                )
+                runner = open_runner(base.subject._replace(config=config), stack)
             for indices, ours, theirs in _pairs(base, change):
                 difference.add(ours[base.target], theirs[base.target])
                 rows += runner.answers(theirs, indices) if runner else []
@@ -178,13 +184,6 @@ def _verdict(difference: _Difference, agreement: float | None) -> str:
     if not difference.differing:
         return "harmless"
     return "differs" if agreement is None else "small"
-
-
-def _on(subject: Subject, change: BackendChange) -> Subject:
-    config = replace(
-        subject.config, backend=change.backend, backend_option=change.options, provider=None
-    )
-    return subject._replace(config=config)
 
 
 def _pairs(

@@ -124,16 +124,9 @@ class PeakJob(Study[PeakOptions]):
             if self._best is None:
                 raise
             self._ended_early = one_line(e)
-            self._found = Found(self._best[0], self._lowest_failure_above(self._best[0]))
-
-    def _kind_of_failure(self, load: float) -> str:
-        """'full' where a full-length run failed at that load, else 'probe', which may be wrong."""
-        failed = {p.kind for p in self._probes if p.passed is False and p.load == load}
-        return "full" if "full" in failed else "probe"
-
-    def _lowest_failure_above(self, load: float) -> float | None:
-        failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
-        return min((at for at in failed if at > load), default=None)
+            load = self._best[0]
+            failed = (p.load for p in self._probes if p.passed is False and p.load is not None)
+            self._found = Found(load, min((at for at in failed if at > load), default=None))
 
     def _calibrated(self) -> float:
         """The load to start from: half of the capacity that a run of few queries suggests."""
@@ -276,8 +269,10 @@ class PeakJob(Study[PeakOptions]):
         peak: None during the search and where no load passed.
         ended_early: why the search stopped after it had a result, None where it was completed.
         fastest_ns: the fastest answer where even that one missed the SLO, else None.
+        failed_above_kind: full where a full-length run failed there, else probe, which may be wrong.
         """
         above = self._found.above if self._found else None
+        kinds = {p.kind for p in self._probes if p.passed is False and p.load == above}
         content: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "started": self._started,
@@ -289,7 +284,7 @@ class PeakJob(Study[PeakOptions]):
             "finished": self._found is not None,
             "peak": self._best[0] if self._best else None,
             "failed_above": above,
-            "failed_above_kind": None if above is None else self._kind_of_failure(above),
+            "failed_above_kind": None if above is None else "full" if "full" in kinds else "probe",
             "ended_early": self._ended_early,
             "fastest_ns": self._fastest_ns,
             "probes": [probe._asdict() for probe in self._probes],

@@ -18,7 +18,6 @@ from harness.loadgen.scenario import Scenario
 from harness.loadgen.schedule import server_schedule_ns
 from harness.machine.cores import Cores
 from harness.results.evidence.simulation import simulate
-from harness.types import Array
 
 LARGEST_BATCH = 1024
 """Samples; a larger batch is tried only where --max-batch asks for it."""
@@ -208,15 +207,11 @@ def _query_ns(service: ServiceTimes, samples: int, max_batch: int) -> float:
     return sum(service.median_ns(min(max_batch, samples - start)) for start in starts)
 
 
-def _unit_arrivals() -> Array:
-    """(SIMULATED_QUERIES,) arrival times in seconds at one query/s, the same for all placements."""
-    return server_schedule_ns(SIMULATED_QUERIES, 1.0, 0) / NS_PER_S
-
-
 def _tail_ns(
     service: ServiceTimes, instances: int, max_batch: int, rate_per_s: float, slo: Slo
 ) -> float:
-    arrivals_ns = (_unit_arrivals() * (NS_PER_S / rate_per_s)).astype(np.int64)
+    at_1_qps = server_schedule_ns(SIMULATED_QUERIES, 1.0, 0)  # the same for all placements
+    arrivals_ns = (at_1_qps / rate_per_s).astype(np.int64)
     times = simulate(arrivals_ns, service, instances, max_batch)
     return float(percentile_ns(np.sort(times.queue_ns + times.infer_ns), slo.percentile))
 

@@ -16,7 +16,6 @@ from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
-from harness.results.pages.tables import Table
 
 _PAGE_ROWS = 60
 KERNELS_SHOWN = 5
@@ -27,11 +26,11 @@ _PALETTE = ("#1f7a5c", "#b5522a", "#7b5ea7", "#a8871a", "#b03a6b", "#3f7f93", "#
 
 def write(profiled: Profiled, folder: Path) -> Path:
     name = str(profiled.content.get("model_name") or folder.resolve().name)
-    shown = profile_tables(profiled, folder)
+    tables = profile_tables(profiled, folder)
     article = Article(
         [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled.content)],
         list(figures(profiled)),
-        list(_tail(shown)),
+        [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")],
     )
     return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
 
@@ -326,8 +325,3 @@ def _growth(growth: Mapping[str, Any]) -> Figure:
             "yaxis": {"title": "times its activations", "type": "log"},
         },
     )
-
-
-def _tail(shown: Sequence[Table]) -> Iterator[str]:
-    for table in shown:
-        yield from page.section(table, _PAGE_ROWS, f"tables/{table.key}.csv")

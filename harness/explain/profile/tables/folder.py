@@ -24,14 +24,8 @@ from harness.results.evidence.stages import Completions
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
 
-PROFILE, TRACE, TEXT, JSON, CSV = (
-    "profile.json",
-    "trace.json",
-    "tables.txt",
-    "tables.json",
-    "tables",
-)
-RUN, PAGE = "run", "profile.html"
+PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
+TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
 LOG = "frameworks.log"
 """Output of the framework below the harness; the run keeps its own logs."""
 
@@ -88,10 +82,12 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
     """The harness run's headline, measured without a profiler; then doubts and missing levels."""
     run = content.get("run")
     if run:
-        value = run["headline"]
-        shown = _shown(value) if value else "none"
-        name = f"{value['name']}: " if value else ""
-        yield f"headline    {name}{shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
+        shown = "none"
+        if value := run["headline"]:
+            number, unit = value["value"], value["unit"]
+            text = show_ns(number) if unit == "ns" else f"{show_rate(number)} {unit}"
+            shown = f"{value['name']}: {text}"
+        yield f"headline    {shown}  ({run['scenario']}, {run['verdict']}, not profiled)"
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
         yield "headline    none: the query level was not requested"
@@ -99,12 +95,6 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
     yield ""
-
-
-def _shown(value: Mapping[str, Any]) -> str:
-    if value["unit"] == "ns":
-        return show_ns(value["value"])
-    return f"{show_rate(value['value'])} {value['unit']}"
 
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:

@@ -36,9 +36,11 @@ CONTENDED = 1.2
 
 def tables(content: Content, done: Completions | None) -> list[Table]:
     """All tables, outermost level first. done: of the harness run; None without a run."""
+    tables = [_levels(content, done)]
+    if done is not None and len(done):
+        tables += [_stages(done), _phases(content, done), _batches(done)]
     return [
-        _levels(content, done),
-        *_run_tables(content, done),
+        *tables,
         *_model_tables(content),
         *layer_tables(content),
         *batch_tables(content),
@@ -46,13 +48,6 @@ def tables(content: Content, done: Completions | None) -> list[Table]:
         *_data(content),
         *library_tables(content),
     ]
-
-
-def _run_tables(content: Content, done: Completions | None) -> Iterator[Table]:
-    if done is not None and len(done):
-        yield _stages(done)
-        yield _phases(content, done)
-        yield _batches(done)
 
 
 def _levels(content: Content, done: Completions | None) -> Table:
@@ -96,7 +91,7 @@ def _levels(content: Content, done: Completions | None) -> Table:
 
 
 def _contended(content: Content) -> Iterator[str]:
-    """Other processes disturb a single thread that waits for its core."""
+    """A note where other processes disturbed the single thread of the calls."""
     calls = _bare_calls(content)
     if not calls and content.get("layer"):
         calls = content["layer"]["profile"]["plain"]

@@ -27,7 +27,8 @@ def axes_of(lists: Mapping[str, tuple[Any, ...]], config: RunConfig, options: Gr
     models = tuple(str(Path(name).absolute()) if is_path(name) else name for name in models)
     if options.ops:
         models = tuple(str(path) for path in operators.make(options.ops))
-    real = all(_has_data(config, model) for model in models)
+    datasets = (config.dataset or default_dataset(load_model(model)) for model in models)
+    real = all(name != "synthetic" for name in datasets)
     if options.data is not None and "real" in options.data and not real:
         raise ConfigError("--data real: not every model here has data of its own: name --dataset")
     own_shape = tuple(f"{n}={'x'.join(map(str, shape))}" for n, shape in config.input_shape)
@@ -50,7 +51,3 @@ def _unknown(models: Iterable[str], backends: Iterable[str]) -> Iterator[str]:
             check()
         except ConfigError as e:
             yield str(e)
-
-
-def _has_data(config: RunConfig, model: str) -> bool:
-    return (config.dataset or default_dataset(load_model(model))) != "synthetic"
