@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -17,6 +18,9 @@ from harness.core.config.run_config import RunConfig
 from harness.core.console import say, show
 from harness.core.signals import INTERRUPT_EXIT, Stopped, Stopping, stoppable
 from harness.errors import ConfigError, HarnessError, RunInvalid
+from harness.loadgen.scenario import Scenario, scenario_named
+from harness.models.manifest.lookup import load_model
+from harness.models.manifest.model import Model
 from harness.results import run_folder
 from harness.results.outcome import Finished, Measure
 
@@ -72,6 +76,14 @@ class Study(ABC, Generic[Options]):
         self._started = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._stopping = Stopping()
         self._begin()
+
+    @cached_property
+    def _scenario(self) -> Scenario:
+        return scenario_named(self._config.scenario)
+
+    @cached_property
+    def _model(self) -> Model:
+        return load_model(self._config.model)
 
     @abstractmethod
     def _begin(self) -> None:

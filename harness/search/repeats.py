@@ -16,7 +16,6 @@ from harness.core.units import show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
-from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import PERCENTILES
@@ -45,10 +44,10 @@ class Repeats(Study[int]):
 
     def _begin(self) -> None:
         config = self._config
-        self._model = load_model(config.model).name
         self._first_seed = seeds_of(config).schedule
         self._runs: list[Finished] = []
-        self._results = self._new_folder(f"repeats-{config.scenario}", config.backend, self._model)
+        name = f"repeats-{config.scenario}"
+        self._results = self._new_folder(name, config.backend, self._model.name)
 
     def run(self) -> int:
         """Returns 0 where every run was VALID, else the largest exit status of a run."""
@@ -76,7 +75,7 @@ class Repeats(Study[int]):
             "schema_version": SCHEMA_VERSION,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._model,
+            "model": self._model.name,
             "schedule_seeds": [(self._first_seed + i) & MAX_SEED for i in range(len(results))],
             "verdicts": [result["verdict"] for result in results],
             "reasons": [[r["code"] for r in result["reasons"]] for result in results],

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.core import registry
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.console import frameworks_output, keep_output, say, show
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
@@ -21,7 +20,6 @@ from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.folder import Profiled
 from harness.machine import cores, host
 from harness.models.manifest.defaults import default_dataset
-from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import run_folder
 from harness.results.compare.run_files import fitting
@@ -123,7 +121,6 @@ class _ProfileJob(Study[ProfileOptions]):
         config, options = self._config, self._options
         self._levels = set(options.levels)
         self._is_finished = False
-        self._model = load_model(config.model)
         obtain_model(config, self._model)
         self._results = self._new_folder("profile", config.backend, self._model.name)
         self._content: dict[str, Any] = {
@@ -205,8 +202,7 @@ class _ProfileJob(Study[ProfileOptions]):
 
     def _below_the_harness(self) -> None:
         config, options = self._config, self._options
-        scenario = registry.load("scenario", config.scenario)
-        spec = instances.plan(config, scenario, self._model, cores.available())
+        spec = instances.plan(config, self._scenario, self._model, cores.available())
         batches = options.batches or _BATCHES
         most = max(options.batch, *batches)
         spec = spec._replace(instances=1, max_batch=most)

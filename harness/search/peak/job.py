@@ -21,7 +21,6 @@ from harness.errors import ConfigError, RunInvalid, one_line
 from harness.loadgen import user_conf
 from harness.loadgen.scenario import TURNS, scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.lookup import load_model
 from harness.results import database, run_folder
 from harness.results.outcome import Finished
 from harness.run.study import Study, other_reason, unfit_options, write_page
@@ -83,14 +82,13 @@ class PeakJob(Study[PeakOptions]):
         axis = axis_of(config)
         assert axis is not None  # `problems` refuses the others
         self._axis = axis
-        self._scenario = scenario = scenario_named(config.scenario)
-        model = load_model(config.model)
-        slo = slo_of(scenario, config, model)
+        slo = slo_of(self._scenario, config, self._model)
         assert slo is not None
         self._slo = slo
-        self._judge = Judge(scenario, slo)
-        self._model_name = model.name
-        self._results = self._new_folder(f"peak-{config.scenario}", config.backend, model.name)
+        self._judge = Judge(self._scenario, slo)
+        self._results = self._new_folder(
+            f"peak-{config.scenario}", config.backend, self._model.name
+        )
         self._probes: list[Probe] = []
         self._found: Found | None = None
         self._ended_early: str | None = None
@@ -278,7 +276,7 @@ class PeakJob(Study[PeakOptions]):
             "started": self._started,
             "scenario": self._config.scenario,
             "backend": self._config.backend,
-            "model": self._model_name,
+            "model": self._model.name,
             "slo": str(self._slo),
             "unit": self._axis.unit,
             "finished": self._found is not None,

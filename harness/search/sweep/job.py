@@ -20,7 +20,6 @@ from harness.core.units import NS_PER_S, show_rate
 from harness.errors import ConfigError, RunInvalid, some_of
 from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.defaults import slo_of
-from harness.models.manifest.lookup import load_model
 from harness.results import run_folder
 from harness.results.outcome import Finished
 from harness.run.study import Ended, Study, unfit_options, write_csv, write_page
@@ -64,13 +63,10 @@ class _SweepJob(Study[SweepOptions]):
         self._rates = self._options.rate
         self._peak = self._options.peak
         self._peak_is_measured = False
-        model = load_model(config.model)
-        self._model_name = model.name
-        scenario = scenario_named(config.scenario)
-        self._slo = slo_of(scenario, config, model)
-        self._percentile = self._slo.percentile if self._slo else scenario.percentile
+        self._slo = slo_of(self._scenario, config, self._model)
+        self._percentile = self._slo.percentile if self._slo else self._scenario.percentile
         self._plain = to_plain(replace(config, out=None))
-        if self._open_folder("sweep-server", config.backend, model.name):
+        if self._open_folder("sweep-server", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / SWEEP))
 
     def _take_stored(self, stored: Mapping[str, Any]) -> None:
@@ -177,7 +173,7 @@ class _SweepJob(Study[SweepOptions]):
         return {
             "schema_version": SCHEMA_VERSION,
             "config": self._plain,
-            "model": self._model_name,
+            "model": self._model.name,
             "slo": str(self._slo) if self._slo else None,
             "peak": self._peak,
             "peak_is_measured": self._peak_is_measured,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from harness.core import files, registry
+from harness.core import files
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
 from harness.core.signals import Stopped
@@ -19,7 +19,6 @@ from harness.errors import ConfigError, HarnessError, RunInvalid
 from harness.loadgen.scenario import Scenario
 from harness.machine import cores
 from harness.models.manifest.defaults import default_dataset, slo_of
-from harness.models.manifest.lookup import load_model
 from harness.models.opened import instances
 from harness.results import resolved
 from harness.results.evidence.stages import PERCENTILES
@@ -57,8 +56,6 @@ class TuneJob(Study[TuneOptions]):
 
     def _begin(self) -> None:
         config = self._config = replace(self._config, mode="performance")
-        self._scenario: Scenario = registry.load("scenario", config.scenario)
-        self._model = load_model(config.model)
         self._dataset = config.dataset or default_dataset(self._model)
         preflight.check(config, self._model, self._dataset, None)
         self._cores = cores.available()
