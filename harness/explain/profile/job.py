@@ -14,7 +14,7 @@ from harness.explain.profile.measure import layer_level as pl
 from harness.explain.profile.measure import measure as pm
 from harness.explain.profile.measure import valgrind
 from harness.explain.profile.options import ProfileOptions
-from harness.explain.profile.pages.page import write
+from harness.explain.profile.page import write
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.tables import folder as files
 from harness.explain.profile.tables.folder import Profiled
