@@ -9,9 +9,8 @@ from harness.core.config.parse import parse_slo
 from harness.core.units import NS_PER_MS, show_rate
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
-from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import line, rounded
-from harness.results.pages.tables import Cell, Column, shown_rows
 from harness.search.sweep import table as points
 
 PAGE = "sweep.html"
@@ -28,7 +27,8 @@ _KEY = {
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    tail = list(page.section(points.points_table(content)))
+    article = Article(list(_head(content)), list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -115,17 +115,3 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     ):
         if content[name] is not None:
             yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"
-
-
-def _tail(content: Mapping[str, Any]) -> Iterator[str]:
-    yield "<h2>Points</h2>"
-    columns = [*points.heads(content), Column("verdict"), Column("doubts")]
-    rows: list[list[Cell]] = [
-        [
-            *points.numbers(point),
-            " ".join([point["verdict"], *point["reasons"]]),
-            " ".join(point["doubts"]),
-        ]
-        for point in content["points"]
-    ]
-    yield table([column.name for column in columns], shown_rows(columns, rows))

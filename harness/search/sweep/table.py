@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.units import show_percent, show_rate
-from harness.results.pages.tables import Cell, Column, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import other_reason
 
 
@@ -84,8 +84,8 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
     yield f"SWEEP  {'  '.join(map(str, words))}"
     yield ""
-    rows = [[*numbers(point), _verdict(point, content)] for point in content["points"]]
-    yield from aligned([*heads(content), Column("verdict")], rows)
+    table = points_table(content)
+    yield from aligned(table.columns, table.rows)
     yield ""
     yield from _marks(content)
     yield f"{'results':<12}{folder}"
@@ -100,25 +100,21 @@ def scale(content: Mapping[str, Any]) -> tuple[str, str]:
     return "100 %", "the rate given with --peak"
 
 
-def heads(content: Mapping[str, Any]) -> list[Column]:
+def points_table(content: Mapping[str, Any]) -> Table:
     share = "of peak" if content["peak_is_measured"] else "share"
-    return columns(
+    heads = columns(
         f"offered/s [samples/s] | {share} [share] | achieved/s [samples/s] | p50 [ns] | p90 [ns]"
-        "| p99 [ns] | batch [samples] | late [count]"
+        "| p99 [ns] | batch [samples] | late [count] | verdict"
     )
-
-
-def numbers(point: Mapping[str, Any]) -> list[Cell]:
-    share = point["share"]
     names = ("completed_per_s", "p50_ns", "p90_ns", "p99_ns", "mean_batch", "late")
-    shown_share = None if share is None else show_percent(share)
-    return [point["rate_per_s"], shown_share, *(point[name] for name in names)]
-
-
-def _verdict(point: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    knee = "  <- knee" if point["rate_per_s"] == content["knee"] else ""
-    doubts = f"  doubts: {' '.join(point['doubts'])}" if point["doubts"] else ""
-    return f"{point['verdict']}{knee}{doubts}"
+    rows: list[list[Cell]] = []
+    for point in content["points"]:
+        of_peak = None if point["share"] is None else show_percent(point["share"])
+        verdict = " ".join([point["verdict"], *point["reasons"]])
+        verdict += "  <- knee" if point["rate_per_s"] == content["knee"] else ""
+        verdict += f"  doubts: {' '.join(point['doubts'])}" if point["doubts"] else ""
+        rows.append([point["rate_per_s"], of_peak, *(point[name] for name in names), verdict])
+    return Table("points", "Points", "", heads, rows)
 
 
 def _marks(content: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.core.units import NS_PER_MS
 from harness.results.pages import page
-from harness.results.pages.page import Article, Figure, table
+from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import heat_map, line, rounded, tall
 from harness.search.tune import table as tune_report
 from harness.search.tune.candidates import Aim
@@ -16,7 +16,8 @@ PAGE = "tune.html"
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
-    article = Article(list(_head(content)), list(figures(content)), list(_tail(content)))
+    tail = [part for table in tune_report.tables(content) for part in page.section(table)]
+    article = Article(list(_head(content)), list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -67,24 +68,3 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h1>Tuned · {escape(' · '.join(word for word in words if word))}</h1>"
     yield f"<p><b>{escape(str(content['taken']))}</b></p>"
     yield from (f"<p>{escape(text)}</p>" for text in tune_report.conclusion(content))
-
-
-def _tail(content: Mapping[str, Any]) -> Iterator[str]:
-    aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
-    yield "<h2>Plans judged</h2>"
-    heads = ("plan", aim.what, "rounds", "against the best", f"{predicted.what}, predicted", "")
-    yield table(
-        heads,
-        [
-            [
-                *tune_report.finalist(one, content),
-                predicted.show(one["predicted"]),
-                one["failed"] or ("not tuned" if one["is_default"] else ""),
-            ]
-            for one in content["finalists"]
-        ],
-    )
-    failed = [one for one in content["layouts"] if one["failed"]]
-    if failed:
-        yield "<h2>Left out</h2>"
-        yield table(("layout", "why"), [[tune_report.name_of(o), o["failed"]] for o in failed])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.results.pages.tables import Cell, aligned, columns
+from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import code_lines
 from harness.search.tune.candidates import Aim
 
@@ -15,10 +15,9 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     head = "TUNED" if content["taken"] else "NOT TUNED"
     words = [content["scenario"], content["backend"], content["model"], content["slo"] or ""]
     yield f"{head}  {'  '.join(words)}".rstrip()
-    yield ""
-    yield from _layouts(content)
-    yield ""
-    yield from _finalists(content)
+    for table in tables(content):
+        yield ""
+        yield from aligned(table.columns, table.rows)
     yield ""
     yield from conclusion(content)
     if content["taken"]:
@@ -26,7 +25,12 @@ def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
     yield f"{'results':<12}{folder}"
 
 
-def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
+def tables(content: Mapping[str, Any]) -> list[Table]:
+    """The layouts that bare loops measured, and the placements that LoadGen judged."""
+    return [_layouts(content), _finalists(content)]
+
+
+def _layouts(content: Mapping[str, Any]) -> Table:
     aim = Aim(**content["predicted"])
     known = [one for one in content["layouts"] if one["best_batch"]]
     best = {name_of(one): one["predicted"][str(one["best_batch"])] for one in known}
@@ -39,7 +43,7 @@ def _layouts(content: Mapping[str, Any]) -> Iterator[str]:
         rows.append([name_of(one), one["best_batch"], aim.show(best[name_of(one)]), ended])
     failed = (one for one in content["layouts"] if one["failed"])
     rows += [[name_of(one), None, None, f"failed: {one['failed']}"] for one in failed]
-    yield from aligned(heads, rows)
+    return Table("layouts", "Layouts measured", "", heads, rows)
 
 
 def name_of(one: Mapping[str, Any]) -> str:
@@ -47,30 +51,28 @@ def name_of(one: Mapping[str, Any]) -> str:
     return " ".join([f"{one['instances']} x {one['threads']}", *options])
 
 
-def _finalists(content: Mapping[str, Any]) -> Iterator[str]:
-    aim = Aim(**content["judged"])
+def _finalists(content: Mapping[str, Any]) -> Table:
+    aim, predicted = Aim(**content["judged"]), Aim(**content["predicted"])
     heads = columns(
-        f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio] | "
+        f"LoadGen: plan | {aim.what} [{aim.unit}] | rounds [count] | against the best [ratio]"
+        f"| {predicted.what}, predicted [{predicted.unit}] | "
     )
-    rows = []
+    rows: list[list[Cell]] = []
     for one in content["finalists"]:
         marks = ["not tuned"] if one["is_default"] else []
         marks += ["<- taken"] if one["plan"] == content["taken"] else []
         marks += [f"failed: {one['failed']}"] if one["failed"] else []
-        rows.append([*finalist(one, content), "  ".join(marks)])
-    yield from aligned(heads, rows)
-
-
-def finalist(one: Mapping[str, Any], content: Mapping[str, Any]) -> list[str]:
-    """The placement, its mean, its rounds, and how it compares with the best one."""
-    mean = "-" if one["mean"] is None else Aim(**content["judged"]).show(one["mean"])
-    best = one["plan"] == content["best"]
-    return [
-        one["plan"],
-        mean,
-        str(len(one["values"])),
-        "best" if best else against(one["over_best"]),
-    ]
+        rows.append(
+            [
+                one["plan"],
+                None if one["mean"] is None else aim.show(one["mean"]),
+                len(one["values"]),
+                "best" if one["plan"] == content["best"] else against(one["over_best"]),
+                predicted.show(one["predicted"]),
+                "  ".join(marks),
+            ]
+        )
+    return Table("finalists", "Plans judged", "", heads, rows)
 
 
 def against(gain: Mapping[str, float] | None) -> str:
