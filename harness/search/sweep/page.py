@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.parse import parse_slo
-from harness.core.units import NS_PER_MS, show_rate
+from harness.core.units import NS_PER_MS
 from harness.results.pages import page
 from harness.results.pages.figures import bound_line
 from harness.results.pages.page import Article, Figure
@@ -27,8 +27,10 @@ _KEY = {
 
 
 def write(content: Mapping[str, Any], folder: Path) -> Path:
+    head = [f"<h1>Sweep · {escape(' · '.join(points.words(content)))}</h1>"]
+    head += [f"<p>{escape(text)}</p>" for text in points.marks(content)]
     tail = list(page.section(points.points_table(content)))
-    article = Article(list(_head(content)), list(figures(content)), tail)
+    article = Article(head, list(figures(content)), tail)
     return page.write([article], folder.resolve().name, folder / PAGE, script_in=folder)
 
 
@@ -102,16 +104,3 @@ def _marks(content: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], list[Ma
         text = {"text": name, "font": {"color": colour}, "showarrow": False, "xanchor": "left"}
         names.append({**text, "x": at, "y": 1, "yref": "paper", "yanchor": "top"})
     return lines, names
-
-
-def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    config = content["config"]
-    words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
-    yield f"<h1>Sweep · {escape(' · '.join(map(str, words)))}</h1>"
-    for name, about in (
-        ("peak", ": ".join(points.scale(content))),
-        ("highest_valid", "the highest offered rate that was VALID"),
-        ("knee", "the knee: the VALID point with most throughput for its mean latency"),
-    ):
-        if content[name] is not None:
-            yield f"<p><b>{show_rate(content[name])} queries/s</b>: {about}.</p>"

@@ -80,14 +80,12 @@ def knee(points: Sequence[Point]) -> float | None:
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    config = content["config"]
-    words = [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
-    yield f"SWEEP  {'  '.join(map(str, words))}"
+    yield f"SWEEP  {'  '.join(words(content))}"
     yield ""
     table = points_table(content)
     yield from aligned(table.columns, table.rows)
     yield ""
-    yield from _marks(content)
+    yield from marks(content)
     yield f"{'results':<12}{folder}"
 
 
@@ -117,7 +115,14 @@ def points_table(content: Mapping[str, Any]) -> Table:
     return Table("points", "Points", "", heads, rows)
 
 
-def _marks(content: Mapping[str, Any]) -> Iterator[str]:
+def words(content: Mapping[str, Any]) -> list[str]:
+    """Scenario, backend, model and SLO."""
+    config = content["config"]
+    return [config["scenario"], config["backend"], content["model"], content["slo"] or ""]
+
+
+def marks(content: Mapping[str, Any]) -> Iterator[str]:
+    """A line about the knee, the peak and the highest VALID rate."""
     peak, highest, knee = (content[name] for name in ("peak", "highest_valid", "knee"))
     if knee is not None:
         yield f"{'knee':<12}{show_rate(knee)} queries/s: most throughput for its mean latency"
