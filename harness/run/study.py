@@ -140,7 +140,7 @@ class Study(ABC, Generic[Options]):
         return any(self.folder.glob("*/*"))
 
     def show(self, *, as_json: bool) -> None:
-        show(shown_json(self.to_json()) if as_json else "\n".join(self.lines()))
+        show_result(self.to_json, self.lines, as_json=as_json)
 
     def _say(self, text: str) -> None:
         if not self._quiet:
@@ -205,8 +205,12 @@ def other_reason(result: Mapping[str, Any]) -> Reason | None:
     return next(others, None)
 
 
-def shown_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=2, allow_nan=False)
+def show_result(
+    content: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]], *, as_json: bool
+) -> None:
+    """Prints the output of --json, or the table for people."""
+    text = json.dumps(content(), indent=2, allow_nan=False) if as_json else "\n".join(lines())
+    show(text)
 
 
 def code_lines(runs: Sequence[Iterable[str]], indent: str) -> Iterator[str]:

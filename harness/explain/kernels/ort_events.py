@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import reading
 from harness.errors import ConfigError
 from harness.explain.kernels.fused import KernelMap, map_kernels
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session, Times
@@ -30,12 +31,11 @@ _RUN, _EXECUTE = "model_run", "SequentialExecutor::Execute"
 
 def read_events(path: Path) -> list[Event]:
     """Reads ONNX Runtime's profile as written. Raises ConfigError for any other file."""
-    try:
+    problem = f"{path} is not a profile of ONNX Runtime"
+    with reading(problem, also=(OSError,)):
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError) as e:
-        raise ConfigError(f"{path} is not a profile of ONNX Runtime: {e}") from None
     if not isinstance(events, list) or not all(_is_event(e) for e in events):
-        raise ConfigError(f"{path} is not a profile of ONNX Runtime: it must be a list of events")
+        raise ConfigError(f"{problem}: it must be a list of events")
     return events
 
 

@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, to_plain
-from harness.core.console import frameworks_output, keep_output, say, show
+from harness.core.console import frameworks_output, keep_output, say
 from harness.errors import ConfigError, PluginUnavailable, RunInvalid
 from harness.explain.profile.measure import layer_level as pl
 from harness.explain.profile.measure import measure as pm
@@ -25,7 +26,7 @@ from harness.results import run_folder
 from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
 from harness.results.pages.tables import Table
-from harness.run.study import Study, keep_or_remove, shown_json, write_page
+from harness.run.study import Study, keep_or_remove, show_result, write_page
 from harness.run.supervisor.preflight import obtain_model
 
 RUN_LEVELS = frozenset(("query", "batch", "stage"))
@@ -70,10 +71,8 @@ def profile(
             new.finish(newest=False)
     with fitting(folder):
         tables = _tables(profiled, folder, options.table)
-        if as_json:
-            show(shown_json(_to_json(tables)))
-        else:
-            show("\n".join(_lines(profiled, tables, options.table)))
+        lines = partial(_lines, profiled, tables, options.table)
+        show_result(partial(_to_json, tables), lines, as_json=as_json)
     _export(profiled, folder, options.otlp)
     return 0
 

@@ -9,12 +9,13 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.core import files
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig, from_plain, to_plain
-from harness.core.console import say, show
+from harness.core.console import say
 from harness.core.signals import INTERRUPT_EXIT
 from harness.core.units import show_rate, show_wait
 from harness.errors import ConfigError, HarnessError, PluginUnavailable, RunDied, RunInvalid
@@ -22,7 +23,7 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.made.operators import work_of
 from harness.models.precision.ways import BASELINE, way
 from harness.results.compare.run_files import fitting
-from harness.run.study import Ended, Study, shown_json, unfit_options, write_csv, write_page
+from harness.run.study import Ended, Study, show_result, unfit_options, write_csv, write_page
 from harness.search.grid.cells.cells import CELLS, GRID, PROBES, Cell, cells, folder_of, row_of
 from harness.search.grid.cells.options import MOST_CELLS, Axes, Grid, GridOptions
 from harness.search.grid.variants import Variants, missing_tools
@@ -70,8 +71,7 @@ def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) ->
             write_tables(view, folder)
         except OSError as e:
             say(f"{folder} cannot be written: {e.strerror}: the tables are only shown")
-        lines = report.lines(view, folder)
-        show(shown_json(view.to_json()) if as_json else "\n".join(lines))
+        show_result(view.to_json, partial(report.lines, view, folder), as_json=as_json)
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.config.parse import parse_slo
 from harness.results.pages.tables import Cell, Table, aligned, columns
 from harness.run.study import code_lines
-from harness.search.tune.candidates import Aim
+from harness.search.tune.candidates import Aim, Layout
 
 
 def lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -47,8 +47,7 @@ def _layouts(content: Mapping[str, Any]) -> Table:
 
 
 def name_of(one: Mapping[str, Any]) -> str:
-    options = [f"{name}={value}" for name, value in one["options"].items()]
-    return " ".join([f"{one['instances']} x {one['threads']}", *options])
+    return str(Layout(one["instances"], one["threads"], tuple(one["options"].items())))
 
 
 def _finalists(content: Mapping[str, Any]) -> Table:
