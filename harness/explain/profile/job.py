@@ -18,7 +18,7 @@ from harness.explain.profile.options import ProfileOptions
 from harness.explain.profile.page import write
 from harness.explain.profile.spans import otlp
 from harness.explain.profile.tables import folder as files
-from harness.explain.profile.tables.folder import Profiled
+from harness.explain.profile.tables.layer_tables import Profiled
 from harness.machine import cores, host
 from harness.models.manifest.defaults import default_dataset
 from harness.models.opened import instances
@@ -94,7 +94,7 @@ def _to_json(tables: Sequence[Table]) -> dict[str, Any]:
 
 def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Iterator[str]:
     if name is None:
-        yield from files.headline(profiled.content)
+        yield from files.headline(profiled)
     yield files.text(tables, files.SHOWN_ROWS if name is None else None)
 
 

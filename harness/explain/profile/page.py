@@ -8,9 +8,8 @@ from typing import Any
 from harness.core.units import NS_PER_MS
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Layer, Peaks
-from harness.explain.profile.tables.batch_tables import at_batches
-from harness.explain.profile.tables.folder import PAGE, Profiled, headline, profile_tables
-from harness.explain.profile.tables.layer_tables import LayerLevel, level_of, peaks_of
+from harness.explain.profile.tables.folder import PAGE, headline, profile_tables
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.explain.profile.tables.tables import PHASES
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.results.pages import page
@@ -28,15 +27,16 @@ def write(profiled: Profiled, folder: Path) -> Path:
     name = str(profiled.content.get("model_name") or folder.resolve().name)
     tables = profile_tables(profiled, folder)
     article = Article(
-        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled.content)],
+        [f"<h1>Profile · {escape(name)}</h1>", *_head(profiled)],
         list(figures(profiled)),
         [part for t in tables for part in page.section(t, _PAGE_ROWS, f"tables/{t.key}.csv")],
     )
     return page.write([article], f"profile {name}", folder / PAGE, script_in=folder)
 
 
-def _head(content: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"<p>{escape(line)}</p>" for line in headline(content) if line)
+def _head(profiled: Profiled) -> Iterator[str]:
+    content = profiled.content
+    yield from (f"<p>{escape(text)}</p>" for text in headline(profiled) if text)
     about = (content.get("model") or {}).get("about") or {}
     description = ", ".join(f"{key} {value}" for key, value in about.items())
     yield f'<p class="quiet">batch {content["batch"]} {escape(description)}</p>'
@@ -48,14 +48,13 @@ def _head(content: Mapping[str, Any]) -> Iterator[str]:
 
 def figures(profiled: Profiled) -> Iterator[Figure]:
     content = profiled.content
-    level, peaks = level_of(content), peaks_of(content)
-    if level is not None or (profiled.done is not None and len(profiled.done)):
-        yield _flame(profiled, level)
+    level, peaks, batches = profiled.level, profiled.peaks, profiled.by_batch
+    if level is not None or profiled.done is not None:
+        yield _flame(profiled)
     if level is not None and level.layers:
         yield _over_index(level.layers)
         if peaks is not None:
             yield _by_kernel(level.layers, peaks)
-            batches = at_batches(content)
             if len(batches) > 1:
                 yield _by_batch(batches, peaks)
         yield _by_type(level.layers)
@@ -66,10 +65,11 @@ def figures(profiled: Profiled) -> Iterator[Figure]:
         yield _growth(growth)
 
 
-def _flame(profiled: Profiled, level: LayerLevel | None) -> Figure:
+def _flame(profiled: Profiled) -> Figure:
     """Mean times as nested bars: each level divides the one above it; overheads are named."""
     boxes: list[tuple[str, str, str, float]] = []  # id, name, parent, ns
-    if profiled.done is not None and len(profiled.done):
+    level = profiled.level
+    if profiled.done is not None:
         boxes += _flame_of_run(profiled.done)
     parent = next((box[0] for box in boxes if box[1] == "infer"), "")
     if level is not None:

@@ -26,7 +26,7 @@ from harness.explain.profile.measure import memory
 from harness.explain.profile.measure.counters import EVENTS, Counters
 from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
-from harness.explain.profile.tables.layer_tables import layer_tables
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
 from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
@@ -291,14 +291,14 @@ def test_layers_by_batch_are_measured_at_each(profiled: Path) -> None:
 def test_a_batch_that_is_refused_is_told_and_the_others_stay(profiled: Path) -> None:
     content = json.loads((profiled / "profile.json").read_text())
     content["layer_batches"]["skipped"] = {"4": "no"}
-    whole, kernels = batch_tables(content)
+    whole, kernels = batch_tables(Profiled(content))
     assert "batch 4: no" in whole.notes
     assert len(kernels.rows) == len(content["layer"]["profile"]["kernels"])
     del content["peaks"]
-    whole, kernels = batch_tables(content)
+    whole, kernels = batch_tables(Profiled(content))
     assert {row["bound"] for row in whole.to_json()["rows"]} == {None}
     del content["layer_batches"]
-    assert list(batch_tables(content)) == []
+    assert list(batch_tables(Profiled(content))) == []
 
 
 def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None:
@@ -307,7 +307,7 @@ def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None
     content["layer"]["no_costs"] = why
     for node in content["layer"]["nodes"]:
         node |= {"macs": None, "flops": None, "shape": ""}
-    made = {table.key: table for table in layer_tables(content)}
+    made = {table.key: table for table in layer_tables(Profiled(content))}
     for key in ("types", "kinds"):
         groups = made[key].to_json()["rows"]
         work = {row["flops_FLOP"] for row in groups if "ReorderOutput" not in str(row)}

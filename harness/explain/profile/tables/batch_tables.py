@@ -4,34 +4,21 @@ From the layer level at the profile's batch and at each of --batches, all of the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.layers import Peaks
 from harness.explain.profile.measure.memory import slope
-from harness.explain.profile.tables.layer_tables import LayerLevel, peaks_of
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.pages.tables import Cell, Column, Table, columns
 
 
-def at_batches(content: Mapping[str, Any]) -> dict[int, LayerLevel]:
-    """By batch, ascending, including the profile's own. Empty without a layer level."""
-    if not content.get("layer"):
-        return {}
-    measured = {str(content["batch"]): content["layer"], **_others(content).get("measured", {})}
-    return {int(b): LayerLevel.from_json(measured[b]) for b in sorted(measured, key=int)}
-
-
-def _others(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    return content.get("layer_batches") or {}
-
-
-def batch_tables(content: Mapping[str, Any]) -> Iterator[Table]:
+def batch_tables(profiled: Profiled) -> Iterator[Table]:
     """No table where only one batch was profiled."""
-    batches, peaks = at_batches(content), peaks_of(content)
+    batches, peaks = profiled.by_batch, profiled.peaks
     if len(batches) < 2:
         return
-    skipped = [f"batch {b}: {why}" for b, why in _others(content).get("skipped", {}).items()]
-    yield _whole(batches, peaks, skipped)
+    refused = (profiled.content.get("layer_batches") or {}).get("skipped", {})
+    yield _whole(batches, peaks, [f"batch {batch}: {why}" for batch, why in refused.items()])
     yield _kernels(batches, peaks)
 
 

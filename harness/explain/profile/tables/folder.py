@@ -7,7 +7,7 @@ derive everything else from them.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION
 from harness.core.files import read_json, write_json
@@ -15,12 +15,12 @@ from harness.core.units import show_ns, show_rate
 from harness.errors import ConfigError
 from harness.explain.profile.spans.spans import Span, chrome_trace
 from harness.explain.profile.tables import trace as profile_trace
-from harness.explain.profile.tables.layer_tables import layer_doubts
+from harness.explain.profile.tables.layer_tables import Profiled
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
 from harness.results.compare.run_files import fitting, read_files
-from harness.results.evidence.stages import Completions
+from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
 
@@ -33,21 +33,13 @@ SHOWN_ROWS = 12
 """Rows of a table printed on a screen."""
 
 
-class Profiled(NamedTuple):
-    """content: of profile.json. done: the rows of the harness run; None without a run."""
-
-    content: Mapping[str, Any]
-    done: Completions | None
-
-
 def read(folder: Path) -> Profiled:
     """Reads a profile, or a run, which has only the levels query, batch and stage."""
     if (folder / PROFILE).is_file():
         content = read_json(folder / PROFILE)
         if content.get("schema_version") != SCHEMA_VERSION or "batch" not in content:
             raise ConfigError(f"{folder / PROFILE} is not what this harness's `profile` writes")
-        run = records.read(folder / RUN / "performance" / "run_1", "")
-        return Profiled(content, run.done if run else None)
+        return _profiled(content, records.read(folder / RUN / "performance" / "run_1", ""))
     if not (folder / run_folder.RESULT).is_file():
         raise ConfigError(
             f"{folder} has neither {PROFILE} nor {run_folder.RESULT}: give the folder of a profile or "
@@ -62,7 +54,12 @@ def read(folder: Path) -> Profiled:
         "model_name": files.result["model"],
         "run": about_run(files.result),
     }
-    return Profiled(content, files.performance.done)
+    return _profiled(content, files.performance)
+
+
+def _profiled(content: Mapping[str, Any], run: Evidence | None) -> Profiled:
+    has_rows = run is not None and run.done is not None and len(run.done)
+    return Profiled(content, run.done if run and has_rows else None)
 
 
 def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +75,9 @@ def about_run(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def headline(content: Mapping[str, Any]) -> Iterator[str]:
+def headline(profiled: Profiled) -> Iterator[str]:
     """The harness run's headline, measured without a profiler; then doubts and missing levels."""
+    content = profiled.content
     run = content.get("run")
     if run:
         shown = "none"
@@ -91,7 +89,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  doubt   {code}" for code in run["doubts"])
     else:
         yield "headline    none: the query level was not requested"
-    yield from (f"  doubt   {doubt}" for doubt in layer_doubts(content))
+    yield from (f"  doubt   {doubt}" for doubt in profiled.doubts)
     for level, why in content.get("missing", {}).items():
         yield f"  missing {level}: {why}"
     yield ""
@@ -100,7 +98,7 @@ def headline(content: Mapping[str, Any]) -> Iterator[str]:
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
     """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return tables_of(profiled.content, profiled.done)
+        return tables_of(profiled)
 
 
 def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
@@ -110,7 +108,7 @@ def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
     with fitting(folder):
-        return profile_trace.spans_of(profiled.content, profiled.done)
+        return profile_trace.spans_of(profiled)
 
 
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:

@@ -13,6 +13,7 @@ from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
 from harness.explain.profile.tables.work_checks import doubts
 from harness.models.graph.flops import missing_text
+from harness.results.evidence.stages import Completions
 from harness.results.pages.tables import Cell, Column, Table, columns
 
 Content = Mapping[str, Any]
@@ -70,28 +71,44 @@ class LayerLevel:
         return ly.grouped(self.layers, lambda layer: layer.op_type)
 
 
-def level_of(content: Content) -> LayerLevel | None:
-    """The layer level at the profile's own batch; None where it was not measured."""
-    stored = content.get("layer")
-    return LayerLevel.from_json(stored) if stored else None
+@dataclass(frozen=True)
+class Profiled:
+    """The measurements in the folder of a profile or of a run."""
+
+    content: Content
+    done: Completions | None = None
+    """The rows of the harness run; None where there is none."""
+
+    @cached_property
+    def level(self) -> LayerLevel | None:
+        """The layer level at the profile's own batch; None where it was not measured."""
+        stored = self.content.get("layer")
+        return LayerLevel.from_json(stored) if stored else None
+
+    @cached_property
+    def by_batch(self) -> Mapping[int, LayerLevel]:
+        """The layer level of every batch, ascending; empty without a layer level."""
+        if self.level is None:
+            return {}
+        others = (self.content.get("layer_batches") or {}).get("measured", {})
+        levels = {int(batch): LayerLevel.from_json(stored) for batch, stored in others.items()}
+        return dict(sorted({int(self.content["batch"]): self.level, **levels}.items()))
+
+    @cached_property
+    def peaks(self) -> Peaks | None:
+        rates = self.content.get("peaks") or {}
+        return Peaks(**rates) if "flops_per_s" in rates else None
+
+    @property
+    def doubts(self) -> list[str]:
+        """Doubts about the work and rates of the kernels."""
+        return self.level.doubts(self.peaks) if self.level else []
 
 
-def peaks_of(content: Content) -> Peaks | None:
-    rates = content.get("peaks") or {}
-    return Peaks(**rates) if "flops_per_s" in rates else None
-
-
-def layer_doubts(content: Content) -> list[str]:
-    """Doubts about the work and rates of a profile's kernels; empty where there are none."""
-    level = level_of(content)
-    return level.doubts(peaks_of(content)) if level else []
-
-
-def layer_tables(content: Content) -> Iterator[Table]:
-    level = level_of(content)
+def layer_tables(profiled: Profiled) -> Iterator[Table]:
+    level, peaks, content = profiled.level, profiled.peaks, profiled.content
     if level is None:
         return
-    peaks = peaks_of(content)
     yield _layers(level)
     yield _kernels(level, peaks, content)
     about = "A5-A7: kernels by type: count, time, memory"

@@ -13,7 +13,7 @@ from harness.core.units import show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
-from harness.explain.profile.tables.layer_tables import layer_tables, level_of
+from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
 from harness.explain.profile.tables.library_tables import library_tables
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 from harness.results.optimal_batch import optimum
@@ -34,26 +34,28 @@ CONTENDED = 1.2
 """Wall time / CPU time of one thread above which other processes have probably used its core."""
 
 
-def tables(content: Content, done: Completions | None) -> list[Table]:
-    """All tables, outermost level first. done: of the harness run; None without a run."""
-    tables = [_levels(content, done)]
-    if done is not None and len(done):
+def tables(profiled: Profiled) -> list[Table]:
+    """All tables, outermost level first."""
+    content, done = profiled.content, profiled.done
+    tables = [_levels(profiled)]
+    if done is not None:
         tables += [_stages(done), _phases(content, done), _batches(done)]
     return [
         *tables,
         *_model_tables(content),
-        *layer_tables(content),
-        *batch_tables(content),
-        *_memory(content),
+        *layer_tables(profiled),
+        *batch_tables(profiled),
+        *_memory(profiled),
         *_data(content),
         *library_tables(content),
     ]
 
 
-def _levels(content: Content, done: Completions | None) -> Table:
+def _levels(profiled: Profiled) -> Table:
     """XSP's leveled experimentation: each number from the run whose deepest level it is."""
+    content, done, level = profiled.content, profiled.done, profiled.level
     rows: list[list[Cell]] = []
-    if done is not None and len(done):
+    if done is not None:
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
         source = f"LoadGen's, {len(done):,} samples"
@@ -66,7 +68,6 @@ def _levels(content: Content, done: Completions | None) -> Table:
     if calls is not None:
         latency = ly.trimmed_mean(calls["wall_ns"])
         rows.append(["model", "bare calls", latency, None, "no harness, no profiler"])
-    level = level_of(content)
     if level is not None:
         parts = level.parts
         note = (
@@ -197,11 +198,10 @@ def _model_tables(content: Content) -> Iterator[Table]:
     yield Table("model", "Model", about, heads, rows, notes)
 
 
-def _memory(content: Content) -> Iterator[Table]:
-    memory = content.get("memory") or {}
+def _memory(profiled: Profiled) -> Iterator[Table]:
+    memory, level = profiled.content.get("memory") or {}, profiled.level
     if "footprint" not in memory:
         return
-    level = level_of(content)
     own = memory["footprint"]
     rows: list[list[Cell]] = [
         ["weights", own["weights"], "constants in the file"],

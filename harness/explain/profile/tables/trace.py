@@ -4,14 +4,14 @@ The harness run, the bare calls and the profiled calls happened one after the ot
 do not compare: each group begins where the one before it ends.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from harness.explain.kernels.kernels import Kernel
 from harness.explain.profile.spans.spans import Span, lanes, with_parents
-from harness.explain.profile.tables.layer_tables import LayerLevel, level_of
+from harness.explain.profile.tables.layer_tables import LayerLevel, Profiled
 from harness.results.evidence.stages import STAGE_EDGES, Completions
 
 MOST_BATCHES = 2_000
@@ -21,19 +21,19 @@ _GAP_NS = 1_000_000
 _IN_BATCH = ("gather", "infer", "postprocess", "complete")
 
 
-def spans_of(content: Mapping[str, Any], done: Completions | None) -> list[Span]:
+def spans_of(profiled: Profiled) -> list[Span]:
     """Parents are found by interval, except where the journal knows them."""
     ids = count(1)
     groups: list[list[Span]] = []
-    if done is not None and len(done):
-        groups.append(list(_run_spans(done, ids)))
+    content = profiled.content
+    if profiled.done is not None:
+        groups.append(list(_run_spans(profiled.done, ids)))
     model = content.get("model")
     if model:
         times = model["batches"][str(content["batch"])]
         groups.append(list(_calls(times["start_ns"], times["wall_ns"], "bare calls", ids)))
-    level = level_of(content)
-    if level is not None:
-        groups.append(with_parents(list(_kernel_spans(level, ids))))
+    if profiled.level is not None:
+        groups.append(with_parents(list(_kernel_spans(profiled.level, ids))))
     return list(_in_a_row(groups))
 
 
