@@ -119,7 +119,7 @@ class _ProfileJob(Study[ProfileOptions]):
     def _begin(self) -> None:
         config, options = self._config, self._options
         self._levels = set(options.levels)
-        self._is_finished = False
+        self._profiled: Profiled | None = None
         obtain_model(config, self._model)
         self._results = self._new_folder("profile", config.backend, self._model.name)
         self._content: dict[str, Any] = {
@@ -148,27 +148,29 @@ class _ProfileJob(Study[ProfileOptions]):
         if not self._config.no_report:
             write_page(write, profiled, self.folder)
         self.folder = self._results.finish(newest=False)
-        self._is_finished = True
+        self._profiled = profiled
         return status
 
     def to_json(self) -> dict[str, Any]:
-        return _to_json(_tables(files.read(self.folder), self.folder, self._options.table))
+        assert self._profiled is not None  # `show` has checked it
+        return _to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
-        profiled, name = files.read(self.folder), self._options.table
-        yield from _lines(profiled, _tables(profiled, self.folder, name), name)
+        assert self._profiled is not None
+        name = self._options.table
+        yield from _lines(self._profiled, _tables(self._profiled, self.folder, name), name)
         yield from ("", f"{'results':<12}{self.folder}")
         if (self.folder / files.PAGE).is_file():
             yield f"{'page':<12}{self.folder / files.PAGE}"
 
     def show(self, *, as_json: bool) -> None:
-        if not self._is_finished:
+        if self._profiled is None:  # it was stopped
             return
         try:
             super().show(as_json=as_json)
         except ConfigError as e:  # no such --table: the measurements are stored all the same
             say(str(e))
-        _export(files.read(self.folder), self.folder, self._options.otlp)
+        _export(self._profiled, self.folder, self._options.otlp)
 
     def _measure_levels(self) -> int:
         load = os.getloadavg()

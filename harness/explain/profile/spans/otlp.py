@@ -43,9 +43,10 @@ def messages(spans: Sequence[Span], started: str, model: str) -> Iterator[Messag
     otlp_spans = (_span(span, trace_id, offset_ns) for span in spans)
     scope = {"name": "harness.profile", "version": __version__}
     resource = _attributes({"service.name": "mlperf-harness", "harness.model": model})
-    while some := list(islice(otlp_spans, SPANS_A_MESSAGE)):
-        scoped = [{"scope": scope, "spans": some}]
-        yield {"resourceSpans": [{"resource": {"attributes": resource}, "scopeSpans": scoped}]}
+    chunks = iter(lambda: list(islice(otlp_spans, SPANS_A_MESSAGE)), [])
+    scoped = ([{"scope": scope, "spans": chunk}] for chunk in chunks)
+    about = {"attributes": resource}
+    return ({"resourceSpans": [{"resource": about, "scopeSpans": one}]} for one in scoped)
 
 
 def _span(span: Span, trace_id: str, offset_ns: int) -> dict[str, Any]:
