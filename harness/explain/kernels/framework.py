@@ -47,7 +47,7 @@ def profile(
 
 
 def of_executed(executed: Executed, file: Wiring, times: tuple[Times, ...]) -> LayerProfile:
-    """times: of the plain and the profiled calls. Pure."""
+    """times: the plain calls, then the profiled calls. Pure."""
     wiring = Wiring(
         [
             k.node._replace(op_type=_CHANGE_OF_LAYOUT) if k.inserted else k.node

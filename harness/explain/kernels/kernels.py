@@ -41,7 +41,7 @@ class Kernel:
 class Session:
     """The runtime's own spans; None or empty where it has no such span.
     load_ns, initialise_ns: once. The others have one entry a run.
-    A run is the call inside the runtime; execute is the part of it that runs kernels.
+    A run is the call inside the runtime; `execute` is the part of the run in which kernels run.
     run_start_ns: on the profiler's clock.
     """
 

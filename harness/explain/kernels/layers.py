@@ -149,7 +149,7 @@ def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
 
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
-    """nodes: of the file, by index; None where the graph has no such node (a constant)."""
+    """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant)."""
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
     products = {i for i, cost in enumerate(nodes) if cost is not None and cost.macs}

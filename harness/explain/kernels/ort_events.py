@@ -59,7 +59,7 @@ def from_events(
     times: tuple[Times, ...],
 ) -> LayerProfile:
     """Takes the last `runs` runs of a profile; those before were warm-up. Pure.
-    times: of the plain and profiled calls. Raises ConfigError where the profile is truncated or
+    times: the plain calls, then the profiled calls. Raises ConfigError where the profile is truncated or
     belongs to another graph.
     """
     every = [e for e in events if e["name"] == _RUN]

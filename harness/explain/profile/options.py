@@ -52,7 +52,7 @@ class ProfileOptions:
         metavar="N",
     )
     batches: tuple[int, ...] | None = option(
-        "batches of the model level (default 1,2,4,8); if given, of the layer level, too",
+        "batches of the model level (default 1,2,4,8) and, if set, of the layer level",
         parse=parse_sizes,
         metavar="LIST",
     )

@@ -40,14 +40,14 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
     if scenario.scheduled:
         yield f"a grid is for offline, single-stream or multi-stream: {config.scenario} is swept by --rate"
     if scenario.streams and not scenario.by_query and axes.batch != (1,):
-        yield f"{config.scenario} asks one sample at a time: add --batch 1, or take multi-stream"
+        yield f"{config.scenario} sends one sample per query: add --batch 1, or take multi-stream"
     replaced = {
         ("--max-batch", "--batch"): config.max_batch is not None,
         ("--samples-per-query", "--batch"): config.samples_per_query is not None,
         ("--backend-option precision", "--precision"): "precision" in dict(config.backend_option),
     }
     yield from (
-        f"{flag} is what {axis} says in a grid: drop it"
+        f"a grid takes {axis} in place of {flag}: drop {flag}"
         for (flag, axis), has in replaced.items()
         if has
     )
@@ -60,7 +60,7 @@ def problems(config: RunConfig, grid: Grid) -> Iterator[str]:
         yield "--calibration-dir is for int8: add it to --precision, or drop it"
     count = sum(1 for _ in cells(axes))
     if count > MOST_CELLS:
-        yield f"{count:,} cells are more than {MOST_CELLS:,}: ask for fewer at a time"
+        yield f"{count:,} cells are more than {MOST_CELLS:,}: request fewer at a time"
 
 
 def show_stored(folder: Path, options: GridOptions, *, as_json: bool = False) -> int:

@@ -94,7 +94,7 @@ def layouts(
 ) -> list[Layout]:
     """The default layout first, then layouts that use all cores, half of them, or one thread for each
     instance; with numbers of instances that divide the cores or are powers of two. On cores with SMT
-    the same for all hardware threads. --instances and --threads stay as they are.
+    the same for all hardware threads. --instances and --threads restrict the layouts.
     """
     layouts = {Layout(default.instances, default.threads): None}
     for budget in sorted({cores.planned, cores.threads}):

@@ -141,7 +141,7 @@ def _warnings(content: Mapping[str, Any]) -> Iterator[str]:
     if missed and bound_ns == math.inf:
         yield (
             f"{'warning':<12}{slo} was missed in {missed} of {len(runs)} runs of {taken}: an Offline "
-            "latency grows with the samples asked for, which --queries sets"
+            "latency grows with the number of samples, which --queries sets"
         )
 
 

@@ -310,7 +310,7 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
         (("--batch", "1", "--max-batch", "4"), "--max-batch is what --batch says"),
         (
             ("--batch", "1", "--backend-option", "precision=f32"),
-            "is what --precision says in a grid",
+            "a grid takes --precision in place of --backend-option precision: drop",
         ),
         (("--batch", "1", "--rate", "10..20"), "--rate is for a sweep of rates"),
         (("--precision", "int8", "--mode", "performance"), "drop --mode performance"),

@@ -79,8 +79,8 @@ def slope(points: Mapping[float, float]) -> float:
 
 
 def measure(graph: Graph, shapes: _Shapes) -> dict[str, Any]:
-    """shapes: of the model's inputs.
-    footprint: of the graph as it is.
+    """Returns the footprint of the graph as it is, and its growth with the input.
+    shapes: shapes of the model's inputs by name.
     growth: kind -> points (size -> footprint), and why other sizes were refused.
     """
     grown = {}

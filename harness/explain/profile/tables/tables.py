@@ -234,7 +234,7 @@ def _data(content: Content) -> Iterator[Table]:
     if "real" not in data:
         return
     real, noise = (ly.trimmed_mean(data[k]["wall_ns"]) for k in ("real", "synthetic"))
-    kind = "noise, too" if data["is_synthetic"] else "data"
+    kind = "also noise" if data["is_synthetic"] else "data"
     rows: list[list[Cell]] = [
         [f"dataset {data['dataset']} ({kind})", real, 0.0],
         ["seeded noise in the same range and shapes", noise, noise / real - 1],

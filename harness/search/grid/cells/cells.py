@@ -94,7 +94,7 @@ def _short(name: str) -> str:
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """All cells; the ones to be compared, precisions above all, are measured close together in time."""
+    """All cells. Cells to be compared, precisions above all, follow each other closely in time."""
     order = product(
         axes.model, axes.shape, axes.data, axes.threads, axes.batch, axes.backend, axes.precision
     )
@@ -103,7 +103,7 @@ def cells(axes: Axes) -> Iterator[Cell]:
 
 
 def config_of(cell: Cell, common: RunConfig, way: Way, file: Path | None) -> RunConfig:
-    """file: of the cell's precision. Default: one instance, so that a batch has the machine to itself."""
+    """file: the model in the cell's precision. By default one instance has the machine to itself."""
     options = dict(common.backend_option) | dict(way.options)
     synthetic = cell.data == "synthetic"
     scenario = scenario_named(common.scenario)
@@ -138,9 +138,9 @@ class Row(NamedTuple):
     doubts: tuple[str, ...] = ()
     throughput_per_s: float | None = None
     uncertainty: float | None = None
-    """Of the throughput, a share (see `spread`)."""
+    """Standard error of the throughput, as a share of it (see `spread`)."""
     jitter: float | None = None
-    """Of the throughput, a share (see `spread`)."""
+    """Scatter of single batches, as a share of the throughput (see `spread`)."""
     batch_p50_ns: float | None = None
     """From taking a batch to having answered it."""
     batch_p99_ns: float | None = None

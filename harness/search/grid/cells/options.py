@@ -137,7 +137,7 @@ class Axes(NamedTuple):
         return axes
 
     def joined(self, other: "Axes") -> "Axes":
-        """The values of both: those measured before and those asked for now."""
+        """The values of both: the measured ones and the requested ones."""
         values: dict[str, Any] = {
             name: tuple(dict.fromkeys((*getattr(self, name), *getattr(other, name))))
             for name in self._fields
