@@ -38,33 +38,35 @@ class NodeCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A kernel and the nodes it computes. ops: operators of the file's nodes, joined by +.
-    latency_ns: trimmed mean.
-    spread_ns: standard deviation over all runs; None where only the mean is known.
-    macs, flops: of the file's nodes, without normalisation folded into weights; None where a node
-    has no rule. Work of a node shared by several kernels is divided among them by time;
-    shared_macs is that part.
-    read_bytes, write_bytes: its operands, each once.
-    is_integer: it multiplies eight-bit integers, to which the float32 peak does not apply.
-    """
+    """A kernel and the nodes it computes."""
 
     index: int
     name: str
     op_type: str
     ops: str
+    """Operators of the file's nodes, joined by +."""
     shape: str
     latency_ns: float
+    """Trimmed mean."""
     spread_ns: float | None
+    """Standard deviation over all runs; None where only the mean is known."""
     allocated_bytes: int | None
     macs: int | None
+    """Of the file's nodes without folded normalisation; None where a node has no rule. The work of a
+    node that several kernels compute is divided among them by time.
+    """
     flops: int | None
+    """As `macs`."""
     read_bytes: int
+    """Each operand once."""
     write_bytes: int
     nodes: tuple[int, ...]
     inserted: bool
     implementation: str
     shared_macs: int = 0
+    """The part of `macs` that belongs to nodes of several kernels."""
     is_integer: bool = False
+    """Whether it multiplies eight-bit integers, to which the float32 peak does not apply."""
 
     @property
     def moved_bytes(self) -> int:

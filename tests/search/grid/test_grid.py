@@ -307,7 +307,10 @@ def test_where_every_cell_wants_a_plugin_the_status_says_so(swept: Swept) -> Non
     [
         (("--scenario", "server", "--batch", "1"), "server is swept by --rate"),
         (("--scenario", "single-stream", "--batch", "1,2"), "add --batch 1"),
-        (("--batch", "1", "--max-batch", "4"), "--max-batch is what --batch says"),
+        (
+            ("--batch", "1", "--max-batch", "4"),
+            "a grid takes --batch in place of --max-batch: drop --max-batch",
+        ),
         (
             ("--batch", "1", "--backend-option", "precision=f32"),
             "a grid takes --precision in place of --backend-option precision: drop",
