@@ -72,7 +72,7 @@ def profile(
     with fitting(folder):
         tables = _tables(profiled, folder, options.table)
         lines = partial(_lines, profiled, tables, options.table)
-        show_result(partial(_to_json, tables), lines, as_json=as_json)
+        show_result(partial(files.to_json, tables), lines, as_json=as_json)
     _export(profiled, folder, options.otlp)
     return 0
 
@@ -86,10 +86,6 @@ def _tables(profiled: Profiled, folder: Path, name: str | None) -> list[Table]:
         keys = ", ".join(table.key for table in tables)
         raise ConfigError(f"--table {name}: {folder} has {keys}")
     return chosen
-
-
-def _to_json(tables: Sequence[Table]) -> dict[str, Any]:
-    return {table.key: table.to_json() for table in tables}
 
 
 def _lines(profiled: Profiled, tables: Sequence[Table], name: str | None) -> Iterator[str]:
@@ -153,7 +149,7 @@ class _ProfileJob(Study[ProfileOptions]):
 
     def to_json(self) -> dict[str, Any]:
         assert self._profiled is not None  # `show` has checked it
-        return _to_json(_tables(self._profiled, self.folder, self._options.table))
+        return files.to_json(_tables(self._profiled, self.folder, self._options.table))
 
     def lines(self) -> Iterator[str]:
         assert self._profiled is not None

@@ -19,7 +19,7 @@ from harness.models.graph.flops import graph_costs
 from harness.models.graph.graph import Graph, Tensor
 from harness.models.graph.wiring import read_wiring
 from harness.models.opened import loading
-from harness.models.opened.ort_session import SessionSetup, setup_of
+from harness.models.opened.ort_session import setup_of
 from harness.models.opened.separate_instance import SeparateInstance
 from harness.profiler import HasProfiler, Profiler, Wiring
 from harness.types import Backend
@@ -62,7 +62,10 @@ def layer_level(
 
 def _of_ort(subject: Subject, batch: int, runs: int, events: Path | None) -> FrameworkProfile:
     assert subject.path is not None
-    feeds, setup = dict(subject.batch(batch).inputs), session_setup(subject)
+    config, spec = subject.config, subject.spec
+    options = dict(config.backend_option)
+    setup = setup_of(options, spec.threads, owns_cores=spec.owns_cores, provider=config.provider)
+    feeds = dict(subject.batch(batch).inputs)
     profiled = ort.profile(subject.path, feeds, runs=runs, setup=setup, keep_events=events)
     return FrameworkProfile(profiled, read_wiring(subject.path), {}, is_onnx=True)
 
@@ -98,21 +101,10 @@ def _graph(subject: Subject, batch: int, is_onnx: bool) -> tuple[Graph | None, s
     if not is_onnx:
         name = subject.path.name
         return None, f"{name} is not an ONNX file: costs are computed for ONNX files only"
-    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
     try:
-        return onnx_file.read(subject.path, batch, shapes=shapes), None
+        return onnx_file.read(subject.path, batch, shapes=subject.shapes(batch)), None
     except (ConfigError, PluginUnavailable) as e:
         return None, one_line(e)
-
-
-def session_setup(subject: Subject) -> SessionSetup:
-    """The session that the backend `ort` opens with the same options."""
-    return setup_of(
-        dict(subject.config.backend_option),
-        subject.spec.threads,
-        owns_cores=subject.spec.owns_cores,
-        provider=subject.config.provider,
-    )
 
 
 def node_costs(

@@ -48,6 +48,9 @@ class Subject:
         indices = [i % len(self.dataset) for i in range(size)]
         return self.dataset.batch(indices)
 
+    def shapes(self, size: int) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(rows.shape) for name, rows in self.batch(size).inputs.items()}
+
 
 def opened(
     config: RunConfig, model: Model, dataset: str, spec: InstanceGroup, most: int, stack: ExitStack
@@ -127,8 +130,7 @@ def hardware(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
 def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, Any]:
     if graph is None:
         return {"missing": "the model's graph could not be read"}
-    shapes = {name: tuple(rows.shape) for name, rows in subject.batch(batch).inputs.items()}
-    return memory.measure(graph, shapes)
+    return memory.measure(graph, subject.shapes(batch))
 
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:

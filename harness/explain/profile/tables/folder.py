@@ -105,6 +105,10 @@ def text(shown: Sequence[Table], most_rows: int | None = SHOWN_ROWS) -> str:
     return "\n\n".join("\n".join(tables.lines(table, most_rows)) for table in shown)
 
 
+def to_json(shown: Sequence[Table]) -> dict[str, Any]:
+    return {table.key: table.to_json() for table in shown}
+
+
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
     with fitting(folder):
@@ -114,7 +118,7 @@ def spans(profiled: Profiled, folder: Path) -> list[Span]:
 def write(profiled: Profiled, shown: Sequence[Table], folder: Path) -> None:
     """Writes everything but the page. Raises OSError where the folder cannot be written."""
     (folder / TEXT).write_text(text(shown, None) + "\n", encoding="utf-8")
-    write_json(folder / JSON, {table.key: table.to_json() for table in shown})
+    write_json(folder / JSON, to_json(shown))
     (folder / CSV).mkdir(exist_ok=True)
     for table in shown:
         (folder / CSV / f"{table.key}.csv").write_text(tables.to_csv(table), encoding="utf-8")
