@@ -12,9 +12,6 @@ T = TypeVar("T")
 _REPLAYING = ("run", "peak", "profile")
 """Verbs that can offer the arrivals of a file or a closed loop; the others set a Poisson rate."""
 
-_AUDIT_REFUSED = {"run": "--repeats", "peak": "peak", "sweep": "sweep"}
-"""Verb -> its name in the message that refuses --audit. tune and grid refuse it in messages of their own."""
-
 
 def execute(
     verb: str,
@@ -42,7 +39,5 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
 
     if config.harness_scheduled and verb not in _REPLAYING:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
-    if config.audit is not None and verb in _AUDIT_REFUSED:
-        yield f"--audit is one run, {_AUDIT_REFUSED[verb]} makes many: drop it"
     if ptdaemon_session.asked(config):
         yield f"--meter {NAME} measures one run: drop it"

@@ -10,7 +10,6 @@ import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
@@ -169,9 +168,10 @@ def add_options(
     The value of an option that is not on the command line is None.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
-    for field in chain.from_iterable(map(visible_fields, schemas)):
+    pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
+    for schema, field in pairs:
         meta = field.metadata
-        title = meta["group"]
+        title = meta["group"] or getattr(schema, "GROUP", "more")
         group = groups.get(title) or parser.add_argument_group(title)
         groups[title] = group
         kind: dict[str, Any] = {"action": "store_true"}

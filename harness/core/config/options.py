@@ -41,7 +41,7 @@ def option(
     default: Any = None,
     many: bool = False,
     flag: bool = False,
-    group: str = "more",
+    group: str = "",
     visible: bool = True,
 ) -> Any:
     """A dataclass field that is also an option.
@@ -51,7 +51,7 @@ def option(
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.
     flag: the option takes no value; the field is a bool.
-    group: title of the option's section in `--help`.
+    group: title of the option's section in `--help`; default: GROUP of the dataclass, else "more".
     visible: the option has a flag; without one it exists in files only.
     """
     return dataclasses.field(
