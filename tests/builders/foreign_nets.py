@@ -118,8 +118,10 @@ def classifier(path: Path) -> Path:
     return net.save(path, net.add("MatMul", flat, net.weight(16, 10)))
 
 
-def quantised(source: Path, path: Path, kind: str) -> Path:
-    """By ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators instead of floats)."""
+def quantised(source: Path, path: Path, kind: str, *, by_default: bool = False) -> Path:
+    """By ONNX Runtime's tools. kind: QDQ, or QOperator (integer operators instead of floats).
+    by_default: with the tools' own types, which are signed, instead of unsigned activations.
+    """
     quantization = pytest.importorskip("onnxruntime.quantization")
     random = np.random.default_rng(0)
     feeds = [{"x": random.standard_normal((1, 16, 16, 16)).astype(np.float32)} for _ in range(4)]
@@ -129,13 +131,13 @@ def quantised(source: Path, path: Path, kind: str) -> Path:
         def get_next(self) -> Any:
             return next(left, None)
 
+    unsigned = {"activation_type": quantization.QuantType.QUInt8, "per_channel": True}
     quantization.quantize_static(
         source,
         path,
         Samples(),
         quant_format=quantization.QuantFormat[kind],
-        activation_type=quantization.QuantType.QUInt8,
-        per_channel=True,
+        **{} if by_default else unsigned,
     )
     return path
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.explain.advise.bound_reason import why_no_bound
 from harness.explain.advise.layers.bench import Clock
-from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top
+from harness.explain.advise.predict import CREDIBLE, advice, predicted_ns, top, unpredicted
 from harness.explain.advise.questions import questions
 from harness.explain.advise.record import Record
 from harness.explain.pieces.lower_bound import critical_path
@@ -49,6 +49,7 @@ def answers(content: Mapping[str, Any]) -> dict[str, Any]:
         "kernels": _kernels(record),
         "advice": [one.to_json() for one in ranked],
         "top": best.to_json() if best else None,
+        "unpredicted": unpredicted(record),
         "accuracy": content["accuracy"],
         "counted": content["counted"],
     }
@@ -98,7 +99,8 @@ def _lower_bound(record: Record) -> dict[str, Any]:
 
 
 def _work(record: Record) -> dict[str, Any]:
-    whole = flops.total(_cost(node) for node in record.nodes)
+    layers = (i for unit in record.units for i in unit["nodes"])
+    whole = flops.total(_cost(record.nodes[i]) for i in layers)
     seconds = record.now_ns("wall") / 1e9
     return {
         **whole._asdict(),

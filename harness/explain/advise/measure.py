@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.advise import accuracy
 from harness.explain.advise.layers import bench
@@ -158,7 +159,8 @@ def _layers(
     """Adds the layers' times to `content`, and the whole model's between the passes."""
     kernels = list(dict.fromkeys(s.kernel for s in settings))
     job.report(
-        f"layers: {len({unit.key for unit in parts})} different ones, {len(kernels)} settings"
+        f"layers: {counted(len({unit.key for unit in parts}), 'different layer')}, "
+        f"{counted(len(kernels), 'setting')}"
     )
 
     def progress(done: int, total: int) -> None:

@@ -104,6 +104,19 @@ def advice(record: Record) -> list[Advice]:
     return sorted(candidates, key=lambda a: (bool(a.needs), -a.gain))
 
 
+def unpredicted(record: Record) -> list[dict[str, Any]]:
+    """The settings that were measured with the whole model only. gain: the realised one."""
+    return [
+        {
+            "question": question_of(record.now, setting),
+            "change": setting.changes(record.now),
+            "gain": realised.gain,
+        }
+        for setting in record.candidates
+        if predicted_ns(record, setting) is None and (realised := record.realised(setting))
+    ]
+
+
 def _advice(record: Record, setting: Setting) -> Advice | None:
     predicted = predicted_ns(record, setting)
     if predicted is None:
@@ -124,8 +137,11 @@ def _advice(record: Record, setting: Setting) -> Advice | None:
 
 
 def top(ranked: list[Advice]) -> Advice | None:
-    """The largest gain that needs no decision; None where none is worth it."""
-    best = next((a for a in ranked if not a.needs), None)
+    """The largest predicted gain that needs no decision and was not measured to be a loss; None
+    where none is worth it.
+    """
+    credible = (a for a in ranked if not a.needs and (a.realised is None or a.realised.gain > 0))
+    best = next(credible, None)
     return best if best is not None and best.gain >= WORTH else None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.core.units import show_ns, show_percent
+from harness.core.units import counted, show_ns, show_percent
 from harness.explain.advise.layers.settings import INT8
 from harness.explain.advise.predict import WORTH, Advice
 
@@ -39,7 +39,7 @@ def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
     text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
-    return f"{text} with enough workers. {_best_setting('Q2', ranked)}"
+    return f"{text} with enough workers. {_best_setting('Q2', advice, ranked)}"
 
 
 def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
@@ -50,35 +50,31 @@ def _settings(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     ]
     gain = sum(row["gain_ns"] for row in slow)
     text = (
-        f"{len(slow)} of {len(advice['layers'])} different layers are {show_percent(FASTER)} faster "
-        "or more under another graph level"
+        f"Another graph level makes {len(slow)} of {counted(len(advice['layers']), 'different layer')} "
+        f"{show_percent(FASTER)} faster or more"
     )
-    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', ranked)}"
+    return f"{text}{f', {show_ns(gain)} in all' if slow else ''}. {_best_setting('Q3', advice, ranked)}"
 
 
 def _framework(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
     kernels = advice["kernels"]
     moving = sum(k["ns"] for k in kernels["unexpected"])
     text = (
-        f"{kernels['executed']} kernels for {kernels['nodes']} nodes; {len(kernels['unexpected'])} of "
-        f"them compute nothing ({show_ns(moving)}); {show_ns(kernels['between_ns'])} of "
-        f"{show_ns(kernels['run_ns'])} lie between kernels."
+        f"{counted(kernels['executed'], 'kernel')} for {counted(kernels['nodes'], 'node')}; "
+        f"{len(kernels['unexpected'])} of them without computation ({show_ns(moving)}); "
+        f"{show_ns(kernels['between_ns'])} of {show_ns(kernels['run_ns'])} lie between kernels."
     )
     spare = len(kernels["in_file"])
-    return (
-        f"{text} {spare} {'node' if spare == 1 else 'nodes'} of the file could be removed."
-        if spare
-        else text
-    )
+    return f"{text} {counted(spare, 'node')} of the file could be removed." if spare else text
 
 
 def _fusion(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     levels = [
-        f"{row['graph']} {row['kernels']} kernels {show_ns(row['measured_ns'])}"
+        f"{row['graph']} {counted(row['kernels'], 'kernel')} {show_ns(row['measured_ns'])}"
         for row in advice["levels"]
         if row["measured_ns"] is not None and row["kernels"] is not None
     ]
-    return f"{', '.join(levels)}. {_best_setting('Q5', ranked)}"
+    return f"{', '.join(levels)}. {_best_setting('Q5', advice, ranked)}"
 
 
 def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
@@ -90,7 +86,7 @@ def _precision(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     if accuracy.get("failed"):
         return f"no data: {accuracy['failed']}"
     one = next((a for a in ranked if a.setting.precision == INT8), None)
-    text = _best_setting("Q6", ranked) if one else "no data: no layer was measured in int8."
+    text = _best_setting("Q6", advice, ranked) if one else "no data: no layer was measured in int8."
     broken = "" if not accuracy.get("broken") else f" Do not use it: {accuracy['broken']}."
     return f"{text} {accuracy_text(accuracy)}{broken}"
 
@@ -105,11 +101,11 @@ def accuracy_text(accuracy: Mapping[str, Any]) -> str:
     return f"Accuracy: {metric} {scores}; {same}."
 
 
-def _best_setting(question: str, ranked: Sequence[Advice]) -> str:
+def _best_setting(question: str, advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     """The best setting of a question, with predicted and realised gain."""
     mine = [a for a in ranked if a.question == question]
     if not mine:
-        return "No data: no other setting was requested or could be measured."
+        return _without_prediction(question, advice)
     best = max(mine, key=lambda a: a.gain)
     gain = show_percent(best.gain, 1, signed=True)
     if best.gain < WORTH:
@@ -119,7 +115,23 @@ def _best_setting(question: str, ranked: Sequence[Advice]) -> str:
         if best.realised
         else ", not measured"
     )
-    return f"{best.change}: predicted {gain}{realised} ({best.clock} time)."
+    leave = " Leave it: it was measured slower." if best.verdict == "slower" else ""
+    return f"{best.change}: predicted {gain}{realised} ({best.clock} time).{leave}"
+
+
+def _without_prediction(question: str, advice: Mapping[str, Any]) -> str:
+    measured = [
+        f"{one['change']} {show_percent(one['gain'], 1, signed=True)}"
+        for one in advice["unpredicted"]
+        if one["question"] == question
+    ]
+    if not measured:
+        return "No data: no other setting was requested or could be measured."
+    missing = ", ".join(advice["coverage"]["layers_missing"])
+    return (
+        f"No prediction: no layer could be measured alone ({missing}). Measured with the whole "
+        f"model: {', '.join(measured)}."
+    )
 
 
 _Answer = Callable[[Mapping[str, Any], Sequence[Advice]], str]

@@ -11,7 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.explain.kernels.fused_integers import IntegerKernels, activations, key, known_data
+from harness.explain.kernels.fused_integers import (
+    QUANTISERS,
+    IntegerKernels,
+    activations,
+    key,
+    known_data,
+)
 from harness.profiler import NO_OPS, WiredNode, Wiring
 
 # ONNX Runtime names the kernels of its blocked layout after the tensor that they make; those it
@@ -78,6 +84,7 @@ class _Tensors:
         self._alike: dict[tuple[str, ...], list[WiredNode]] = {}
         for node in file.nodes:
             self._alike.setdefault(key(node.op_type, activations(node, file)), []).append(node)
+        self._kept = {(node.name, node.op_type) for node in executed.nodes if node.name}
         integers = IntegerKernels(file)
         for node in executed.nodes:
             known = {i: ends[t] for i, t in enumerate(node.outputs) if t in ends}
@@ -133,7 +140,9 @@ class _Tensors:
             taker = file.nodes[takers[0]]
             others = set(activations(taker, file)) - {file.originals.get(tensor, tensor)}
             named = self._named & set(taker.outputs)
-            if taker.op_type in later or not others <= came_in or named:
+            is_end = taker.op_type in later or taker.op_type in QUANTISERS
+            is_end = is_end or (taker.name, taker.op_type) in self._kept
+            if is_end or not others <= came_in or named:
                 return tensor
             tensor = taker.outputs[0]
 

@@ -7,8 +7,10 @@ from harness.profiler import WiredNode, Wiring
 
 # What ONNX Runtime's changes of layout add to the name of a node they replace.
 _TOKEN = re.compile(r"(.+?)(?:_token_\d+)+")
+_TO_UNSIGNED = "qdq_s8_to_u8_quant"
 _INTEGER = re.compile(r"(?:QLinear|Nhwc|Q(?=Gemm))(.+)")
 _ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid"})
+_QUANTISE, _DEQUANTISE = QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 def key(op_type: str, data: Iterable[str]) -> tuple[str, ...]:
@@ -27,29 +29,50 @@ def known_data(node: WiredNode, same: Mapping[str, str], executed: Wiring) -> li
     return [] if "" in data else data
 
 
+def _file_name(node: WiredNode) -> str:
+    """The name of the file's node that an executed one kept."""
+    token = _TOKEN.fullmatch(node.name)
+    return token[1] if token else node.name
+
+
 class IntegerKernels:
     """Integer kernels, each of which stands for an operator and the quantisation around it (QDQ).
-    ONNX Runtime changes their layout and then names their output after a node, no longer after a
-    tensor of the file.
+    ONNX Runtime renames their outputs: after a node where it changes the layout, and to
+    _TO_UNSIGNED where it turns signed integers into unsigned ones.
     """
 
     def __init__(self, file: Wiring) -> None:
         self._file = file
         self._nodes: dict[tuple[str, ...], list[WiredNode]] = {}
+        self._named: dict[tuple[str, ...], list[WiredNode]] = {}
         for node in file.nodes:
             data = [self._before(tensor) for tensor in activations(node, file)]
             self._nodes.setdefault(key(node.op_type, data), []).append(node)
+            self._named.setdefault((node.op_type, node.name), []).append(node)
 
     def made_by(self, node: WiredNode, same: Mapping[str, str], executed: Wiring) -> dict[int, str]:
         """Output position -> quantised tensor of the file."""
-        op = _INTEGER.fullmatch(node.op_type)
         data = known_data(node, same, executed)
-        if op is None or not data:
+        op_type = self._operator(node, data)
+        if not op_type:
             return {}
-        nodes: Sequence[WiredNode] = self._nodes.get(key(op[1], data), ())
+        nodes: Sequence[WiredNode] = self._nodes.get(key(op_type, data), ()) if data else ()
         if len(nodes) > 1:
             nodes = self._distinguished(node, nodes)
+        nodes = nodes or self._named.get((op_type, _file_name(node)), ())
         return {0: self._after(nodes[0].outputs[0])} if len(nodes) == 1 else {}
+
+    def _operator(self, node: WiredNode, data: Sequence[str]) -> str:
+        """The file's operator that an integer kernel computes; "" for other kernels."""
+        if op := _INTEGER.fullmatch(node.op_type):
+            return op[1]
+        producers = self._file.producers
+        if node.op_type == _DEQUANTISE or any(t in producers for t in node.outputs):
+            return ""
+        makers = (self._file.nodes[producers[t]].op_type for t in data if t in producers)
+        is_renamed = node.outputs[0].startswith(_TO_UNSIGNED)
+        is_integer = is_renamed or node.op_type == _QUANTISE or _QUANTISE in makers
+        return node.op_type if is_integer else ""
 
     def _distinguished(self, node: WiredNode, nodes: Sequence[WiredNode]) -> Sequence[WiredNode]:
         """By the weights, where these kept their names, else by the node's own name."""
@@ -58,15 +81,14 @@ class IntegerKernels:
         by_weights = [o for o, w in zip(nodes, weights, strict=True) if len(w) == most]
         if len(by_weights) == 1:
             return by_weights
-        token = _TOKEN.fullmatch(node.name)
-        name = token[1] if token else node.name
+        name = _file_name(node)
         return [other for other in nodes if name and other.name == name]
 
     def _before(self, tensor: str) -> str:
         """The quantised tensor from which a dequantised one is computed; else the tensor itself."""
         file = self._file
         index = file.producers.get(tensor)
-        if index is None or file.nodes[index].op_type != "DequantizeLinear":
+        if index is None or file.nodes[index].op_type != _DEQUANTISE:
             return tensor
         quantised = file.nodes[index].inputs[0]
         return file.originals.get(quantised, quantised)
@@ -76,7 +98,7 @@ class IntegerKernels:
         file = self._file
         while True:
             takers = [file.nodes[i] for i in file.consumers.get(tensor, ())]
-            quantisers = [node for node in takers if node.op_type == "QuantizeLinear"]
+            quantisers = [node for node in takers if node.op_type == _QUANTISE]
             if quantisers or len(takers) != 1 or takers[0].op_type not in _ACTIVATIONS:
                 return quantisers[0].outputs[0] if quantisers else tensor
             tensor = takers[0].outputs[0]

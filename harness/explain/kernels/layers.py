@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.explain.kernels.kernels import Kernel, LayerProfile, Session
-from harness.explain.kernels.shared_work import Share, Shares, shares_of
+from harness.explain.kernels.shared_work import Share, Shares, misplaced, shares_of
 from harness.models.graph import flops
 from harness.models.graph.flop_rules import Operand
 from harness.types import Array
@@ -151,12 +151,25 @@ def trimmed_mean(values: Sequence[float], trimmed: float = TRIMMED) -> float:
 
 
 def layers_of(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> list[Layer]:
-    """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant)."""
+    """nodes: costs of the file's nodes by index; None for a node that the graph lacks (a constant).
+    No layer has work where `misplaced_work` finds that the map is wrong.
+    """
     chosen = kept(profile.profiled.wall_ns, _trimmed(profile))
     times = [_mean(kernel.duration_ns, chosen) for kernel in profile.kernels]
-    products = {i for i, cost in enumerate(nodes) if cost is not None and cost.macs}
-    shares = shares_of(profile.kernels, times, products)
+    shares = shares_of(profile.kernels, times, _products(nodes))
+    if misplaced_work(profile, nodes) is not None:
+        nodes = [c and c._replace(macs=None, flops=None, weight_bytes=0) for c in nodes]
     return [_layer(i, kernel, nodes, chosen, shares) for i, kernel in enumerate(profile.kernels)]
+
+
+def misplaced_work(profile: LayerProfile, nodes: Sequence[NodeCost | None]) -> Kernel | None:
+    """The kernel to which a wrong map assigns most of the MACs, although it cannot multiply."""
+    return misplaced(profile.kernels, _products(nodes))
+
+
+def _products(nodes: Sequence[NodeCost | None]) -> dict[int, int]:
+    """MACs by node, of the nodes that have any."""
+    return {i: cost.macs for i, cost in enumerate(nodes) if cost is not None and cost.macs}
 
 
 def _trimmed(profile: LayerProfile) -> float:

@@ -99,8 +99,12 @@ def interleaved(
                 rows[i].append((begin_ns, wall_ns // repeats[i], cpu_ns // repeats[i]))
         order.reverse()
     return tuple(
-        Times(start_ns=start, wall_ns=wall, cpu_ns=cpu)
-        for start, wall, cpu in (zip(*row, strict=True) for row in rows)
+        Times(
+            start_ns=tuple(start for start, _, _ in row),
+            wall_ns=tuple(wall for _, wall, _ in row),
+            cpu_ns=tuple(cpu for _, _, cpu in row),
+        )
+        for row in rows
     )
 
 

@@ -73,6 +73,19 @@ def _divided(
     return none | {i: Share(*span) for i, span in zip(computing, spans, strict=True)}
 
 
+def misplaced(kernels: Sequence[Kernel], macs: Mapping[int, int]) -> Kernel | None:
+    """The kernel that holds most of the MACs but cannot multiply matrices: a sign of a wrong map.
+    macs: of the nodes that are such products.
+    """
+    computing = [kernel for kernel in kernels if not kernel.inserted]
+    multiplied = {n for k in computing if _may_multiply(k.op_type) for n in k.nodes}
+    total = sum(macs.get(node, 0) for node in {n for k in computing for n in k.nodes})
+    for kernel in computing:
+        if 2 * sum(macs.get(n, 0) for n in kernel.nodes if n not in multiplied) > total:
+            return kernel
+    return None
+
+
 def _only_moves(op_type: str) -> bool:
     return op_type in _MOVERS or flops.only_moves(op_type)
 

@@ -125,10 +125,20 @@ def _node_cost(node: Node, graph: Graph, weights: Set[str]) -> Cost:
         tensor = graph.tensors.get(name) if name else None
         if tensor is None or None in tensor.shape:
             return None
-        return Operand(tuple(n or 0 for n in tensor.shape), tensor.dtype, name in weights)
+        dtype = stored.get(name, tensor.dtype)
+        return Operand(tuple(n or 0 for n in tensor.shape), dtype, name in weights)
 
+    stored = {n: dtype for n in node.inputs if (dtype := _stored_type(n, graph))}
     inputs, outputs = ([operand(n) for n in names] for names in (node.inputs, node.outputs))
     return cost(node.op_type, node.attributes, inputs, outputs)
+
+
+def _stored_type(name: str, graph: Graph) -> str | None:
+    """The type of the constant from which a weight is dequantised; None for other tensors."""
+    maker = graph.producer.get(name)
+    if maker is None or not maker.from_constants or maker.op_type != "DequantizeLinear":
+        return None
+    return graph.tensors[maker.inputs[0]].dtype
 
 
 def coverage(

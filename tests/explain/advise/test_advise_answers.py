@@ -12,12 +12,13 @@ import pytest
 from harness.cli.explain import advise as verb
 from harness.errors import ConfigError
 from harness.explain.advise.answers import answers
+from harness.explain.advise.layers.bench import LayerTimes
 from harness.explain.advise.layers.settings import INT8, PARALLEL, Setting
 from harness.explain.advise.output.text import lines
 from harness.explain.advise.predict import advice, combination, predicted_ns, top
 from harness.explain.advise.record import Record
 from harness.explain.advise.subject import _first
-from tests.builders.advise_record import MS, NOW, accuracy, pair, record, timing
+from tests.builders.advise_record import KEYS, MS, NOW, accuracy, pair, record, timing
 
 
 def _by_change(content: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +69,11 @@ def test_layers_that_another_level_makes_faster_are_named_with_their_gain() -> N
     rows = {row["key"]: row for row in document["layers"]}
     assert (rows["wide"]["best"], rows["wide"]["gain_ns"]) == ("all", 4 * MS)
     assert (rows["narrow"]["count"], rows["narrow"]["gain_ns"]) == (2, 0)
-    assert "1 of 3 different layers are 5 % faster" in document["questions"][2]["answer"]
+    answer = document["questions"][2]["answer"]
+    assert answer == (
+        "Another graph level makes 1 of 3 different layers 5 % faster or more, 4.00 ms in all. "
+        "threads=2: predicted +40.0 %, realised -5.0 % (wall time). Leave it: it was measured slower."
+    )
 
 
 def test_realised_gain_is_held_against_its_prediction() -> None:
@@ -78,6 +83,19 @@ def test_realised_gain_is_held_against_its_prediction() -> None:
     assert (good["within"], good["verdict"]) == (True, "faster")
     assert (bad["within"], bad["verdict"]) == (False, "slower")
     assert actual["graph=extended"]["verdict"] == ""
+
+
+def test_no_setting_that_was_measured_slower_is_advised() -> None:
+    """Bug: graph=off was the top advice (+11.5 %) after it was measured at -1,035 %."""
+    slower = [str(NOW._replace(graph="extended")), str(NOW._replace(threads=2))]
+    content = record(candidates=slower, pairs={name: pair(1, 11) for name in slower})
+    document = answers(content)
+    assert document["top"] is None
+    assert "no advice: each setting that is predicted to gain 2 % was measured to be slower" in [
+        *lines(document | {"parts": {}})
+    ]
+    content["candidates"].append(str(NOW._replace(graph="all")))
+    assert answers(content)["top"]["change"] == "graph=all"
 
 
 def test_two_threads_are_judged_by_the_wall_clock_and_one_by_cpu_time() -> None:
@@ -162,6 +180,28 @@ def test_six_questions_are_always_answered() -> None:
     assert [one["question"] for one in document] == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
     assert "No data" in document[1]["answer"]
     assert document[5]["answer"] == "no data: --vary has no precision"
+
+
+def test_settings_that_were_measured_but_not_predicted_are_answers() -> None:
+    """Bug: "No data: no other setting was requested or could be measured" after five were measured;
+    then tables without rows.
+    """
+    layers = {key: {str(NOW): LayerTimes(failed="no shape")._asdict()} for key in set(KEYS)}
+    content = record(layers=layers)
+    document = answers(content)
+    none = (
+        "No prediction: no layer could be measured alone (Conv+BatchNormalization, Conv, Concat)."
+    )
+    endings = {
+        1: "No data: no other setting was requested or could be measured.",
+        2: f"{none} Measured with the whole model: threads=2 -5.0 %.",
+        4: f"{none} Measured with the whole model: graph=all +15.0 %.",
+    }
+    for i, ending in endings.items():
+        assert document["questions"][i]["answer"].endswith(f" {ending}")
+    output = [*lines(document | {"parts": {"weights": [], "storage": [], "operators": []}})]
+    assert "no gain could be predicted: see the measured settings under Q2 to Q6" in output
+    assert not [line for line in output if line.startswith(("  advice", "weights", "operators"))]
 
 
 def test_measurements_of_another_machine_are_not_used_in_silence() -> None:

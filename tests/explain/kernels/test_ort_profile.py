@@ -10,13 +10,17 @@ import pytest
 from harness.errors import ConfigError
 from harness.explain.kernels.fused import map_kernels
 from harness.explain.kernels.kernels import LayerProfile
+from harness.explain.kernels.layers import layers_of
 from harness.explain.kernels.ort import interleaved, profile
 from harness.explain.kernels.ort_events import NS_PER_US, read_events
+from harness.explain.profile.measure.layer_level import node_costs
 from harness.explain.profile.tables.layer_tables import LayerLevel
+from harness.models.graph import onnx_file
 from harness.models.graph.wiring import read_wiring
 from harness.models.made.onnx_light import LIGHT, make
 from harness.models.opened.ort_session import SessionSetup
 from harness.profiler import WiredNode, Wiring
+from tests.builders import foreign_nets as nets
 
 DIGITS = Path(__file__).parents[3] / "harness/models/shipped/digits.onnx"
 Node = tuple[str, str, Sequence[str], Sequence[str]]
@@ -218,6 +222,45 @@ def test_kernels_of_a_subgraph_are_part_of_the_node_that_has_it(tmp_path: Path) 
     assert [kernel.nodes for kernel in found.kernels] == [(0,), (1,), (2,)]
     pairs = zip(found.session.execute_ns, found.session.run_ns, strict=True)
     assert all(0 < execute <= run for execute, run in pairs)
+
+
+_PRODUCTS = ("Conv", "MatMul", "Gemm")
+
+
+def _quantised(tmp_path: Path, *, by_default: bool) -> tuple[LayerProfile, Path]:
+    pytest.importorskip("onnxruntime.quantization")
+    float_file = nets.classifier(tmp_path / "float.onnx")
+    path = nets.quantised(float_file, tmp_path / "q.onnx", "QDQ", by_default=by_default)
+    return profile(path, {"x": np.zeros((1, 16, 16, 16), np.float32)}, runs=2), path
+
+
+@pytest.mark.parametrize("by_default", [True, False], ids=["signed", "unsigned"])
+def test_each_integer_kernel_stands_for_its_own_product(by_default: bool, tmp_path: Path) -> None:
+    """Bug: with quantize_static's default types, which ONNX Runtime turns from signed into
+    unsigned, the first QuantizeLinear stood for the whole network.
+    """
+    found, path = _quantised(tmp_path, by_default=by_default)
+    nodes = read_wiring(path).nodes
+    products = {
+        i: [nodes[n].op_type for n in kernel.nodes if nodes[n].op_type in _PRODUCTS]
+        for i, kernel in enumerate(found.kernels)
+        if not kernel.inserted
+    }
+    can_multiply = [any(op in k.op_type for op in _PRODUCTS) for k in found.kernels]
+    assert [len(ops) for i, ops in products.items() if can_multiply[i]] == [1] * 6
+    assert not any(ops for i, ops in products.items() if not can_multiply[i])
+
+
+def test_weights_that_are_stored_as_integers_count_as_integers(tmp_path: Path) -> None:
+    """Bug: a QGemm's weights were counted as float32, four times what it reads."""
+    found, path = _quantised(tmp_path, by_default=True)
+    costs = node_costs(read_wiring(path), onnx_file.read(path, 1), {})
+    assert [c.weight_bytes for c in costs if c.op_type == "Conv"] == [16 * 16 * 3 * 3] * 5
+    convs = [i for i, kernel in enumerate(found.kernels) if kernel.op_type == "QLinearConv"]
+    layers = layers_of(found, costs)
+    weights = [layers[i].read_bytes - found.kernels[i].activation_bytes for i in convs]
+    scales = 16
+    assert all(16 * 16 * 3 * 3 <= size <= 16 * 16 * 3 * 3 + scales for size in weights)
 
 
 @pytest.mark.slow

@@ -236,6 +236,22 @@ def test_shared_work_is_counted_once_however_it_is_divided(times: list[int], mac
     assert all(layer.macs is not None and layer.macs >= 0 for layer in found)
 
 
+def test_a_kernel_that_cannot_multiply_has_no_work() -> None:
+    """Bug: a wrong map gave 16.8 MMAC in 45 us to a QuantizeLinear, and they were printed."""
+    costs = [node_cost(0, "QuantizeLinear"), node_cost(100, "Gemm")]
+    wrong = profile_of(kernel("QuantizeLinear", (0, 1), 45), kernel("QGemm", (0,), 900))
+    layers = layers_of(wrong, costs)
+    assert [(layer.macs, layer.flops) for layer in layers] == [(None, None)] * 2
+    assert work_checks.doubts(wrong, layers, costs, None) == [
+        "wrong-map: QuantizeLinear, a QuantizeLinear, cannot multiply, but most of the MACs were mapped to it: the "
+        "framework's kernels could not be matched with the nodes of the file, so no work is shown"
+    ]
+    right = profile_of(kernel("QuantizeLinear", (0,), 45), kernel("QGemm", (1,), 900))
+    layers = layers_of(right, costs)
+    assert [layer.macs for layer in layers] == [0, 100]
+    assert work_checks.doubts(right, layers, costs, None) == []
+
+
 def test_what_only_moves_numbers_has_no_part_of_shared_work() -> None:
     profile = profile_of(
         kernel("Reorder", (0,), 500, inserted=True),

@@ -7,7 +7,7 @@ from typing import Any
 from harness.core.stats import interval_ranks
 from harness.core.units import show_bytes, show_ns, show_percent, show_si
 from harness.explain.advise.checks.self_checks import RERUNS
-from harness.explain.advise.predict import WITHIN
+from harness.explain.advise.predict import WITHIN, WORTH
 from harness.models.graph.flops import missing_text
 from harness.results.pages.tables import Cell, Column, aligned
 
@@ -30,10 +30,10 @@ def lines(advice: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _coverage(advice)
     for name, part_lines in _PARTS.items():
-        yield ""
         part = advice["parts"].get(name, {"failed": "not measured"})
         failed = part.get("failed") if isinstance(part, Mapping) else None
-        yield from ([f"{name}: no data: {failed}"] if failed else part_lines(part))
+        if shown := [f"{name}: no data: {failed}"] if failed else list(part_lines(part)):
+            yield from ("", *shown)
 
 
 def _notes(advice: Mapping[str, Any]) -> Iterator[str]:
@@ -87,28 +87,35 @@ def _advice(advice: Mapping[str, Any]) -> Iterator[str]:
         ]
         for one in advice["advice"]
     ]
-    head, *shown = aligned(columns, rows)
-    yield head
-    for one, line in zip(advice["advice"], shown, strict=True):
-        yield line
-        if one["needs"]:
-            yield f"      decide first: {one['needs']}"
-    yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
+    if rows:
+        head, *shown = aligned(columns, rows)
+        yield head
+        for one, line in zip(advice["advice"], shown, strict=True):
+            yield line
+            if one["needs"]:
+                yield f"      decide first: {one['needs']}"
+        yield f"as predicted: the realised gain is within {show_percent(WITHIN)} of the predicted one"
+    yield _outcome(advice)
+
+
+def _outcome(advice: Mapping[str, Any]) -> str:
     if advice["top"]:
-        yield f"* {_OUTCOMES[advice['top']['verdict']]}"
-    else:
-        yield _STOPPED if advice["stopped"] else _NOTHING
+        return f"* {_OUTCOMES[advice['top']['verdict']]}"
+    if advice["stopped"]:
+        return "stopped before a setting was found that is predicted to gain 2 %"
+    if advice["unpredicted"] and not advice["advice"]:
+        return "no gain could be predicted: see the measured settings under Q2 to Q6"
+    if any(one["gain"] >= WORTH and not one["needs"] for one in advice["advice"]):
+        return "no advice: each setting that is predicted to gain 2 % was measured to be slower"
+    return "no setting is predicted to gain 2 %: leave it as it is"
 
 
 _WITHIN = {True: "yes", False: "no", None: "-"}
 _OUTCOMES = {
     "faster": "the top advice: applied and measured, it is faster: take it",
-    "slower": "the top advice by prediction: applied and measured, it is slower: leave it",
     "undecided": "the top advice by prediction: too few pairs to tell whether it is faster: --pairs 21",
     "": "the top advice by prediction: it could not be measured",
 }
-_STOPPED = "stopped before a setting was found that is predicted to gain 2 %"
-_NOTHING = "no setting is predicted to gain 2 %: leave it as it is"
 
 
 def _interval(realised: Mapping[str, Any] | None) -> str | None:
@@ -136,7 +143,7 @@ def _layers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for row in rows[:_LAYERS]
     ]
-    yield from aligned(columns, cells)
+    yield from _filled(columns, cells)
     if len(rows) > _LAYERS:
         yield f"... and {len(rows) - _LAYERS} more, in advise.json"
 
@@ -194,8 +201,13 @@ def _weights(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in largest
         if "failed" not in row
     ]
-    yield from aligned(columns, cells)
+    yield from _filled(columns, cells)
     yield from _no_data((row["name"], row.get("failed")) for row in largest)
+
+
+def _filled(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    """The table; nothing without rows."""
+    return aligned(columns, rows) if rows else iter(())
 
 
 def _no_data(reasons: Iterable[tuple[str, str | None]]) -> Iterator[str]:
@@ -219,7 +231,7 @@ def _storage(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if not row.get("failed")
     ]
-    yield from aligned([*columns, Column("peak memory", "bytes")], cells)
+    yield from _filled([*columns, Column("peak memory", "bytes")], cells)
     yield from _no_data((row["format"], row.get("failed")) for row in rows)
 
 
@@ -235,7 +247,7 @@ def _operators(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for row in rows
         if "skipped" not in row and "failed" not in row
     ]
-    yield from aligned([*columns, Column("against ONNX's reference")], cells)
+    yield from _filled([*columns, Column("against ONNX's reference")], cells)
     yield from _no_data((row["op"], row.get("failed") or row.get("skipped")) for row in rows)
 
 

@@ -289,7 +289,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
-    is_known = any(node.flops is not None for node in nodes)
+    is_known = any(layer.flops is not None for layer in layers)
     batch, ns = content["batch"], level.parts.plain_ns
     unknown = [
         node.op_type
@@ -300,7 +300,6 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
         ["nodes in the file", f"{len(nodes):,}"],
         ["kernels executed", f"{len(layers):,}"],
         ["bytes a call", f"{level.moved_bytes / 1e6:.4g} MB"],
-        ["AI-ops/s", f"{batch / ns * 1e9:.4g}: samples inferred a second, whatever each costs"],
     ]
     if is_known:
         macs = sum(node.macs or 0 for node in nodes) / batch

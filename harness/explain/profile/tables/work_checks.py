@@ -1,13 +1,13 @@
 """Checks a profile's work against itself: kernels against nodes, and rates against the measured peak.
 
-Pure. A model's work counted twice, lost, or set against a peak that is none shows in one of the two.
+Pure. Work counted twice or lost, or a wrong peak, fails one of these checks.
 """
 
 from collections.abc import Iterator, Sequence
 
 from harness.core.units import show_percent
 from harness.explain.kernels.kernels import LayerProfile
-from harness.explain.kernels.layers import Layer, NodeCost, Peaks, overhead
+from harness.explain.kernels.layers import Layer, NodeCost, Peaks, misplaced_work, overhead
 
 MOST_OF_PEAK = 1.05
 """No kernel computes faster than the peak; 5 % allow for noise in both measurements."""
@@ -23,6 +23,12 @@ def doubts(
     profile: LayerProfile, layers: Sequence[Layer], nodes: Sequence[NodeCost], peaks: Peaks | None
 ) -> list[str]:
     """One line for each failed check. layers: from `layers_of` with the same profile and nodes."""
+    if (kernel := misplaced_work(profile, nodes)) is not None:
+        return [
+            f"wrong-map: {kernel.name}, a {kernel.op_type}, cannot multiply, but most of the MACs were "
+            "mapped to it: the framework's kernels could not be matched with the nodes of the file, so "
+            "no work is shown"
+        ]
     lines = [*_against_nodes(profile, layers, nodes)]
     if peaks is not None:
         lines += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
@@ -34,7 +40,7 @@ def _against_nodes(
 ) -> Iterator[str]:
     computed = [cost for i, cost in enumerate(nodes) if i not in profile.eliminated]
     of_nodes = sum(cost.macs or 0 for cost in computed)
-    of_kernels = sum(layer.macs or 0 for layer in layers if layer.macs is not None)
+    of_kernels = sum(layer.macs or 0 for layer in layers)
     if all(layer.macs is not None for layer in layers) and (
         abs(of_kernels - of_nodes) > _MOST_APART * of_nodes
     ):
