@@ -167,7 +167,7 @@ def _layers(
         if done % max(1, total // 10) == 0:
             job.report(f"layers: {done} of {total} measurements")
 
-    layer_times, counted = bench.measure(
+    layer_times, counts = bench.measure(
         parts,
         kernels,
         database,
@@ -180,11 +180,11 @@ def _layers(
         stored = content["layers"].setdefault(key, {})
         stored |= {str(setting): timed._asdict() for setting, timed in times.items()}
     for name in content["counted"]:
-        content["counted"][name] += getattr(counted, name)
+        content["counted"][name] += getattr(counts, name)
     content["now_runs"] = {
         clock: [ns for timing in runs for ns in timing[clock]] for clock in ("wall_ns", "cpu_ns")
     }
-    if counted.was_stopped:
+    if counts.was_stopped:
         raise KeyboardInterrupt
 
 

@@ -180,9 +180,8 @@ def _over_index(layers: Sequence[Layer]) -> Figure:
         layout["xaxis"]["anchor"] = "y2"
         layout["yaxis"]["domain"] = [0.55, 1]
         layout["yaxis2"] = {"title": "allocated, MB", "domain": [0, 0.45]}
-    title = "Layers in order (A3, A4)" if has_memory else "Layers in order (A3)"
     about = f"Latency{' and memory taken' if has_memory else ''} of each executed kernel."
-    return Figure(title, about, data, layout)
+    return Figure("Layers in order", about, data, layout)
 
 
 def _has_memory(layers: Sequence[Layer]) -> bool:
@@ -206,7 +205,7 @@ def _by_kernel(layers: Sequence[Layer], peaks: Peaks) -> Figure:
             )
         )
     return _roofline(
-        "Roofline (A9, A14)",
+        "Roofline",
         "FLOPs and bytes from shapes, time measured; the roof: this machine's own matrix product "
         "and copy. Larger marks took longer.",
         data,
@@ -227,7 +226,7 @@ def _by_batch(batches: Mapping[int, LayerLevel], peaks: Peaks) -> Figure:
         same = [(batch, layer) for batch, layer in layers.items() if layer]
         data.append(_points(f"{kernel.index} {kernel.name}", same, line={"width": 1}, **labels))
     return _roofline(
-        "Roofline by batch (A15)",
+        "Roofline by batch",
         "Numbers are batches: the whole model, and the kernels that take most of the largest one.",
         [trace for trace in data if trace["x"]],
         peaks,
@@ -281,7 +280,7 @@ def _by_type(layers: Sequence[Layer]) -> Figure:
         for name, values in measures.items()
     ]
     return Figure(
-        "By type (A5-A7)",
+        "By type",
         "Shares of the number of kernels, their time and, where reported, their memory.",
         data,
         {"xaxis": {"title": "%"}, "yaxis": {"title": ""}, "barmode": "group"},
@@ -293,7 +292,7 @@ def _throughput(batches: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     latency_ns = [ly.trimmed_mean(batches[str(size)]["wall_ns"]) for size in sizes]
     per_s = [size / ns * 1e9 for size, ns in zip(sizes, latency_ns, strict=True)]
     return Figure(
-        "Batches (A1)",
+        "Batches",
         "Bare calls: throughput and latency by batch.",
         [
             line("samples/s", sizes, per_s),

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from harness.explain.profile.measure.counters import EVENTS, Counters
 from harness.explain.profile.spans.spans import Span, chrome_trace, lanes, with_parents
 from harness.explain.profile.tables.batch_tables import batch_tables
 from harness.explain.profile.tables.layer_tables import Profiled, layer_tables
+from harness.explain.profile.tables.tables import _data
+from harness.explain.profile.tables.tables import tables as every_table
 from harness.models.graph.graph import Constant, Graph, Node, Tensor
 from harness.results.optimal_batch import optimum
 from harness.results.outcome import Finished
@@ -314,8 +317,40 @@ def test_work_that_nobody_counted_is_absent_and_not_zero(profiled: Path) -> None
         assert work == {None}
     assert [row[0] for row in made["thirds"].rows] == ["latency", "allocated", "traffic"]
     whole = {str(row[0]) for row in made["whole"].rows}
-    assert whole == {"nodes in the file", "kernels executed", "bytes a call", "AI-ops/s"}
+    assert whole == {"nodes in the file", "kernels executed", "bytes a call"}
     assert made["whole"].notes == [f"no FLOPs: {why}"]
+
+
+def _data_table(**data: Any) -> Table | None:
+    content = {"data": {"dataset": "digits", **data}}
+    return next(iter(_data(content)), None)
+
+
+def test_noise_is_compared_only_where_the_calls_support_it() -> None:
+    """Bug: the noise of a synthetic dataset was compared with noise: -28.7 %, +126.5 %."""
+    calls = [100, 104, 97, 101, 99, 103, 102, 98]
+    side = {"wall_ns": calls}
+    assert _data_table(missing="the dataset is synthetic") is None
+    assert _data_table(real=side, synthetic=side, is_synthetic=True) is None
+    same = _data_table(real=side, synthetic={"wall_ns": calls[::-1]})
+    assert same is not None
+    assert [row[2] for row in same.rows] == [None, None]
+    assert same.notes == ["no difference is shown: it is within the variation of the calls"]
+    slower = _data_table(real=side, synthetic={"wall_ns": [2 * ns for ns in calls]})
+    assert slower is not None
+    assert [row[2] for row in slower.rows] == [None, 1.0]
+    assert slower.notes == []
+
+
+def test_tables_have_plain_titles_and_none_repeats_another(profiled: Path) -> None:
+    """Bug: titles had codes of a paper, and `kinds` repeated `types` where nothing was fused."""
+    content = json.loads((profiled / "profile.json").read_text())
+    made = {table.key: table for table in every_table(Profiled(content))}
+    assert not [table.about for table in made.values() if re.search(r"\bA\d", table.about)]
+    assert "kinds" in made
+    for kernel in content["layer"]["profile"]["kernels"]:
+        kernel |= {"nodes": [], "inserted": False}
+    assert "kinds" not in {table.key for table in layer_tables(Profiled(content))}
 
 
 def test_the_trace_has_every_call_and_kernel_within_its_parent(profiled: Path) -> None:

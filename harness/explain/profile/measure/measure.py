@@ -135,6 +135,8 @@ def memory_of(subject: Subject, graph: Graph | None, batch: int) -> dict[str, An
 
 def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]:
     """The same calls on the dataset's samples and on seeded noise of the same shapes, in turns."""
+    if getattr(subject.dataset, "synthetic", False):
+        return {"missing": "the dataset is synthetic: there are no real samples to compare"}
     inputs = subject.batch(batch)
     texts = [name for name, rows in inputs.inputs.items() if rows.dtype.kind not in "biuf"]
     if texts:
@@ -155,7 +157,6 @@ def real_or_synthetic(subject: Subject, batch: int, runs: int) -> dict[str, Any]
         return {"missing": f"the model refuses noise: {one_line(e)}"}
     return {
         "dataset": dict(subject.dataset.describe()).get("name", ""),
-        "is_synthetic": bool(getattr(subject.dataset, "synthetic", False)),
         "real": asdict(real),
         "synthetic": asdict(synthetic),
     }

@@ -1,4 +1,4 @@
-"""Tabulates A15 over batches: work, traffic and roofline position by batch size. Pure.
+"""Tabulates the whole model by batch: work, traffic and roofline position by batch size. Pure.
 
 From the layer level at the profile's batch and at each of --batches, all of them measured.
 """
@@ -51,7 +51,7 @@ def _whole(batches: Mapping[int, LayerLevel], peaks: Peaks | None, skipped: Sequ
         notes.append(f"no FLOPs, because these have no rule: {', '.join(sorted(unknown))}")
     if len(points) > 1:
         notes.append(f"the intensity grows with batch ** {slope(points):.2f}")
-    about = "A15: the whole model by batch"
+    about = "the whole model by batch"
     return Table("whole_by_batch", "By batch", about, heads, rows, [*notes, *skipped])
 
 
@@ -78,6 +78,6 @@ def _kernels(batches: Mapping[int, LayerLevel], peaks: Peaks | None) -> Table:
     heads += [Column(f"intensity at {batch}", "FLOP/byte") for batch in sizes]
     heads += [Column(f"rate at {batch}", "FLOP/s") for batch in sizes]
     heads.append(Column("compute-bound from", "count"))
-    about = f"A14 by batch: every kernel, the slowest at batch {largest} first"
+    about = f"every kernel by batch, the slowest at batch {largest} first"
     notes = ["compute-bound from: the smallest of these batches where the kernel is; -: none"]
     return Table("kernels_by_batch", "Kernels by batch", about, heads, rows, notes)

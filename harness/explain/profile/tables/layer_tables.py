@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from harness.core.units import show_percent
+from harness.core.units import counted, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.kernels.kernels import LayerProfile
 from harness.explain.kernels.layers import Group, Layer, NodeCost, Peaks
@@ -111,11 +111,12 @@ def layer_tables(profiled: Profiled) -> Iterator[Table]:
         return
     yield _layers(level)
     yield _kernels(level, peaks, content)
-    about = "A5-A7: kernels by type: count, time, memory"
+    about = "kernels by type: count, time, memory"
     yield _groups("types", "Types", about, "type", level.by_type)
-    about = "A10: kernels by name: the operator executed, and the nodes of the file fused into it"
+    about = "kernels by the operator executed and the nodes of the file fused into it"
     kinds = ly.grouped(level.layers, lambda layer: f"{layer.op_type}: {layer.ops}")
-    yield _groups("kinds", "Kinds of kernels", about, "kernel", kinds)
+    if len(kinds) > len(level.by_type):
+        yield _groups("kinds", "Kinds of kernels", about, "kernel", kinds)
     yield _accounted(level)
     yield _thirds(level.layers)
     yield _whole(level, peaks, content)
@@ -147,7 +148,7 @@ def _layers(level: LayerLevel) -> Table:
     notes = [f"no {what}: {why}" for what, why in absent.items()]
     if "allocated" not in absent:
         notes.insert(0, "allocated: bytes taken from the runtime's allocator less bytes returned")
-    about = "A2-A4: every executed kernel, the slowest first"
+    about = "every executed kernel, the slowest first"
     return _without_empty(Table("layers", "Layers", about, heads, rows, notes))
 
 
@@ -200,11 +201,11 @@ def _kernels(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     elif no_peaks := (content.get("peaks") or {}).get("missing"):
         notes.append(f"no roofline: {no_peaks}")
     if integer := sum(layer.is_integer for layer in layers):
-        notes.append(f"{integer} kernels compute integers: the float32 roof does not apply to them")
+        notes.append(f"integer kernels, to which the float32 roof does not apply: {integer:,}")
     if shared := sum(layer.shared_macs > 0 for layer in layers):
-        notes.append(f"{shared} kernels share nodes: work is divided among them by their time")
+        notes.append(f"kernels that share nodes, whose work is divided by their time: {shared:,}")
     notes += [f"doubt: {doubt}" for doubt in level.doubts(peaks)]
-    about = "A8, A9, A11-A14: work, traffic and roofline of every kernel, in order"
+    about = "work, traffic and roofline of every kernel, in order"
     return Table("kernels", "Kernels", about, heads, rows, notes)
 
 
@@ -243,7 +244,7 @@ def _groups(key: str, title: str, about: str, kind: str, groups: Sequence[Group]
 
 
 def _accounted(level: LayerLevel) -> Table:
-    """The counterpart of A13: every part outside kernels has a name."""
+    """Every part of a call outside kernels has a name."""
     parts = level.parts
     times_ns = [
         *((f"kernels {group.name}", group.latency_ns) for group in level.by_type),
@@ -265,7 +266,7 @@ def _accounted(level: LayerLevel) -> Table:
         f"the profiler adds {added} to the time of the same calls, {cpu} to their CPU time, {least} "
         "to the fastest"
     )
-    about = "time by type of kernel and everything outside kernels (A6, A13), from the inside out"
+    about = "time by type of kernel and everything outside kernels, from the inside out"
     rows: list[list[Cell]] = [[name, ns, ns / parts.plain_ns] for name, ns in times_ns]
     heads = columns("part | time [ns] | of the call [share]")
     return Table("accounted", "Accounted", about, heads, rows, notes)
@@ -286,7 +287,7 @@ def _thirds(layers: Sequence[Layer]) -> Table:
 
 
 def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
-    """A15. Work is the file's; operators without a rule are listed, not counted as 0."""
+    """Work is the file's; operators without a rule are listed, not counted as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
     is_known = any(layer.flops is not None for layer in layers)
@@ -315,7 +316,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
             rows.append(["of peak", f"{share}{kind}"])
     no_costs = content["layer"]["no_costs"]
     notes = [f"no FLOPs: {no_costs}"] if no_costs else missing_text(unknown)
-    about = "A15: one call at the profile's batch"
+    about = "one call at the profile's batch"
     return Table("whole", "Whole model", about, columns("of the model | value"), rows, notes)
 
 
@@ -334,8 +335,8 @@ def _sources(level: LayerLevel) -> Table:
         why = eliminated.get(i, "")
         rows.append([i, node.name, node.op_type, node.shape, node.macs, names, why])
     notes = [
-        f"{sum(bool(layer.nodes) for layer in layers)} of {len(layers)} kernels stand for nodes",
-        f"of {len(level.nodes)} nodes {len(mapped)} are mapped, {len(eliminated)} eliminated",
+        f"{sum(bool(layer.nodes) for layer in layers)} of {counted(len(layers), 'kernel')} mapped to nodes",
+        f"of {counted(len(level.nodes), 'node')}, {len(mapped):,} mapped, {len(eliminated):,} eliminated",
     ]
     heads = columns("node [count] | name | type | made | work [MAC] | kernels | eliminated")
     about = "every node of the model's file, and the kernels that compute it"

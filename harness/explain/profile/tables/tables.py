@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.core.units import show_percent
+from harness.core.stats import interval_ranks
+from harness.core.units import counted, show_percent
 from harness.explain.kernels import layers as ly
 from harness.explain.profile.measure.memory import slope
 from harness.explain.profile.tables.batch_tables import batch_tables
@@ -71,7 +72,7 @@ def _levels(profiled: Profiled) -> Table:
     if level is not None:
         parts = level.parts
         note = (
-            f"{len(level.profile.kernels)} kernels; "
+            f"{counted(len(level.profile.kernels), 'kernel')}; "
             f"{show_percent(parts.profiler_share, 1, signed=True)} on the same calls, "
             f"{show_percent(parts.profiler_cpu_share, 1, signed=True)} in CPU time"
         )
@@ -194,7 +195,7 @@ def _model_tables(content: Content) -> Iterator[Table]:
         "batch [count] | latency [ns] | per sample [ns] | throughput [samples/s] | CPU time [ns]"
         "| CPU/wall | runs [count]"
     )
-    about = "A1: bare calls by batch, 20 % trimmed means"
+    about = "bare calls by batch, 20 % trimmed means"
     yield Table("model", "Model", about, heads, rows, notes)
 
 
@@ -213,7 +214,11 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
     elif level is not None and "allocated" in level.profile.absent:
         rows.append(["allocator", None, level.profile.absent["allocated"]])
     heads = columns("memory | bytes [bytes] | what")
-    notes = [f"{own['unknown']} tensors depend on data: not counted"] if own["unknown"] else []
+    notes = (
+        [f"tensors whose size depends on data, not counted: {own['unknown']:,}"]
+        if own["unknown"]
+        else []
+    )
     yield Table("memory", "Memory", "of the model and one call", heads, rows, notes)
     grown: list[list[Cell]] = []
     notes = []
@@ -230,15 +235,23 @@ def _memory(profiled: Profiled) -> Iterator[Table]:
 
 
 def _data(content: Content) -> Iterator[Table]:
+    """The difference is the median over pairs of calls, shown where its 95 % interval excludes 0."""
     data = content.get("data") or {}
-    if "real" not in data:
+    if "real" not in data or data.get("is_synthetic"):
         return
-    real, noise = (ly.trimmed_mean(data[k]["wall_ns"]) for k in ("real", "synthetic"))
-    kind = "also noise" if data["is_synthetic"] else "data"
+    walls = [data[side]["wall_ns"] for side in ("real", "synthetic")]
+    changes = sorted(noise / max(real, 1) - 1 for real, noise in zip(*walls, strict=True))
+    low, high = interval_ranks(len(changes), 0.5, 0.95)
+    is_shown = low is not None and high is not None and changes[low] * changes[high] > 0
     rows: list[list[Cell]] = [
-        [f"dataset {data['dataset']} ({kind})", real, 0.0],
-        ["seeded noise in the same range and shapes", noise, noise / real - 1],
+        [f"dataset {data['dataset']}", ly.trimmed_mean(walls[0]), None],
+        [
+            "seeded noise in the same range and shapes",
+            ly.trimmed_mean(walls[1]),
+            float(np.median(changes)) if is_shown else None,
+        ],
     ]
     heads = columns("input | latency [ns] | difference [share]")
     about = "the same calls on samples and on noise, in turn"
-    yield Table("data", "Real against synthetic", about, heads, rows)
+    notes = [] if is_shown else ["no difference is shown: it is within the variation of the calls"]
+    yield Table("data", "Real against synthetic", about, heads, rows, notes)

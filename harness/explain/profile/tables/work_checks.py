@@ -5,8 +5,8 @@ Pure. Work counted twice or lost, or a wrong peak, fails one of these checks.
 
 from collections.abc import Iterator, Sequence
 
-from harness.core.units import show_percent
-from harness.explain.kernels.kernels import LayerProfile
+from harness.core.units import counted, show_percent
+from harness.explain.kernels.kernels import Kernel, LayerProfile
 from harness.explain.kernels.layers import Layer, NodeCost, Peaks, misplaced_work, overhead
 
 MOST_OF_PEAK = 1.05
@@ -24,15 +24,19 @@ def doubts(
 ) -> list[str]:
     """One line for each failed check. layers: from `layers_of` with the same profile and nodes."""
     if (kernel := misplaced_work(profile, nodes)) is not None:
-        return [
-            f"wrong-map: {kernel.name}, a {kernel.op_type}, cannot multiply, but most of the MACs were "
-            "mapped to it: the framework's kernels could not be matched with the nodes of the file, so "
-            "no work is shown"
-        ]
+        return [_wrong_map(kernel)]
     lines = [*_against_nodes(profile, layers, nodes)]
     if peaks is not None:
         lines += [*_against_peak(layers, peaks), *_whole_against_peak(profile, layers, peaks)]
     return lines
+
+
+def _wrong_map(kernel: Kernel) -> str:
+    return (
+        f"wrong-map: {kernel.name}, a {kernel.op_type}, cannot multiply, but most of the MACs were "
+        "mapped to it: the framework's kernels could not be matched with the nodes of the file, so "
+        "no work is shown"
+    )
 
 
 def _against_nodes(
@@ -79,8 +83,8 @@ def _against_peak(layers: Sequence[Layer], peaks: Peaks) -> Iterator[str]:
     if above:
         most, layer = max(above, key=lambda one: one[0])
         yield (
-            f"above-peak: {len(above)} of {len(layers)} kernels compute faster than "
-            f"{show_percent(MOST_OF_PEAK)} of the measured peak, {layer.name} at {show_percent(most)}: the machine was "
-            "slower when the peak was measured, or the framework leaves out some of the file's work: "
-            "profile again, and do not quote these rates"
+            f"above-peak: {layer.name} computes at {show_percent(most)} of the measured peak, "
+            f"{len(above)} of {counted(len(layers), 'kernel')} above {show_percent(MOST_OF_PEAK)}: the "
+            "machine was slower when the peak was measured, or the framework omits some of the file's "
+            "work: profile again, and do not quote these rates"
         )
