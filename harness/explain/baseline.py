@@ -1,6 +1,6 @@
 """Opens a model as its manifest declares it, on a dataset: the baseline of every change."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -120,9 +120,17 @@ def open_runner(subject: Subject, stack: ExitStack) -> Runner:
 
 
 class Baseline:
-    """The declared inputs and their answers. indices: the chosen samples, evenly spread."""
+    """The declared inputs and their answers. indices: the chosen samples, evenly spread.
+    announce: called with their number before the first one is computed.
+    """
 
-    def __init__(self, subject: Subject, samples: int, runner: Runner | None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        samples: int,
+        runner: Runner | None,
+        announce: Callable[[int], None] = lambda _count: None,
+    ) -> None:
         self.subject = subject
         self.runner = runner
         self.inputs: tuple[TensorSpec, ...] = runner.inputs if runner else subject.model.inputs
@@ -133,6 +141,7 @@ class Baseline:
             if samples < total
             else list(range(total))
         )
+        announce(len(self.indices))
         self.spans: dict[str, tuple[float, float]] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.rows: Rows = []

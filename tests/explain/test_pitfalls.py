@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,16 @@ from harness.cli.main import main
 from harness.core.extras import how_to_install
 from harness.core.registry import Entry
 from harness.explain.pitfalls import page
-from harness.explain.pitfalls.changes import Impossible, StepChange, array_changes, step_changes
+from harness.explain.pitfalls.changes import (
+    BackendChange,
+    Impossible,
+    StepChange,
+    array_changes,
+    backend_changes,
+    step_changes,
+)
+from harness.explain.pitfalls.job import _verdict
+from harness.models.manifest.lookup import load_model
 from harness.models.steps.steps import choices, preprocess_step
 from tests.builders.pictures import encode
 from tests.stand_ins.chromium import needs_chromium, shown
@@ -60,6 +70,7 @@ def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = found["normalise: 0 to 16 instead of 0 to 1"]
     assert raw["input_max_difference"] == 15  # white
     assert 0.95 < raw["agreement"] < 1
+    assert (raw["score"], raw["verdict"]) == (99.2, "changed")
     for name in ("colour: inverted", "layout: height and width swapped"):
         assert found[name]["verdict"] == "dangerous"
         assert found[name]["agreement"] < 0.2
@@ -69,7 +80,12 @@ def test_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reasons = impossible(report)
     assert reasons["framework: torch"].endswith(how_to_install("torch"))
     assert reasons["decoder: any other"] == "dataset 'digits' makes no input from image files"
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    progress = printed.err.splitlines()
+    assert progress[0] == "harness: pitfalls: digits: the baseline, 500 samples"
+    of = len(progress) - 1
+    assert progress[-of] == f"harness: pitfalls: 1 of {of}: decoder, any other"
     assert lines[0] == "digits on ort, digits: 500 samples, input 0 to 1, top1 99.20"
     assert lines[2].startswith("colour     inverted ")
     assert lines[2].endswith("dangerous")
@@ -117,7 +133,7 @@ def test_a_model_of_random_weights_borrows_steps_and_says_so(
     assert len(report["notes"]) == 3
     found = changes(report)
     assert found["decoder: opencv"]["verdict"] == "harmless"
-    assert {c["verdict"] for c in report["changes"]} <= {"harmless", "differs", "dangerous"}
+    assert {c["verdict"] for c in report["changes"]} <= {"harmless", "differs"}
     assert not (tmp_path / "cache/mlperf-harness/images").exists()
     assert "the steps" not in capsys.readouterr().err
 
@@ -170,6 +186,57 @@ def test_answers_that_are_no_labels_agree_within_the_tolerance(tmp_path: Path) -
     assert 1 / 3 <= found["colour: bgr"]["agreement"] < 0.5  # of each row, green stays
     reason = impossible(report)["decoder: simplejpeg"]
     assert reason == "red0.jpg: it is no JPEG, and simplejpeg decodes nothing else"
+
+
+@pytest.mark.parametrize(
+    ("agreement", "score", "verdict"),
+    [
+        (0.996, 99.2, "changed"),
+        (0.996, 98.8, "changed"),
+        (0.95, 94.4, "dangerous"),
+        (0.5, 99.0, "changed"),
+        (0.5, None, "dangerous"),
+        (1.0, 99.2, "small"),
+    ],
+)
+def test_only_a_fall_beyond_its_error_is_dangerous(
+    agreement: float, score: float | None, verdict: str
+) -> None:
+    """Bug: `dangerous` stood at 99.6 % agreement with the score unchanged."""
+    model = SimpleNamespace(has_random_weights=False)
+    base: Any = SimpleNamespace(
+        subject=SimpleNamespace(model=model),
+        score=99.2,
+        unit="%",
+        lower_is_better=False,
+        indices=range(500),
+    )
+    assert _verdict(base, True, agreement, score) == verdict
+    base.score = None
+    assert _verdict(base, True, agreement, None) == ("small" if agreement == 1 else "differs")
+    model.has_random_weights = True
+    assert _verdict(base, True, agreement, None) == "differs"
+
+
+def test_a_bare_file_goes_only_to_backends_that_read_its_format(tmp_path: Path) -> None:
+    """Bug: an .onnx file was read as "openvino file" and given to TorchScript, which called it a
+    corrupted checkpoint.
+    """
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"")
+    found = list(backend_changes(load_model(str(file)), "ort"))
+    names = {one.name for one in found if isinstance(one, BackendChange)}
+    assert not [name for name in names if "openvino file" in name or "torch" in name]
+    reasons = {one.name: one.reason for one in found if isinstance(one, Impossible)}
+    read = {
+        "torch": "it reads torchscript, torch-export; the model has onnx",
+        "tensorflow": "it reads savedmodel, keras; the model has onnx",
+        "litert": "it reads tflite; the model has onnx",
+    }
+    for backend, reason in read.items():
+        assert "install" in reasons[backend] or reasons[backend] == reason
+    if "openvino" not in reasons:
+        assert "openvino, onnx file" in names
 
 
 @pytest.mark.usefixtures("_light")
@@ -371,7 +438,8 @@ def test_every_installed_framework_answers_the_digits_alike(tmp_path: Path) -> N
     done = subprocess.run(
         [*command[:-1], str(tmp_path)], cwd=root, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")  # what frameworks print is in pitfalls.log
+    assert done.returncode == 0  # what frameworks print is in pitfalls.log
+    assert {line.partition(": ")[2][:9] for line in done.stderr.splitlines()} == {"pitfalls:"}
     (report,) = json.loads((tmp_path / "pitfalls.json").read_text())["reports"]
     frameworks = [c for c in report["changes"] if c["kind"] == "framework"]
     assert {c["verdict"] for c in frameworks} <= {"harmless"}

@@ -60,7 +60,7 @@ def test_what_the_refusal_of_texts_advises_works(tmp_path: Path) -> None:
     dataset = ("--dataset", f"{tmp_path}/words.py:Words", "--no-report")
     levels = ("--levels", "model,layer", "--runs", "3", "--threads", "1")
     text = run("profile", "--model", path, *dataset, *levels, "--out", tmp_path / "p")
-    assert "of 1 nodes 1 are mapped" in text
+    assert "of 1 node, 1 mapped" in text
 
 
 def test_there_are_no_pitfalls_of_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_several_rows_a_sample_are_refused_with_what_to_do(
 
 def test_the_layers_of_a_detector_are_profiled_without_a_manifest(tmp_path: Path) -> None:
     path = nets.detector(tmp_path / "net.onnx")
-    assert "nodes 5 are mapped" in layers_profiled(path, tmp_path / "p")
+    assert "nodes, 5 mapped" in layers_profiled(path, tmp_path / "p")
 
 
 MANIFEST = """

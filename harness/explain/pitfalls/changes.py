@@ -22,6 +22,18 @@ RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
 """Largest value of a dataset's own pixels, where that is not 255."""
 
 
+_FORMATS: Mapping[str, str] = {
+    "/": "savedmodel",
+    ".keras": "keras",
+    ".onnx": "onnx",
+    ".pt": "torchscript",
+    ".pt2": "torch-export",
+    ".tflite": "tflite",
+    ".xml": "openvino",
+}
+"""Suffix of a model's file, `/` for a folder -> the backends' name of its format."""
+
+
 class StepChange(NamedTuple):
     """steps: in place of the declared ones."""
 
@@ -107,17 +119,25 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
             yield Impossible("framework", backend, one_line(e))
             continue
         reads: tuple[str, ...] = getattr(cls, "formats", ())
-        have = [f for f in reads if model.manifest is None or f in model.manifest.files]
+        files = tuple(model.manifest.files) if model.manifest else _formats_of(model)
+        have = [name for name in reads if name in files]
         if not have:
-            files = ", ".join(model.manifest.files) if model.manifest else "unknown"
-            reason = f"it reads {', '.join(reads) or 'no files'}, the model's files are {files}"
+            reason = f"it reads {', '.join(reads) or 'no files'}; the model has {', '.join(files)}"
             yield Impossible("framework", backend, reason)
             continue
-        yield from _formats(backend, have if model.manifest else have[:1], baseline)
+        yield from _formats(backend, have, baseline)
         precisions = getattr(cls, "options", {}).get("precision", ())
         for precision in precisions[1:]:
             options = (("precision", precision),)
             yield BackendChange("precision", f"{backend}, {precision}", backend, options)
+
+
+def _formats_of(model: Model) -> tuple[str, ...]:
+    """The format of a file without a manifest, by its suffix."""
+    path = model.path(("any",))
+    assert path is not None
+    suffix = "/" if path.is_dir() else path.suffix
+    return (_FORMATS.get(suffix, f"{path.name}, a file of unknown format"),)
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:

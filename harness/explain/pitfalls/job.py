@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.console import say
+from harness.core.units import counted
 from harness.errors import ConfigError, HarnessError, one_line
 from harness.explain.baseline import Baseline, Rows, Runner, Subject, open_runner
 from harness.explain.pitfalls.changes import (
@@ -24,7 +26,6 @@ from harness.explain.pitfalls.changes import (
     backend_changes,
     step_changes,
 )
-from harness.run.supervisor.progress import end_loading, show_measured
 from harness.types import Array
 
 FEW = 100
@@ -46,8 +47,9 @@ class Row(NamedTuple):
     score: float | None
     """In the metric's unit."""
     verdict: str
-    """`dangerous`: answers change. `small`: the input changes, the answers do not. `harmless`: the
-    input is the same. `differs`: only a trained model could show whether the change matters.
+    """`dangerous`: the score falls by more than its error. `changed`: answers change, the score does
+    not fall so far. `small`: the input changes, the answers do not. `harmless`: neither changes.
+    `differs`: there is no score to show whether the change matters.
     """
 
 
@@ -78,13 +80,12 @@ def measure(subject: Subject, samples: int) -> dict[str, Any]:
     """
     with ExitStack() as stack:
         runner = open_runner(subject, stack) if subject.has_answers else None
-        base = Baseline(subject, samples, runner)
+        base = Baseline(subject, samples, runner, lambda count: _announce(subject, count))
         changes = list(_changes(base))
         rows = []
-        for done, change in enumerate(changes):
-            show_measured(done, len(changes))
+        for i, change in enumerate(changes, 1):
+            say(f"pitfalls: {i} of {len(changes)}: {change.kind}, {change.name}")
             rows.append(change if isinstance(change, Impossible) else _measured(base, change))
-        end_loading()
     notes, count = list(subject.notes), len(base.indices)
     if count < FEW and subject.has_answers:
         notes.append(f"{count} samples are few: unchanged answers prove little")
@@ -107,6 +108,10 @@ def measure(subject: Subject, samples: int) -> dict[str, Any]:
         ],
         "not_possible": [one._asdict() for one in rows if isinstance(one, Impossible)],
     }
+
+
+def _announce(subject: Subject, count: int) -> None:
+    say(f"pitfalls: {subject.model.name}: the baseline, {counted(count, 'sample')}")
 
 
 def _danger(row: Row) -> tuple[float, float, str, str]:
@@ -161,7 +166,7 @@ def _row(
     base: Baseline, change: Change, difference: _Difference, rows: Rows, runner: Runner | None
 ) -> Row:
     agreement = base.agreement(rows) if runner else None
-    trained = not base.subject.model.has_random_weights
+    score = base.scored(rows)
     return Row(
         kind=change.kind,
         change=change.name,
@@ -169,8 +174,8 @@ def _row(
         input_max_difference=_finite(difference.largest),
         input_mean_difference=_finite(difference.total / difference.values),
         agreement=agreement,
-        score=base.scored(rows),
-        verdict=_verdict(difference, agreement if trained or agreement != 1 else None),
+        score=score,
+        verdict=_verdict(base, difference.differing > 0, agreement, score),
     )
 
 
@@ -178,12 +183,31 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _verdict(difference: _Difference, agreement: float | None) -> str:
-    if agreement is not None and agreement < 1:
-        return "dangerous"
-    if not difference.differing:
+def _verdict(
+    base: Baseline, is_other_input: bool, agreement: float | None, score: float | None
+) -> str:
+    is_other_answer = agreement is not None and agreement < 1
+    if not is_other_input and not is_other_answer:
         return "harmless"
-    return "differs" if agreement is None else "small"
+    if base.subject.model.has_random_weights or agreement is None:
+        return "differs"
+    if not is_other_answer:
+        return "small"
+    if base.score is None:
+        return "differs"
+    return "dangerous" if _falls(base, agreement, score) else "changed"
+
+
+def _falls(base: Baseline, agreement: float, score: float | None) -> bool:
+    """Whether the score falls by more than twice its standard error; also where the metric refuses the
+    changed answers. Only changed answers move the score, so the error is the square root of their number.
+    """
+    if score is None or base.score is None:
+        return True
+    fall = score - base.score if base.lower_is_better else base.score - score
+    whole = 100.0 if base.unit == "%" else abs(base.score) or 1.0
+    count = len(base.indices)
+    return fall / whole * count > 2 * math.sqrt((1 - agreement) * count)
 
 
 def _pairs(

@@ -16,7 +16,13 @@ PAGE = "pitfalls.html"
 LEAST_SHOWN_PERCENT = 1e-4
 """Left end of the logarithmic axis, as a percentage of the input's range."""
 
-_COLOURS = {"dangerous": "#c0392b", "small": "#d9a520", "differs": "#4a78b0", "harmless": "#4c9a5b"}
+_COLOURS = {
+    "dangerous": "#c0392b",
+    "changed": "#e67e22",
+    "small": "#d9a520",
+    "differs": "#4a78b0",
+    "harmless": "#4c9a5b",
+}
 
 
 def write(reports: Sequence[Mapping[str, Any]], folder: Path) -> Path:

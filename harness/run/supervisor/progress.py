@@ -14,17 +14,8 @@ from harness.run.supervisor.watchdog import Now
 
 def show_loading(done: int, total: int) -> None:
     """Shows how many samples a dataset has loaded."""
-    _show(loading_line(done, total))
-
-
-def show_measured(done: int, total: int) -> None:
-    """Shows how many changes a report has measured."""
-    _show(f"measured {done:,} of {total:,} changes")
-
-
-def _show(line: str) -> None:
     if stderr().isatty():
-        _LINE.draw(line)
+        _LINE.draw(loading_line(done, total))
 
 
 def end_loading() -> None:

@@ -85,7 +85,7 @@ def test_a_file_as_torch_writes_it_is_profiled(tmp_path: Path, backend: str) -> 
     pytest.importorskip(module)
     path = nets.with_metadata(tmp_path / "net.onnx", external=True)
     text = layers_profiled(path, tmp_path / "p", backend)
-    assert "of 5 nodes 5 are mapped, 0 eliminated" in text
+    assert "of 5 nodes, 5 mapped, 0 eliminated" in text
 
 
 @pytest.mark.slow

@@ -290,7 +290,7 @@ def _whole(level: LayerLevel, peaks: Peaks | None, content: Content) -> Table:
     """Work is the file's; operators without a rule are listed, not counted as 0."""
     layers, nodes = level.layers, level.nodes
     flops = sum(layer.flops or 0 for layer in layers)
-    is_known = any(layer.flops is not None for layer in layers)
+    is_known = any(la.flops is not None for la in layers if not la.inserted)
     batch, ns = content["batch"], level.parts.plain_ns
     unknown = [
         node.op_type
