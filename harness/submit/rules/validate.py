@@ -69,10 +69,11 @@ def validate(
         findings += _submitter(who, mine, raw)
         every += mine
     if not every:
-        wanted = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
-        findings.append(Finding("no-results", only or ".", "no result", wanted))
+        expected = "<division>/<submitter>/results/<system>/<benchmark>/<scenario>"
+        findings.append(Finding("no-results", only or ".", "no result", expected))
     findings += layout.unreadable(tree)
-    return Checked(list(dict.fromkeys(findings)), [shown(r.path) for r in every])
+    printable = [Finding(f.rule, *map(shown, f[1:])) for f in findings]
+    return Checked(list(dict.fromkeys(printable)), [shown(r.path) for r in every])
 
 
 def _submitter(who: Submitter, mine: list[Result], raw: Path | None) -> Iterator[Finding]:
@@ -115,12 +116,8 @@ def _copies(mine: list[Result]) -> Iterator[Finding]:
             about = {"system": result.system, "loadgen": result.benchmark.loadgen, "role": role}
             first, known = seen.setdefault(digest, (run.file, about))
             if first != run.file and known != about:
-                yield Finding(
-                    "log-copied",
-                    shown(run.file),
-                    f"a copy of {shown(first)}"[:300],
-                    "the log of a separate run",
-                )
+                actual = f"a copy of {first}"[:300]
+                yield Finding("log-copied", run.file, actual, "the log of a separate run")
 
 
 def _runs(result: Result) -> Iterator[tuple[str, RunLog]]:
