@@ -27,7 +27,6 @@ class Alias(NamedTuple):
 
     ours: str
     """Our name of the option."""
-
     value: str = "{}"
     """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
 
@@ -108,7 +107,6 @@ class Invocation(NamedTuple, Generic[T]):
     config: RunConfig
     own: T
     """The options of the verb itself, an instance of its schema."""
-
     as_json: bool
     quiet: bool
 

@@ -17,7 +17,6 @@ from harness.errors import ConfigError
 class Verb(NamedTuple):
     target: str
     """module:function. The function takes the words after the verb and returns the exit status."""
-
     about: str
     """The verb's line in the list of verbs."""
 

@@ -26,43 +26,30 @@ class Findings:
     """The facts of a run so far; whatever is missing has not been measured."""
 
     resolved: ResolvedRun
-
     started: str
     """ISO 8601, UTC."""
-
     environment: Mapping[str, Any] = field(default_factory=dict)
     """The machine, as in environment.json."""
-
     noise: Mapping[str, Any] | None = None
     """The machine's noise floor before the run."""
-
     load: Mapping[str, float | None] = field(default_factory=dict)
     """Other load on the machine during the performance run."""
-
     power: PowerLog | None = None
     ptdaemon: PtdaemonLog | None = None
-
     ceiling_per_s: float | None = None
     """The samples/s of this machine's null backend in this scenario; None if it never ran."""
-
     host: HostLog | None = None
     loaded: Loaded | None = None
     calibration: Calibration | None = None
-
     performance: Evidence | None = None
     """The performance run."""
-
     accuracy: Evidence | None = None
     """The accuracy run."""
-
     scoring: Scoring = field(default_factory=Scoring)
-
     stopped: Reason | None = None
     """Why the run ended before its end."""
-
     unsaved: Reason | None = None
     """Why the result folder is not complete."""
-
     _performed: Performance | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -26,7 +26,6 @@ class Slo(NamedTuple):
 
     percentile: float
     """In (0, 1), e.g. 0.99."""
-
     bound_ns: int
 
     def __str__(self) -> str:

@@ -300,7 +300,6 @@ class RunOptions:
         metavar="TIME",
         group=_OUTPUT,
     )
-
     # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
     qsl_seed: int | None = resolved(bounded(0, MAX_SEED))
     sample_index_seed: int | None = resolved(bounded(0, MAX_SEED))

@@ -15,10 +15,8 @@ from harness.submit.rules.tree.verify import PASS, TEST01, Verified, verify
 class PackedAudit(NamedTuple):
     texts: Mapping[str, str]
     """File name -> content for the audit's folder."""
-
     accuracy_texts: Mapping[str, str]
     """The same for its accuracy folder: both scores, where answers differ."""
-
     score_text: str
     """The score of the logged answers; '' where the audit logs none."""
 

@@ -71,13 +71,10 @@ class Run(NamedTuple):
 class Described(NamedTuple):
     system: dict[str, Any]
     """Content of systems/<system>.json."""
-
     measurements: dict[str, Any]
     """Content of measurements.json."""
-
     calibration: str
     """Text of calibration.md; '' in the open division."""
-
     power: dict[str, str]
     """Answers for the keys of POWER; {} without power."""
 

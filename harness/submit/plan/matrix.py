@@ -39,20 +39,15 @@ class PlannedRun(NamedTuple):
     scenario: str
     kind: str
     """performance, accuracy, TEST01, TEST04 or peak."""
-
     config: RunConfig
     state: str
     """done, missing, stale or failed."""
-
     why: str = ""
     """Why the run is stale or failed."""
-
     folder: Path | None = None
     """The newest attempt's result folder."""
-
     expected_s: float | None = None
     """None where no calibration is known."""
-
     queries: int | None = None
     """Expected queries; None where no calibration is known."""
 

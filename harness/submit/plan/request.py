@@ -50,13 +50,10 @@ class Request:
     benchmark: str
     folder: str = ""
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
-
     scenarios: tuple[str, ...] = ()
     """The round's names; () stands for those that the category requires."""
-
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
-
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of every run by their key; `meter` applies to performance runs alone."""

@@ -7,13 +7,10 @@ from typing import NamedTuple
 class Finding(NamedTuple):
     rule: str
     """A key of RULES."""
-
     file: str
     """Relative to the tree's root."""
-
     actual: str
     """What the tree has, in words."""
-
     expected: str
     """What the round requires, in words."""
 
@@ -36,7 +33,6 @@ class Finding(NamedTuple):
 class Rule(NamedTuple):
     fix: str
     """The action that removes the finding."""
-
     shortened: bool = False
     """True where a rehearsal that is short or uses other data cannot keep the rule."""
 

@@ -41,14 +41,11 @@ class Outcome(NamedTuple):
     checker: str
     results: Mapping[str, bool]
     """Path of a result -> whether it passed."""
-
     passed: bool
     summary: str
     """The summary that the checker printed."""
-
     crash: str
     """Last line of a checker that crashed, else ''."""
-
     errors: tuple[str, ...]
     """Error messages of the checker."""
 

@@ -19,7 +19,6 @@ from harness.submit.rules.tree.tree import LOG_LIMIT_BYTES, Tree, is_folder, sho
 class Checked(NamedTuple):
     findings: list[Finding]
     """The mark of a rehearsal comes first."""
-
     results: list[str]
     """Paths of all results in the tree."""
 

@@ -22,7 +22,6 @@ LOG_LIMIT_BYTES = 64 << 20
 class Entry(NamedTuple):
     kind: str
     """file, folder, link or other (a device, a pipe)."""
-
     size_bytes: int
     """0 for an entry that cannot be read."""
 
