@@ -121,7 +121,7 @@ _REASONS: _Rows = {
         ),
         "answers-differ": (
             "Answers of the performance run differ from the accuracy run's for the same samples.",
-            "Find what differs under load or in larger batches, or raise the manifest's `accuracy.tolerance`.",
+            "Find what differs under load or in larger batches, or raise `accuracy.tolerance` or `sampling_tolerance`.",
         ),
     },
     About.CLOCK: {
@@ -252,7 +252,7 @@ _DOUBTS: _Rows = {
             "Run longer, or let the machine settle first.",
         ),
         "frequency-dropped": (
-            "The fastest core became more than 10 % slower from the first third to the last (runs of 9 s).",
+            "The fastest core became more than 10 % slower from the first third to the last (runs of at least 9 s).",
             "Let the machine settle with a longer run, or fix the frequency of its cores.",
         ),
         "thermal-throttled": (
