@@ -126,13 +126,11 @@ def run_parser(
         version=f"mlperf-harness {__version__}",
         help="print the version",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read options from a YAML file or a run's folder; the command line wins",
+    parser.text(
+        "--config", "FILE", "read options from a YAML file or a run's folder; the command line wins"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
+    parser.flag("--json", "print JSON instead of a table")
+    parser.flag("--quiet", "print no progress and no notices")
     return parser
 
 

@@ -60,20 +60,14 @@ def _parser() -> Parser:
         "patterns, e.g. r*.",
         "[options]",
     )
-    parser.add_argument(
-        "--results", default="results", metavar="DIR", help="folder of the runs (default results)"
-    )
-    parser.add_argument("--model", metavar="MODEL", help="only runs of this model")
-    parser.add_argument("--backend", metavar="NAME", help="only runs on this backend")
-    parser.add_argument("--scenario", metavar="NAME", help="only runs in this scenario")
-    parser.add_argument("--host", metavar="HOST", help="only runs on this machine")
-    parser.add_argument(
-        "--since", metavar="DATE", help="only runs begun then or later, e.g. 2026-11-21"
-    )
-    parser.add_argument(
-        "--verdict", metavar="VERDICT", help="only runs with this verdict: valid or invalid"
-    )
-    parser.add_argument("--format", metavar="FORMAT", help="print a table (default), csv or json")
+    parser.text("--results", "DIR", "folder of the runs (default results)", default="results")
+    parser.text("--model", "MODEL", "only runs of this model")
+    parser.text("--backend", "NAME", "only runs on this backend")
+    parser.text("--scenario", "NAME", "only runs in this scenario")
+    parser.text("--host", "HOST", "only runs on this machine")
+    parser.text("--since", "DATE", "only runs begun then or later, e.g. 2026-11-21")
+    parser.text("--verdict", "VERDICT", "only runs with this verdict: valid or invalid")
+    parser.text("--format", "FORMAT", "print a table (default), csv or json")
     parser.add_argument(
         "--limit",
         type=int,
@@ -90,9 +84,7 @@ def _parser() -> Parser:
             metavar="PAGE",
             help=f"draw {about}, as an HTML file",
         )
-    parser.add_argument(
-        "--standalone", action="store_true", help="put the plotting script into the pages"
-    )
+    parser.flag("--standalone", "put the plotting script into the pages")
     return parser
 
 

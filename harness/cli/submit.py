@@ -175,23 +175,15 @@ def check(arguments: Sequence[str]) -> int:
         "if a rule is broken.",
         "TREE [options]",
     )
-    parser.add_argument(
-        "tree", metavar="TREE", help="root of the submission: the folder with closed/ or open/"
+    parser.text("tree", "TREE", "root of the submission: the folder with closed/ or open/")
+    parser.text("--round", _REQUEST["round"].metavar, _REQUEST["round"].help, default=DEFAULT)
+    parser.text("--submitter", "NAME", "check this submitter only")
+    parser.text("--official", "DIR", _OFFICIAL)
+    parser.text("--raw", "DIR", "folder of the untruncated logs, to compute their hashes again")
+    parser.flag(
+        "--rehearsal", "judge a rehearsal: findings about its mark and its short runs do not count"
     )
-    parser.add_argument(
-        "--round", default=DEFAULT, metavar=_REQUEST["round"].metavar, help=_REQUEST["round"].help
-    )
-    parser.add_argument("--submitter", metavar="NAME", help="check this submitter only")
-    parser.add_argument("--official", metavar="DIR", help=_OFFICIAL)
-    parser.add_argument(
-        "--raw", metavar="DIR", help="folder of the untruncated logs, to compute their hashes again"
-    )
-    parser.add_argument(
-        "--rehearsal",
-        action="store_true",
-        help="judge a rehearsal: findings about its mark and its short runs do not count",
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.flag("--json", "print the findings as JSON")
     options = parser.parse_args(arguments)
     return _check(
         user_path(options.tree),
