@@ -105,13 +105,13 @@ def _compared(
     from harness.results.compare import report as compare_report
     from harness.results.compare.compare import compare as compare_two
     from harness.results.compare.finished import named_apart, side
-    from harness.results.compare.run_files import fitting
+    from harness.results.run_files import reading_run
 
     runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
     first, *others = named_apart(runs)
     comparisons = []
     for other in others:
-        with fitting(", ".join(sides)):
+        with reading_run(", ".join(sides)):
             comparison = compare_two(first, other, noise)
         comparisons.append((comparison, compare_report.judge(comparison, limits)))
     if as_json:

@@ -81,21 +81,21 @@ def _model_refusals(
         yield f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
     elif differ and answers is None:
         yield (
-            f"answers: {label(before)} and {label(after)} read different files of the model, and "
-            "nothing shows that these answer alike: run both with --mode both"
+            f"answers: {label(before)} and {label(after)} read different files of the model, whose "
+            "answers were not compared: run both with --mode both"
         )
     elif answers is not None and _reader(before[0]) != _reader(after[0]):
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
             yield (
-                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, {show_percent(share)} must be: "
-                "one backend or one file does not compute this model"
+                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, fewer than "
+                f"{show_percent(share)}: one backend or one file does not compute this model"
             )
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Whether both files are from one manifest, in the formats that two backends prefer. A changed file
-    of the same format, or a replacement by --model-file, is not.
+    """Whether both files are from one manifest, in formats that two backends prefer. False for a changed
+    file of one format, and for a file of --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -106,8 +106,8 @@ def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
 def _reader(run: FinishedRun) -> tuple[str, str]:
     """The backend, and its option for the file format."""
     options = run.config.get("backend_option") or ()
-    asked = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
-    return run.result["backend"], "".join(asked)
+    formats = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
+    return run.result["backend"], "".join(formats)
 
 
 def precision_of(run: FinishedRun) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
-from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence import bootstrap
 from harness.results.evidence.stages import (
     PERCENTILES,
@@ -19,9 +18,8 @@ from harness.results.evidence.stages import (
     query_completed_ns,
     query_latency_ns,
 )
+from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
-
-_TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
 
 
 class Number(NamedTuple):
@@ -79,7 +77,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
     files = read_files(folder)
     run = files.performance
     done = run.done if run else None
-    with fitting(folder):
+    with reading_run(folder):
         numbers = dict(_numbers(files.result, done, run.plan.samples_per_query if run else 1))
         if "throughput" in numbers:
             numbers |= dict(_efficiency(numbers["throughput"], files, price_per_h))
@@ -113,9 +111,7 @@ def _repeats(folder: Path) -> list[Path]:
     """The finished runs of --repeats in this folder, in their order; [] in any other folder."""
     if not (folder / run_folder.REPEATS).is_file():
         return []
-    return sorted(
-        filter(_is_run, folder.glob("run-*")), key=lambda path: (len(path.name), path.name)
-    )
+    return sorted(filter(_is_run, folder.glob("run-*")), key=lambda run: (len(run.name), run.name))
 
 
 def _is_finished(folder: Path) -> bool:
@@ -157,8 +153,11 @@ def _latencies(
     drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
     for name, draws in drawn.items():
         if stored.get(name) is not None:
-            kind = "tail" if name in _TAIL else "body"
-            yield name, Number(float(stored[name]), "ns", kind, draws)
+            yield name, Number(float(stored[name]), "ns", _kind(name), draws)
+
+
+def _kind(percentile: str) -> str:
+    return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
 
 
 def _stages(
@@ -171,8 +170,8 @@ def _stages(
         spent_ns = done.columns[end] - done.columns[begin]
         drawn = bootstrap.drawn_percentiles(spent_ns, block, fractions)
         for name in fractions:
-            kind = "tail" if name in _TAIL else "body"
-            yield f"{stage}.{name}", Number(float(stored[stage][name]), "ns", kind, drawn[name])
+            value = float(stored[stage][name])
+            yield f"{stage}.{name}", Number(value, "ns", _kind(name), drawn[name])
 
 
 def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
@@ -188,15 +187,10 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         higher = not accuracy.get("lower_is_better", False)
         value, unit = float(accuracy["value"]), str(accuracy["unit"])
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
-    for reading in _readings(result):
+    for reading in (result.get("power") or {}).get("readings", ()):
         for name in ("joules_per_query", "joules_per_sample"):
             # Sources cover different parts of the machine; the name keeps them apart.
             yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
-
-
-def _readings(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    readings: Sequence[Mapping[str, Any]] = (result.get("power") or {}).get("readings", ())
-    return readings
 
 
 def _efficiency(
@@ -206,7 +200,7 @@ def _efficiency(
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
-    for reading in _readings(files.result):
+    for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
         # The error of the power is unknown, so no interval is.
         yield f"throughput_per_watt.{reading['source']}", per_watt._replace(draws=None, kind="body")

@@ -57,11 +57,8 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     )
 
 
-def fitting(folder: Path | str) -> AbstractContextManager[None]:
-    """Context in which missing content becomes a ConfigError about the files.
-
-    folder: of one run, or the names of several.
-    """
+def reading_run(folder: Path | str) -> AbstractContextManager[None]:
+    """Turn an exception about missing content into a ConfigError. folder: or the names of several."""
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
