@@ -34,7 +34,6 @@ def list_names(arguments: list[str]) -> int:
 
 
 def _meters() -> Iterator[str]:
-    """A line for each meter, with the reason where it does not work on this machine."""
     from harness.core import registry
     from harness.machine.power import opening
 

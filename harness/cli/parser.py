@@ -81,7 +81,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
-        """Add an option without a value."""
         self.add_argument(name, action="store_true", help=about)
 
     def format_help(self) -> str:

@@ -23,8 +23,6 @@ U = TypeVar("U")
 
 
 class Alias(NamedTuple):
-    """An option of MLPerf's reference harness."""
-
     ours: str
     """Our name of the option."""
     value: str = "{}"
@@ -141,7 +139,6 @@ def configured(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     not_from_file: Sequence[str] = (),
 ) -> Invocation[T]:
-    """The invocation that the words describe; see `invocation`."""
     return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
 
 

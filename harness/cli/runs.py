@@ -95,7 +95,6 @@ def _parser() -> Parser:
 
 
 def _page(name: str, text: str) -> tuple[str, str]:
-    """(kind of page, file to write)."""
     return name, text
 
 

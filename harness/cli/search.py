@@ -123,7 +123,6 @@ def _resumed_grid(texts: dict[str, Any], problems: list[str]) -> int:
 
 
 def _stored_sweep(texts: dict[str, Any], problems: list[str]) -> int:
-    """Prints the tables of a finished sweep, of rates or of a grid."""
     own = _only_folder("from", ("accuracy_floor", "price"), texts, problems)
     assert own.from_ is not None
     from harness.search.grid import job as grid

@@ -26,8 +26,6 @@ _OFFICIAL = "a checkout of mlcommons/inference, whose scripts verify and check t
 
 
 class Text(NamedTuple):
-    """An option whose value is text."""
-
     metavar: str
     help: str
 
@@ -55,7 +53,6 @@ _REQUEST: Mapping[str, Text] = {
 def _request_parser(
     verb: str, about: str, own: Mapping[str, Text] = MappingProxyType({})
 ) -> Parser:
-    """A parser of the verb's own options, of the request and of the runs."""
     parser = Parser(
         f"submit {verb}",
         f"{about} The options are kept in WORK/request.yaml: later calls need only --work.",

@@ -86,7 +86,6 @@ def members(group: str) -> Iterable[str]:
 
 
 def verb_list(names: Iterable[str]) -> str:
-    """The verbs with a line each."""
     rows = {name: VERBS[name].about for name in names}
     width = max(map(len, rows))
     return "\n".join(["verbs:", *(f"  {name:<{width}}  {about}" for name, about in rows.items())])

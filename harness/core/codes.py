@@ -51,8 +51,6 @@ ABOUT: Mapping[About, str] = MappingProxyType(
 
 
 class Code(NamedTuple):
-    """One row of the table."""
-
     kind: Kind
     about: About
     meaning: str
@@ -330,5 +328,5 @@ class Reason(_Reason):
 
     @classmethod
     def stored(cls, content: Mapping[str, str]) -> Self:
-        """From a result file, which another version may have written: its code may be unknown here."""
+        """A reason from a result file. Another version may have written it: its code may be unknown here."""
         return cls._make((content["code"], content["text"]))

@@ -79,7 +79,7 @@ def keep_output(log: BinaryIO, path: Path) -> None:
 
 
 def _is_descriptor_2(stream: TextIO) -> bool:
-    """Not so of one that a test has put in its place."""
+    """False for a stream that a test has put in its place."""
     try:
         return stream.fileno() == 2
     except (OSError, ValueError):

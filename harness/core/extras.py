@@ -84,12 +84,12 @@ def how_to_install_packages(*requirements: str) -> str:
 
 
 def _run_sh() -> str:
-    """As it is called from the working directory."""
+    """The path of run.sh from the working directory."""
     return "./run.sh" if Path.cwd() == ROOT else shlex.quote(str(ROOT / "run.sh"))
 
 
 def _pip() -> str:
-    """pip of the environment that runs this; a bare `pip` may well be another one's."""
+    """pip of this environment: a bare `pip` may belong to another one."""
     named = shutil.which("python")
     ours = named is not None and Path(named).parent == Path(sys.executable).parent
     return f"{'python' if ours else shlex.quote(sys.executable)} -m pip"
@@ -111,7 +111,6 @@ def _packages_of(extras: Sequence[str]) -> list[str]:
 
 
 def _to_remove(extra: str) -> list[str]:
-    """The installed ones of the packages that an extra must not lie beside."""
     _, packages = RIVALS.get(extra, ("", ()))
     return [name for name in packages if _is_installed(name)]
 

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     @property
     def installed(self) -> bool:
-        """True where the module is there; a folder without code, as our datasets/, is no module."""
+        """Whether the module exists. A folder without code, such as our datasets/, is no module."""
         if not self.needs:
             return True
         spec = importlib.util.find_spec(self.needs)
@@ -131,7 +131,7 @@ KINDS: Mapping[str, Mapping[str, Entry]] = {
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise a ConfigError where no plug-in of that kind can have this name. Imports nothing."""
+    """Raise a ConfigError where no plug-in of that kind can have this name, without any import."""
     if ":" in name:
         module, _, attribute = name.rpartition(":")
         dotted = all(part.isidentifier() for part in module.split("."))

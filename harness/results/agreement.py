@@ -54,8 +54,6 @@ def has_same_label(ours: Array, theirs: Array) -> bool:
 
 
 class Distance(NamedTuple):
-    """Distance between the answers of two sides."""
-
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None

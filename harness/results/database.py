@@ -94,7 +94,6 @@ def _energy(power: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_table(db: sqlite3.Connection) -> bool:
-    """Raises sqlite3.DatabaseError where another version of the harness made the table."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     exists = bool(db.execute("PRAGMA table_info(runs)").fetchall())
     if version != SCHEMA and (exists or version):

@@ -23,7 +23,7 @@ NOT_STORED = "the run ended before what its meters read was stored"
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """The facts of a run so far; whatever is missing has not been measured."""
+    """The facts of a run so far; None or empty: not measured yet."""
 
     resolved: ResolvedRun
     started: str
@@ -86,7 +86,7 @@ class Findings:
 
     @property
     def _wait_ns(self) -> int:
-        """How long a sample may wait for others; with --dispatch deadline only while it is in time."""
+        """Longest wait of a sample for others; with --dispatch deadline only while the SLO permits it."""
         wait_ns = self.config.batch_wait_ns
         if self.config.dispatch == "deadline" and self.slo and self.calibration:
             wait_ns = min(wait_ns, self.slo.bound_ns - self.calibration.slowest_batch_ns)

@@ -53,7 +53,7 @@ def check(folder: Path) -> list[str]:
 
 
 def agreed(folder: Path) -> str:
-    """The line for a folder without differences. It names the verdict, which agreement does not imply."""
+    """The line for a folder without differences, with the verdict: agreement does not imply VALID."""
     stored = files.read_json(folder / run_folder.RESULT)
     codes = ", ".join(reason["code"] for reason in stored["reasons"])
     verdict = f"{stored['verdict']} ({codes})" if codes else stored["verdict"]
@@ -61,13 +61,11 @@ def agreed(folder: Path) -> str:
 
 
 def configuration(folder: Path) -> RunConfig:
-    """The configuration in a run's folder, config.yaml."""
     path = folder / run_folder.CONFIG
     return from_plain(_mapping(path), str(path))
 
 
 def findings(folder: Path, config: RunConfig) -> Findings:
-    """The findings of a run of this configuration, from the files in its folder."""
     model = load_model(config.model)
     scenario = registry.load("scenario", config.scenario)
     values, scored = records.read_findings(folder)
@@ -99,7 +97,6 @@ def findings(folder: Path, config: RunConfig) -> Findings:
 
 
 def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    """The score, computed again from the accuracy log."""
     run = found.accuracy
     if run is None:
         metric = found.resolved.metric
@@ -132,7 +129,6 @@ def _config_differences(
 
 
 def _shown(value: object) -> str:
-    """A value in the form that the command line accepts."""
     return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 

@@ -16,7 +16,7 @@ from harness.models.opened.resolved_run import ResolvedRun
 
 
 def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
-    """The configuration that repeats this run: every value that the run decided is set."""
+    """The configuration that repeats this run, with every value that the run decided."""
     requested, spec = run.config, run.instances
     values = absolute(requested) | {
         "arrivals_sha256": plan.arrivals_sha256,
@@ -42,7 +42,6 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
 
 
 def from_anywhere(requested: RunConfig) -> RunConfig:
-    """The configuration with absolute paths."""
     return dataclasses.replace(requested, **absolute(requested))
 
 

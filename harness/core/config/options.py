@@ -78,7 +78,6 @@ def resolved(parse: Callable[[str], Any] = str) -> Any:
 
 
 def option_key(field: dataclasses.Field[Any]) -> str:
-    """The key in YAML, e.g. 'duration' for the field duration_ns."""
     return field.metadata["name"] or field.name
 
 

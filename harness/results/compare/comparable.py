@@ -40,7 +40,6 @@ def refusals(
 
 
 def label(side: Sequence[FinishedRun]) -> str:
-    """The name of a side in a sentence."""
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
 
@@ -104,7 +103,6 @@ def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
 
 
 def _reader(run: FinishedRun) -> tuple[str, str]:
-    """The backend, and its option for the file format."""
     options = run.config.get("backend_option") or ()
     formats = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
     return run.result["backend"], "".join(formats)
@@ -131,7 +129,7 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Settings that must be equal before two runs can be ranked, as far as both measured them."""
+    """Settings that must be equal before two runs can be ranked, where both runs have them."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -207,7 +205,6 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _texts(values: Iterable[object]) -> str:
-    """The distinct values as one text."""
     return " | ".join(sorted({_text(value) for value in values}))
 
 

@@ -63,8 +63,6 @@ class Change(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Result of `compare`."""
-
     before: Sequence[FinishedRun]
     after: Sequence[FinishedRun]
     changes: Sequence[Change]
@@ -218,7 +216,7 @@ def _exact(
 
 
 def _verdict(low: float, high: float, margin: float, *, higher_is_better: bool) -> str:
-    """A change counts where its whole interval lies beyond the margin."""
+    """A change is a difference where its whole interval lies beyond the margin."""
     if low > margin:
         return BETTER if higher_is_better else WORSE
     if high < -margin:
@@ -241,7 +239,6 @@ def _within(before: Sequence[Number], after: Sequence[Number]) -> tuple[float, f
 
 
 def _logs(values: object, unit: str) -> Array:
-    """Logarithms; a duration of 0 ns, below the clock's resolution, counts as 1 ns."""
     least = 1.0 if unit == "ns" else 1e-12
     logs: Array = np.log(np.maximum(np.asarray(values, np.float64), least))
     return logs

@@ -23,8 +23,6 @@ from harness.types import Array
 
 
 class Number(NamedTuple):
-    """One number of a run."""
-
     value: float
     unit: str
     kind: str
@@ -92,7 +90,6 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
 
 
 def _folders(text: str) -> Iterator[Path]:
-    """Each folder once, even where links or patterns name it repeatedly."""
     seen = set()
     for part in [text] if Path(text).is_dir() else text.split(","):
         literal = Path(part).is_dir() or glob.escape(part) == part

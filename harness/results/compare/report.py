@@ -24,8 +24,6 @@ _OF_BACKEND = "backend."
 
 
 class Limit(NamedTuple):
-    """A limit of --fail-on."""
-
     text: str
     """The option's text."""
     name: str
@@ -132,7 +130,7 @@ def lines(comparison: Comparison, judged: Sequence[Judged], other: str = "B") ->
 
 
 def _differences(differences: Sequence[Difference], other: str) -> Iterator[str]:
-    """One line each; settings that only one of two backends reports share a line a side."""
+    """One line each; settings that only one of two backends reports share a line per side."""
     alone: dict[str, list[str]] = {"A": [], other: []}
     for one in differences:
         if one.name == "doubts":
@@ -153,7 +151,6 @@ def _differences(differences: Sequence[Difference], other: str) -> Iterator[str]
 
 
 def _shortened(text: str) -> str:
-    """The text with digests cut to twelve digits."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", text)
 
 
@@ -236,7 +233,7 @@ def _interval(change: Change) -> str:
 
 
 def _percent(share: float) -> str:
-    """A doubling and more is a factor, because +400 % is misread."""
+    """A doubling and more is a factor, because +400 % is easily misread."""
     return f"x {1 + share:.3g}" if share >= 1 else f"{share * 100:+.1f} %"
 
 
@@ -254,7 +251,6 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    """The changes that count as no difference, by kind of number."""
     margins = {kind: _margin(comparison.margins[kind]) for kind in _KINDS}
     if len(set(margins.values())) == 1:
         text = margins["rate"]
@@ -264,5 +260,4 @@ def _margins(comparison: Comparison) -> str:
 
 
 def _margin(share: float) -> str:
-    """A doubling and more is a factor, as in `_percent`."""
     return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

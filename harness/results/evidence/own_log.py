@@ -117,6 +117,5 @@ def early_stopping_text(late: int, queries: int, percentile: float) -> str:
 
 
 def _utc_text(ns: int) -> str:
-    """The format of LoadGen's power_begin."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ns // 1_000_000)
     return f"{at:%m-%d-%Y %H:%M:%S}.{at.microsecond // 1000:03d}"

@@ -53,7 +53,6 @@ class Performance:
 
     @cached_property
     def journal_latency_ns(self) -> Mapping[str, int] | None:
-        """Latency percentiles of queries, from the journal."""
         if self.done is None:
             return None
         latency = query_latency_ns(self.done, self.run.plan.samples_per_query)
@@ -65,7 +64,6 @@ class Performance:
 
     @cached_property
     def mean_batch(self) -> float | None:
-        """Mean number of samples in a batch."""
         done = self.done
         return len(done) / float((1.0 / done.columns["batch_size"]).sum()) if done else None
 
@@ -81,7 +79,6 @@ class Performance:
         return summarise(self.done) if self.done is not None else None
 
     def reference(self, ceiling_per_s: float | None) -> Reference | NoReference | None:
-        """ceiling_per_s: see reference.report."""
         compared = self._reference
         if compared is None or "reason" in compared:
             return compared
@@ -142,7 +139,6 @@ class Performance:
 
     @property
     def _journal_rate(self) -> float | None:
-        """samples/s."""
         return len(self.done) * 1e9 / self._took_ns if self.done and self._took_ns > 0 else None
 
     def queries(self) -> Queries:
@@ -163,7 +159,6 @@ class Performance:
         }
 
     def arrivals(self) -> Arrivals:
-        """The scheduler of the queries."""
         plan = self.run.plan
         return {
             "source": HARNESS if plan.harness_scheduled else "LoadGen",

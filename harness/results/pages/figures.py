@@ -58,7 +58,7 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
 
 
 def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
-    """Against 1 - percentile on a logarithmic scale, the slowest to the right."""
+    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right."""
     n = len(ordered_ms)
     slower = np.geomspace(1, 1 / n, POINTS)
     ranks = (n * (1 - slower)).astype(int)

@@ -67,7 +67,6 @@ def _article(key: Sequence[str], members: Sequence[Member], results: Path, page:
 def _figures(
     members: Sequence[Member], names: Sequence[str], beaten_by: Mapping[str, str]
 ) -> Iterator[Figure]:
-    """One for each two numbers that at least two runs have."""
     for x, y in combinations(sorted(names, key=_order), 2):
         both = [(row, values) for row, values in members if x in values and y in values]
         if len(both) < 2:
@@ -132,7 +131,6 @@ def _table(
     results: Path,
     page: Path,
 ) -> str:
-    """A table with the runs on the front first."""
     rows = [
         (
             link(row["folder"], results / row["folder"] / "report.html", page),

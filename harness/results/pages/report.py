@@ -68,7 +68,6 @@ def _bottom(run: RunFiles) -> Iterator[str]:
 
 
 def _top(run: RunFiles) -> Iterator[str]:
-    """Verdict and why, doubts, headline, accuracy."""
     result = run.result
     verdict = str(result["verdict"])
     kind = "valid" if verdict == "VALID" else "invalid"

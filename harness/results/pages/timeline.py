@@ -33,7 +33,7 @@ class _Panel(NamedTuple):
 def over_time(
     run: Evidence, latency_ns: Array, host: HostLog | None, power: PowerLog | None
 ) -> Figure:
-    """run: with completions. latency_ns: (queries,) of them."""
+    """run: has completions. latency_ns: (queries,)."""
     assert run.done is not None
     begun_ns = int(run.done.columns["scheduled_ns"].min())
     samples = run.plan.samples_per_query
@@ -121,7 +121,7 @@ def _watts(
 
 
 def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
-    """Cores busy between two rows; frequency and temperature where the machine tells them."""
+    """Cores busy between two rows; frequency and temperature where the machine reports them."""
     rows = log.rows
     at_s = (np.array([row["wall_ns"] for row in rows], np.float64) - begun_ns) / NS_PER_S
     busy = _growth(rows, at_s, lambda r: sum(r[f"cpu_{mode}_s"] for mode in _BUSY))
@@ -148,7 +148,7 @@ def _host(log: HostLog, begun_ns: int) -> Iterator[_Panel]:
 def _growth(
     rows: Sequence[Row], at_s: Array, counter: Callable[[Row], float]
 ) -> dict[str, Any] | None:
-    """A line of what a cumulative counter grew by a second; None where the rows do not have it."""
+    """A line of the growth of a cumulative counter per second; None where the rows do not have it."""
     points = []
     for at, row in zip(at_s.tolist(), rows, strict=True):
         try:
@@ -166,7 +166,7 @@ def _growth(
 def _range(
     rows: Sequence[Row], at_s: Array, prefix: str, names: Sequence[str], factor: float
 ) -> list[Mapping[str, Any]]:
-    """The highest, and with a second name the lowest, of the columns that begin with `prefix`."""
+    """The highest value of the columns with `prefix` and, with a second name, the lowest."""
     told = [[v for name, v in row.items() if name.startswith(prefix)] for row in rows]
     have = [i for i, values in enumerate(told) if values]
     if not have:
@@ -178,7 +178,7 @@ def _range(
 
 
 def _line(x: Array, y: Array, gap_s: float | None = None) -> dict[str, Any]:
-    """Thinned, extremes kept. gap_s: where points lie further apart, the line is broken."""
+    """A thinned line that keeps the extremes. gap_s: distance of points at which the line is broken."""
     breaks: Array = np.flatnonzero(np.diff(x) > (np.inf if gap_s is None else gap_s)) + 1
     parts = [thinned(*p) for p in zip(np.split(x, breaks), np.split(y, breaks), strict=True)]
     xs: list[float | None] = []
@@ -196,7 +196,7 @@ def _stacked(
     shown_s: Sequence[float],
     window_s: Sequence[float],
 ) -> Figure:
-    """One below another on one x axis. shown_s: points of time that must be seen at first."""
+    """Panels above one time axis. shown_s: points of time inside the first view."""
     heights = [panel.height * _PANEL_REM for panel in panels]
     total = sum(heights) + _GAP_REM * (len(panels) - 1)
     data: list[Mapping[str, Any]] = []

@@ -24,8 +24,6 @@ LIMIT_BYTES = 64 << 20
 
 
 class Compared(NamedTuple):
-    """Result of the answer check."""
-
     answers: int
     """Answers compared."""
     differing: int

@@ -146,12 +146,10 @@ def pinning(
 
 
 def power(why: str) -> Iterator[Reason]:
-    """A meter was passed, and the run has no energy."""
     yield Reason("power-missing", f"no meter has a reading: {why}")
 
 
 def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
-    """No sample was completed for long: the process was stopped, or the model stood still."""
     gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):
         yield Reason(
@@ -173,7 +171,6 @@ def longest_gap_ns(done: Completions, scenario: str) -> int:
 
 
 def drift(state: SteadyState | None) -> Iterator[Reason]:
-    """The machine or the model was slower or faster at the end than at the beginning."""
     if state is not None and not state.is_steady:
         yield Reason(
             "drift",
@@ -183,7 +180,7 @@ def drift(state: SteadyState | None) -> Iterator[Reason]:
 
 
 def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
-    """Both in samples. Smaller batches are padded to a batch that the file fixes."""
+    """Both arguments are in samples. Smaller batches are padded to a batch that the file fixes."""
     if fixed_batch is not None and mean_batch < (1 - PADDING_SHARE) * fixed_batch:
         yield Reason(
             "padded",
@@ -194,7 +191,6 @@ def padding(mean_batch: float, fixed_batch: int | None) -> Iterator[Reason]:
 
 
 def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]:
-    """The manifest has a target, and the accuracy run was not judged by it."""
     goal = f"the manifest's target is {target.metric} {target.target:g}"
     if why:
         yield Reason("target-not-checked", f"{goal}, but nothing was scored: {why}")
@@ -218,7 +214,7 @@ def few_compared(answers: int, logged: int) -> Iterator[Reason]:
 
 
 def few_samples(run: Evidence, percentile: float) -> Iterator[Reason]:
-    """Too few queries to know the percentile, even with none late; Offline: too short a run."""
+    """Fewer queries than the percentile needs with none late; in Offline: too short a run."""
     all_at_once = scenario_named(run.plan.scenario).all_at_once
     if all_at_once and run.logged:
         took_ns = run.log.get("result_max_latency_ns", 0)

@@ -21,7 +21,6 @@ from harness.types import Score
 
 
 def any_run(run: Evidence) -> Iterator[Reason]:
-    """Reasons that apply to performance and accuracy runs."""
     name = "accuracy" if run.plan.accuracy else "performance"
     if run.failure is not None:
         yield run.failure
@@ -199,7 +198,7 @@ def _official_duration(log: DetailLog) -> Iterator[Reason]:
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """The SLO of streams and Offline, where one was passed. LoadGen judges Server's."""
+    """The user's SLO of streams and Offline. LoadGen judges Server's."""
     if slo is None or not run.logged:
         return
     judged = scenario.slo_value_ns(run.log.values, slo.percentile)

@@ -20,7 +20,7 @@ from harness.types import Answer, Dataset, HasAnswerShape, Score
 
 
 class Scoring(NamedTuple):
-    """A score, or why the run cannot have one, or a failure. All empty: scoring was not tried."""
+    """A score, or the reason against one, or a failure. All empty: nothing was scored yet."""
 
     score: Score | None = None
     no_score: str = ""

@@ -203,7 +203,6 @@ def _sockets() -> int:
 
 
 def _caches() -> str:
-    """Text such as L1d 32K, L1i 32K, L2 1024K, L3 32M."""
     parts = []
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         kind = {"Data": "d", "Instruction": "i"}.get(_text(cache / "type"), "")

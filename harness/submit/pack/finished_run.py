@@ -38,7 +38,6 @@ class FinishedRun:
 
     @property
     def logs(self) -> Path:
-        """The folder of LoadGen's logs."""
         accuracy = self.kind == "accuracy"
         return self.folder / ("accuracy" if accuracy else "performance/run_1")
 

@@ -213,7 +213,6 @@ class _Packer:
 
 
 def _own_files(run: FinishedRun) -> Iterator[Path]:
-    """Files of the run's manifest, hook and plug-ins."""
     config = run.config
     if config.model.endswith((".yaml", ".yml")):
         yield Path(config.model)

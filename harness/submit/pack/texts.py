@@ -22,7 +22,6 @@ to a folder works. Only MLCommons can call a result an MLPerf result.
 
 
 def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
-    """README.md of a scenario."""
     environment = run.result["environment"]
     harness = environment["harness"]
     commit = f", commit {harness['commit']}" if harness.get("commit") else ""
@@ -96,7 +95,6 @@ def _facts(description: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _named(name: str) -> str:
-    """A plug-in's name without the folder of its file."""
     file, colon, attribute = name.rpartition(":")
     return f"{Path(file).name}:{attribute}" if colon and "/" in file else name
 
@@ -119,7 +117,6 @@ def user_conf(run: FinishedRun) -> str:
 
 
 def sources(request: Request) -> str:
-    """README.md of src/."""
     return (
         f"# Sources of {request.called}\n\n"
         f"The implementation is mlperf-harness {__version__}. This folder has the settings of every run, "

@@ -137,7 +137,6 @@ def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bo
 
 
 def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
-    """Expected time of the unfinished runs after run `number`."""
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
@@ -166,7 +165,7 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
 
 
 def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
-    """Waits for the end of a run; passes a stop on, so that the run can save its files."""
+    """Waits for the end of a run; passes a stop on to it, so that it can save its files."""
     try:
         while True:
             with suppress(subprocess.TimeoutExpired):

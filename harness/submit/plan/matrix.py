@@ -221,7 +221,6 @@ def _length_s(row: PlannedRun, measured_s: float) -> float:
 
 
 def problems(request: Request, rows: Sequence[PlannedRun]) -> Iterator[str]:
-    """Yields the problems that prevent the missing runs."""
     server = [r for r in rows if r.scenario == "Server" and r.state != DONE]
     if server and not request.rehearsal and not request.is_rate_given and not request.searches:
         yield (

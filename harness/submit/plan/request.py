@@ -171,7 +171,6 @@ class Request:
 
     @property
     def conf_rate(self) -> float | None:
-        """Server's rate in --user-conf."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
 
@@ -181,7 +180,6 @@ class Request:
 
     @property
     def searches(self) -> bool:
-        """Whether `peak` searches for Server's rate."""
         requested = "slo" in self.options and not self.is_rate_given
         return requested and "Server" in self.chosen_scenarios
 
@@ -195,7 +193,6 @@ class Request:
 
     @property
     def called(self) -> str:
-        """The benchmark's folder in the tree."""
         return self.folder or self.benchmark
 
     @property

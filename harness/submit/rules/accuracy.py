@@ -47,7 +47,6 @@ def accuracy(result: Result, run: RunLog | None, raw: Path | None) -> Iterator[F
 
 
 def _counts(run: RunLog, expected: int) -> Iterator[Finding]:
-    """Checks the sample count that LoadGen used and the one that the data set reported."""
     file = run.file
     keys = ("effective_accuracy_sample_count", "qsl_reported_total_count")
     answered, total = (run.number(key) for key in keys)

@@ -34,7 +34,6 @@ def audits(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _outputs(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """Checks that the files of the verification report a passed audit."""
     for file, patterns in result.round.audits[name].outputs.items():
         path = join(folder, file)
         yield from must_have(result.tree, path)
@@ -51,7 +50,6 @@ def _last_line(text: str) -> str:
 
 
 def _run(result: Result, name: str, folder: str) -> Iterator[Finding]:
-    """Checks the audit's own logs: a performance run with the audit's settings."""
     rules = result.round
     yield from exactly(result.tree, join(folder, PERFORMANCE), rules.performance_files, rules)
     run = result.audits.get(name)

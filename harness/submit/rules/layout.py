@@ -154,7 +154,6 @@ def _benchmark(who: Submitter, system: str, folder: str, mine: list[Result]) -> 
 def _scenarios(
     path: str, category: str, benchmark: Benchmark, mine: list[Result]
 ) -> Iterator[Finding]:
-    """Checks a closed benchmark: all required scenarios, and no others."""
     required = benchmark.scenarios(category)
     there = {r.scenario for r in mine}
     missing = [s for s in required if s not in there]

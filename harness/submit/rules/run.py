@@ -58,7 +58,6 @@ def any_run(result: Result, run: RunLog, mode: str) -> Iterator[Finding]:
 
 
 def _summary(run: RunLog) -> Iterator[Finding]:
-    """Checks that mlperf_log_summary.txt has the values of the detail log."""
     file = join(run.folder, SUMMARY)
     # MultiStream's min and max are those of whole queries
     by_query = run.detail.get("effective_scenario") == "MultiStream"

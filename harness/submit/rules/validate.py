@@ -38,7 +38,6 @@ class Checked(NamedTuple):
 
 
 def _concerns(file: str, path: str) -> bool:
-    """Whether a finding in `file` concerns the result at `path`."""
     if file == path or file.startswith(f"{path}/") or path.startswith(f"{file}/"):
         return True
     division, submitter, _, system, *_ = path.split("/")

@@ -77,7 +77,6 @@ class Tree:
         yield from sorted(self._entries.items())
 
     def kind(self, path: str) -> str | None:
-        """Kind of the entry; None where there is none."""
         entry = self._entries.get(path)
         return entry.kind if entry else None
 
