@@ -26,19 +26,20 @@ def reproduce(request: Request, run: FinishedRun, audits: list[str]) -> str:
     harness = environment["harness"]
     commit = f", commit {harness['commit']}" if harness.get("commit") else ""
     config = run.config
+    model = Path(config.model).name if is_path(config.model) else config.model
     software = f"LoadGen {config.loadgen_version}, Python {environment['system']['python']}"
     plan = f"{config.instances} instances of {config.threads} threads"
     lines = [
         f"# {request.called}, {run.scenario}",
         "",
         *([REHEARSAL.partition("\n")[2].strip(), ""] if request.rehearsal else []),
-        f"FinishedRun with mlperf-harness {harness.get('version', __version__)}{commit}, {software}.",
+        f"Run with mlperf-harness {harness.get('version', __version__)}{commit}, {software}.",
         "",
         "| part | value |",
         "|---|---|",
-        f"| model | {_model(config.model)}, SHA-256 {config.model_sha256 or 'unknown'} |",
+        f"| model | {model}, SHA-256 {config.model_sha256 or 'unknown'} |",
         f"| data | {_dataset(run)} |",
-        f"| backend | {_named(config.backend)}: {', '.join(_facts(run.about().backend))} |",
+        f"| backend | {_named(config.backend)}: {', '.join(_facts(run.backend))} |",
         f"| instances | {plan}, batches of at most {config.max_batch} |",
         "",
         f"To repeat the runs with that harness installed, from `{'/'.join(('..',) * 4)}`:",
@@ -83,10 +84,6 @@ def command(request: Request, run: FinishedRun, kind: str) -> str:
 def packed_name(path: Path) -> str:
     """The file's name in src/, where names have no spaces."""
     return path.name.replace(" ", "_")
-
-
-def _model(name: str) -> str:
-    return Path(name).name if is_path(name) else name
 
 
 def _facts(description: Mapping[str, Any]) -> Iterator[str]:

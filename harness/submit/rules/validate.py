@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.submit.rules import accuracy, audit, layout
 from harness.submit.rules import run as rules_run
 from harness.submit.rules import system as rules_system
-from harness.submit.rules.findings import RULES, Finding
+from harness.submit.rules.findings import SHORTENED, Finding
 from harness.submit.rules.power import rules
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import Result, RunLog, Submitter, results, submitters
@@ -34,7 +34,7 @@ class Checked(NamedTuple):
         """Findings that count; shortened: leave out those that a short rehearsal cannot avoid."""
         if not shortened:
             return self.findings
-        return [f for f in self.findings if f.rule != "rehearsal" and not RULES[f.rule].shortened]
+        return [f for f in self.findings if f.rule not in {"rehearsal", *SHORTENED}]
 
 
 def _concerns(file: str, path: str) -> bool:
