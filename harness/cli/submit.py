@@ -80,17 +80,17 @@ def _request_parser(
 def _request(options: argparse.Namespace) -> Any:
     """The request of WORK. Options of a request on the command line are written there first."""
     from harness.submit.plan.request import FILE
-    from harness.submit.plan.request_file import given_request, read_request, write_request
+    from harness.submit.plan.request_file import make_request, read_request, write_request
 
     values, work = vars(options), user_path(options.work)
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
     own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
     if runs or own:
-        write_request(work, given_request(own, runs))
+        write_request(work, make_request(own, runs))
     elif not (work / FILE).exists():
         raise ConfigError(
-            f"{work} has no {FILE}: give --division, --submitter, --system, --category, "
+            f"{work} has no {FILE}: pass --division, --submitter, --system, --category, "
             "--benchmark and the options of a run; see --help"
         )
     return read_request(work)
@@ -156,7 +156,7 @@ def pack(arguments: Sequence[str]) -> int:
     )
     if status and not request.rehearsal:
         say(
-            f"{packed.tree} keeps its name until the check finds nothing: mend what it found, remove "
+            f"{packed.tree} keeps its name while the check has findings: correct them, remove "
             f"{packed.tree} and {packed.raw}, and pack again"
         )
         return status
