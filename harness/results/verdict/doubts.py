@@ -70,8 +70,8 @@ def performance(
 
 def _disagreement(run: Evidence, ours: Mapping[str, int]) -> Iterator[Reason]:
     scenario = scenario_named(run.plan.scenario)
-    for name, text in (("p50", "50.00"), ("p99", "99.00")):
-        theirs = run.log.get(percentile_key(scenario, text))
+    for name, percent in (("p50", "50.00"), ("p99", "99.00")):
+        theirs = run.log.get(percentile_key(scenario, percent))
         if theirs is None:
             continue
         gap = abs(ours[name] - theirs)

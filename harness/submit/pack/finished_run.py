@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_mapping
 from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
@@ -51,10 +51,7 @@ class FinishedRun:
     @cached_property
     def config(self) -> RunConfig:
         path = self.folder / CONFIG
-        plain = load_yaml(path)
-        if not isinstance(plain, dict):
-            raise ConfigError(f"{path} is not the settings file of a run")
-        return from_plain(plain, str(path))
+        return from_plain(load_mapping(path), str(path))
 
     @cached_property
     def model(self) -> Model:
