@@ -34,8 +34,7 @@ VERBS: Mapping[str, Verb] = {
     "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
     "sweep": Verb("search:sweep", "measure latency against load, or a grid of batches and more"),
     "tune": Verb(
-        "search:tune",
-        "find the instances, threads and batch that suit model and machine",
+        "search:tune", "find the instances, threads and batch that suit model and machine"
     ),
     "profile": Verb("explain:profile", "show where the time of a query goes, down to the kernels"),
     "advise": Verb(

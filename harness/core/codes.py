@@ -102,7 +102,7 @@ _REASONS: _Rows = {
         "batch-failed": (
             "The backend raised an exception, or returned a wrong shape, a wrong type or NaN.",
             "Correct the model or the plug-in: `run.json` has the first traceback.",
-        ),
+        )
     },
     About.ACCURACY: {
         "accuracy-below-target": (
@@ -126,13 +126,13 @@ _REASONS: _Rows = {
         "clock-jumped": (
             "The wall clock was set forward or back by more than 1 ms: LoadGen's latencies are wrong.",
             _AGAIN,
-        ),
+        )
     },
     About.RULES: {
         "too-short": (
             "The minimum duration of an official run is shorter than the rules require.",
             "Correct `min_duration` in the file of `--user-conf`.",
-        ),
+        )
     },
     About.PROCESS: {
         "did-not-start": (
@@ -276,13 +276,13 @@ _DOUBTS: _Rows = {
         "clock-slewed": (
             "Time synchronisation made the wall clock run more than 100 ppm too fast or too slow.",
             "Wait until the clock is synchronised, and run again.",
-        ),
+        )
     },
     About.POWER: {
         "power-missing": (
             "`--meter` is set, and no meter has readings for the whole run.",
             "Read the text; [power.md](power.md) explains each meter.",
-        ),
+        )
     },
 }
 

@@ -122,7 +122,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON: {e}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not what a run writes")
+        raise ConfigError(f"{path} is not a file of a run")
     return content
 
 

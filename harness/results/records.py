@@ -185,4 +185,4 @@ def _read_power(content: Mapping[str, Any] | None, folder: Path) -> PowerLog | N
 
 
 def _reading(path: Path) -> AbstractContextManager[None]:
-    return reading(f"{path} is not what a run writes", also=(OSError,))
+    return reading(f"{path} is not a file of a run", also=(OSError,))

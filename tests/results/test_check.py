@@ -244,7 +244,7 @@ def test_a_plan_without_its_bound_is_named(run: Path, capsys: pytest.CaptureFixt
     path = run / "performance" / "run_1" / "run.json"
     edit(path, lambda said: said["plan"].update(concurrency=1, percentile=None))
     assert main(["compare", str(run), str(run)]) == 2
-    assert "is not what a run writes: " in capsys.readouterr().err
+    assert "is not a file of a run: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_broken_table_of_samples_is_named(
     (run / "power.csv").write_text("")
     (run / name).write_bytes(content.encode("latin-1"))
     assert main(["check", str(run)]) == 2
-    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not what a run writes: ")
+    assert capsys.readouterr().err.startswith(f"harness: {run}/{name} is not a file of a run: ")
 
 
 def test_a_folder_that_is_no_run_is_one_line(

@@ -100,9 +100,9 @@ def compare(
     names = [n for n in before[0].numbers if all(n in r.numbers for r in (*before, *after))]
     changes = []
     for name in names:
-        sides = [[run.numbers[name] for run in side] for side in (before, after)]
-        change = _exact if sides[0][0].kind == "exact" else _change
-        changes.append(change(name, *sides, margins, ranked=not refusals))
+        ours, theirs = ([run.numbers[name] for run in side] for side in (before, after))
+        change = _exact if ours[0].kind == "exact" else _change
+        changes.append(change(name, ours, theirs, margins, ranked=not refusals))
     headline = _headline(before[0])
     return Comparison(
         before=before,

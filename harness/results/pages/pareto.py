@@ -31,7 +31,7 @@ def pareto(rows: Sequence[Row], results: Path, page: Path) -> list[Article]:
             key = (row["scenario"], task, row["host"] or "-")
             groups.setdefault(key, []).append((row, values))
     hint = "tasks are left out: choose by --scenario or --host"
-    return first_articles(groups, lambda *group: _article(*group, results, page), hint)
+    return first_articles(groups, lambda key, members: _article(key, members, results, page), hint)
 
 
 def beats(ours: Numbers, theirs: Numbers) -> bool:

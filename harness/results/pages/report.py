@@ -103,9 +103,9 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
         yield table(("percentile", "latency"), rows, numbers=1)
         yield f'<p class="quiet">{escape(str(latency.get("source", "")))}</p>'
     if rates:
-        known = [(name, rates[key]) for key, name in RATES.items() if rates.get(key) is not None]
         yield "<h2>Throughput</h2>"
-        rows = [(name, f"{show_rate(rate)} /s") for name, rate in known]
+        shown = {name: rates.get(key) for key, name in RATES.items()}
+        rows = [(name, f"{show_rate(rate)} /s") for name, rate in shown.items() if rate is not None]
         yield table(("samples", "rate"), rows, numbers=1)
     yield from _power(result.get("power"), result.get("power_reason"))
 

@@ -122,9 +122,7 @@ def machine(
 
 
 def pinning(
-    backend: str,
-    pinned: Sequence[Sequence[int]],
-    placed: Sequence[tuple[int | None, int | None]],
+    backend: str, pinned: Sequence[Sequence[int]], placed: Sequence[tuple[int | None, int | None]]
 ) -> Iterator[Reason]:
     """--pin was passed, and a computing thread may run, or may be running, on other processors.
 

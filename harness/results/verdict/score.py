@@ -29,12 +29,7 @@ class Scoring(NamedTuple):
 
 
 def judge(
-    folder: Path,
-    run: ResolvedRun,
-    loaded: Loaded,
-    ended: Mapping[str, Any],
-    *,
-    compared: bool,
+    folder: Path, run: ResolvedRun, loaded: Loaded, ended: Mapping[str, Any], *, compared: bool
 ) -> Scoring:
     """folder: the result folder. ended: last message of the measured process. compared: the
     performance run logged answers for the answer check.

@@ -64,7 +64,7 @@ def finished_runs(
 
 
 @reading(
-    "the runs' files are not what runs write",
+    "some file is not a file of a run",
     "they were changed, or another version of the harness wrote them",
 )
 def pack(

@@ -113,10 +113,10 @@ def _has_rate(
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1))
         row = search(request, work)
-    has_rate = row is None or row.state == DONE
-    if not has_rate:
-        say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
-    return has_rate
+    if row is None or row.state == DONE:
+        return True
+    say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
+    return False
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
