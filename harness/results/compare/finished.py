@@ -9,15 +9,8 @@ from typing import Any, NamedTuple
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
-from harness.results.evidence import bootstrap
-from harness.results.evidence.stages import (
-    PERCENTILES,
-    STAGE_EDGES,
-    STAGES,
-    Completions,
-    query_completed_ns,
-    query_latency_ns,
-)
+from harness.results.evidence import bootstrap, stages
+from harness.results.evidence.stages import Completions
 from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
 
@@ -135,7 +128,8 @@ def _numbers(
             yield "throughput", Number(rate, "samples/s", "rate", draws, higher_is_better=True)
         if not offline and result["latency_ns"]:
             yield from _latencies(result["latency_ns"], done, samples_per_query)
-        yield from _stages(result["stages_ns"], done, STAGES[2:] if offline else STAGES)
+        names = stages.STAGES[2:] if offline else stages.STAGES
+        yield from _stages(result["stages_ns"], done, names)
     yield from _plain(result)
 
 
@@ -143,11 +137,11 @@ def _latencies(
     stored: Mapping[str, Any], done: Completions, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
     """stored: LoadGen's latencies of queries; their spread comes from the journal."""
-    latency_ns = query_latency_ns(done, samples_per_query)
+    latency_ns = stages.query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return
-    block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
-    drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
+    block = bootstrap.blocks(stages.query_completed_ns(done, samples_per_query))
+    drawn = bootstrap.drawn_percentiles(latency_ns, block, stages.PERCENTILES)
     for name, draws in drawn.items():
         if stored.get(name) is not None:
             yield name, Number(float(stored[name]), "ns", _kind(name), draws)
@@ -158,12 +152,12 @@ def _kind(percentile: str) -> str:
 
 
 def _stages(
-    stored: Mapping[str, Any], done: Completions, stages: Sequence[str]
+    stored: Mapping[str, Any], done: Completions, names: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
     block = bootstrap.blocks(done.columns["completed_ns"])
-    fractions = {name: PERCENTILES[name] for name in ("p50", "p99")}
-    for stage in stages:
-        begin, end = STAGE_EDGES[stage]
+    fractions = {name: stages.PERCENTILES[name] for name in ("p50", "p99")}
+    for stage in names:
+        begin, end = stages.STAGE_EDGES[stage]
         spent_ns = done.columns[end] - done.columns[begin]
         drawn = bootstrap.drawn_percentiles(spent_ns, block, fractions)
         for name in fractions:
