@@ -98,7 +98,7 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
 def not_a_run(folder: Path, name: str, sign: str = "") -> str:
     """The message for a folder without the file `name`; it names the newest runs in the folder.
 
-    sign: a file that every run has, where `name` is none.
+    sign: the file that marks a run; default: `name`.
     """
     runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
     if not runs:

@@ -54,10 +54,10 @@ class Article(NamedTuple):
 
 
 def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path | None) -> Path:
-    """`out`, replaced in one step. script_in: the folder that plotly's script (4 MB) lies in, put
-    there where it is not yet; None: it is in the page.
+    """Write the page in one step; returns `out`.
 
-    A PluginUnavailable where plotly is not installed; a ConfigError where it cannot be written.
+    script_in: folder of plotly's script (4 MB), which is copied there once; None: put it into the page.
+    Raises PluginUnavailable without plotly, and ConfigError where the page cannot be written.
     """
     source, name = _plotly()
     try:
@@ -74,9 +74,9 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
 
 
 def _plotly() -> tuple[Path, str]:
-    """The script and what its copies are called: pages go on with the version they were made for.
+    """The script and the name of its copies, with the version: a page keeps the one it was written for.
 
-    plotly itself is not imported: that takes longer than making the page.
+    plotly itself is not imported: that takes longer than writing the page.
     """
     spec = find_spec("plotly")
     script = (
@@ -182,9 +182,7 @@ def digits(values: Array) -> list[float]:
 
 
 def thinned(x: Array, y: Array, most: int = POINTS) -> tuple[Array, Array]:
-    """At most `most` of the points, in order: of each stretch the lowest and the highest, so that
-    no extreme is lost. x, y: (n,).
-    """
+    """At most `most` of the points, in order: the lowest and the highest of each stretch. x, y: (n,)."""
     if len(x) <= most:
         return x, y
     stretches = np.array_split(np.arange(len(x)), most // 2)

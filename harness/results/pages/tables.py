@@ -25,16 +25,17 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """key: of files and of --table. about: what it says, in a sentence. A cell None was not
-    measured. notes: what a reader must know to believe it.
-    """
+    """A cell None was not measured."""
 
     key: str
+    """Name of the files, and of --table."""
     title: str
     about: str
+    """The content in a sentence."""
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str] = ()
+    """Facts that a reader needs before believing the numbers."""
 
     def to_json(self) -> dict[str, Any]:
         names = [column.title for column in self.columns]
