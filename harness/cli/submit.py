@@ -35,8 +35,7 @@ _REQUEST: Mapping[str, tuple[str, str]] = {
     "scenarios": ("NAMES", "e.g. SingleStream,Offline (default: those that the category requires)"),
     "peak": (
         "DIR",
-        "folder of a finished `peak`, whose rate Server takes (or give --target-qps, --slo or "
-        "--user-conf)",
+        "folder of a finished `peak`, whose rate Server takes; or --target-qps, --slo or --user-conf",
     ),
     "round": ("NAME", f"{', '.join(known_rounds())} (default {DEFAULT})"),
 }
@@ -58,8 +57,8 @@ def _request_parser(
         metavar="DIR",
         help=f"folder of the request and its runs (default {WORK})",
     )
-    for name, (metavar, about) in {**own, **_REQUEST}.items():
-        group.add_argument(f"--{name}", metavar=metavar, help=about)
+    for name, (metavar, text) in {**own, **_REQUEST}.items():
+        group.add_argument(f"--{name}", metavar=metavar, help=text)
     group.add_argument(
         "--rehearsal",
         action="store_true",
