@@ -132,16 +132,6 @@ def run_parser(
     return parser
 
 
-def configured(
-    parser: Parser,
-    arguments: Sequence[str],
-    schema: type[T],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = (),
-) -> Invocation[T]:
-    return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
-
-
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """(text by key of the options on the command line, problems), with `ALIASES` under our names."""
     return read_options(parser, _translated(arguments))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.cli import many_runs
-from harness.cli.run_options import Invocation, configured, invocation, read_run_options, run_parser
+from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
 from harness.errors import ConfigError
@@ -32,7 +32,7 @@ def peak(arguments: list[str]) -> int:
         (PeakOptions, RunConfig),
     )
     defaults = {"mode": "performance"}
-    call = configured(parser, arguments, PeakOptions, defaults, _SEARCHED)
+    call = invocation(*read_run_options(parser, arguments), PeakOptions, defaults, _SEARCHED)
     from harness.search.peak import job
 
     return many_runs.execute("peak", call, job.problems, job.find)
@@ -51,7 +51,7 @@ def tune(arguments: list[str]) -> int:
         (TuneOptions, RunConfig),
     )
     defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
-    call = configured(parser, arguments, TuneOptions, defaults, _TUNED)
+    call = invocation(*read_run_options(parser, arguments), TuneOptions, defaults, _TUNED)
     from harness.search.tune import job
 
     return many_runs.execute("tune", call, job.problems, job.tune)

@@ -113,12 +113,9 @@ def _config_differences(
     stored, derived = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":
-            ours, theirs = (_shown(plain.get(key)) for plain in (stored, derived))
+            values = (plain.get(key) for plain in (stored, derived))
+            ours, theirs = (", ".join(map(str, v)) if isinstance(v, list) else v for v in values)
             yield f"config.yaml: {key} is {ours}, the run used {theirs}"
-
-
-def _shown(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
 
 
 def _differences(stored: Mapping[str, Any], derived: Mapping[str, Any]) -> Iterator[str]:

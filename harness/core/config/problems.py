@@ -77,16 +77,13 @@ def _scenario_problems(options: RunOptions) -> Iterator[str]:
     defaults = {field.name: field.default for field in fields(options)}
     for field, beginning in _OF_SOME_SCENARIOS.items():
         if field not in scenario.options and getattr(options, field) != defaults[field]:
-            yield f"{beginning} --scenario {_scenarios_with(field)}: drop it for {name}"
+            others = [n for n in SCENARIOS if field in registry.load("scenario", n).options]
+            yield f"{beginning} --scenario {' or '.join(others)}: drop it for {name}"
     if scenario.streams and (options.instances or 1) > 1:
         yield (
             f"--instances {options.instances}: {name} issues one query at a time, which one instance "
             "answers: drop it"
         )
-
-
-def _scenarios_with(field: str) -> str:
-    return " or ".join(n for n in SCENARIOS if field in registry.load("scenario", n).options)
 
 
 def _mlperf_problems(options: RunOptions) -> Iterator[str]:

@@ -31,10 +31,13 @@ def refusals(
             yield f"{run.name} is INVALID ({codes})"
     yield from _workload_refusals(before, after)
     yield from _model_refusals(before, after, answers)
-    arrivals = [_arrivals(one) for one in (before, after)]
-    if arrivals[0] != arrivals[1]:
-        seeds = " on one side, ".join(map(_text, arrivals))
-        yield f"arrivals: schedule seeds {seeds} on the other"
+    # Each run of --repeats has its own schedule seed; both sides must have the same ones.
+    ours, theirs = (
+        sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
+    )
+    if ours != theirs:
+        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
+        yield f"arrivals: schedule seeds {seeds}"
     for one in (before, after):
         yield from _configuration_refusals(one)
 
@@ -158,11 +161,6 @@ def _workload(run: FinishedRun) -> Mapping[str, Any]:
 
 def _seeds(run: FinishedRun) -> Mapping[str, Any]:
     return (run.environment.get("loadgen") or {}).get("seeds") or {}
-
-
-def _arrivals(side: Sequence[FinishedRun]) -> list[str]:
-    """Schedule seeds of a side. Each run of --repeats has its own; both sides must have the same."""
-    return sorted({str(_seeds(run).get("schedule", "-")) for run in side})
 
 
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))

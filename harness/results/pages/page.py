@@ -64,8 +64,11 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
         if script_in is None:
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
-            _copy(source, script_in / name)
-            there = os.path.relpath((script_in / name).resolve(), out.parent.resolve())
+            copy = script_in / name
+            if not copy.exists() or copy.stat().st_size != source.stat().st_size:
+                with atomic_file(copy) as temporary:
+                    shutil.copyfile(source, temporary)
+            there = os.path.relpath(copy.resolve(), out.parent.resolve())
             loaded = f'<script src="{quote(there)}"></script>'
         write_text(out, "\n".join(_page(articles, title, loaded)))
     except OSError as e:
@@ -87,12 +90,6 @@ def _plotly() -> tuple[Path, str]:
             f"a page with plots needs the module 'plotly': {how_to_install('report')}"
         )
     return script, f"plotly-{version('plotly')}.min.js"
-
-
-def _copy(source: Path, copy: Path) -> None:
-    if not copy.exists() or copy.stat().st_size != source.stat().st_size:
-        with atomic_file(copy) as temporary:
-            shutil.copyfile(source, temporary)
 
 
 def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]:
@@ -144,7 +141,8 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], is_number: Seque
     top = "".join(f"<th{kind}>{escape(head)}</th>" for kind, head in zip(kinds, heads, strict=True))
     lines = []
     for row in rows:
-        cells = (f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
+        texts = [cell if isinstance(cell, Html) else escape(cell) for cell in row]
+        cells = (f"<td{kind}>{text}</td>" for kind, text in zip(kinds, texts, strict=True))
         lines.append(f"<tr>{''.join(cells)}</tr>")
     body = "".join(lines)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
@@ -162,10 +160,6 @@ def section(shown: Table, most_rows: int | None = None, more: str = "") -> Itera
     if hidden := len(shown.rows) - len(rows):
         yield f'<p class="quiet">{hidden:,} more rows{escape(more and f": {more}")}</p>'
     yield from (f'<p class="quiet">{escape(note)}</p>' for note in shown.notes)
-
-
-def _cell(text: str) -> str:
-    return text if isinstance(text, Html) else escape(text)
 
 
 def link(text: str, target: Path, page: Path) -> str:

@@ -27,12 +27,9 @@ def any_run(run: Evidence) -> Iterator[Reason]:
     elif run.ended is None:
         yield Reason("died", f"{name} run: the measured process ended without its last message")
     if run.ended is not None and run.ended["failed_samples"]:
-        answered = len(run.done) if run.done else 0
-        yield Reason(
-            "batch-failed",
-            f"{name} run: {run.ended['failed_samples']:,} of {answered:,} samples failed: "
-            f"{_last_line(run.ended['first_failure'])}",
-        )
+        count = f"{run.ended['failed_samples']:,} of {len(run.done) if run.done else 0:,}"
+        *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
+        yield Reason("batch-failed", f"{name} run: {count} samples failed: {last}")
     elif run.done is not None and run.done.failed:
         yield Reason("batch-failed", f"{name} run: {counted(run.done.failed, 'sample')} failed")
     if run.failure is None:
@@ -129,16 +126,15 @@ def performance(run: Evidence) -> Iterator[Reason]:
             f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
-    if scenario.scheduled and not _server_met(log):
+    met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
+    if scenario.scheduled and not met:
         yield _server_late(log, late, _lighter(plan))
     elif log.get("result_validity") != "VALID":
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
-    if plan.model_key is not None:
-        yield from _official_duration(log)
-
-
-def _server_met(log: DetailLog) -> bool:
-    return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
+    setting = log.get("effective_min_duration_ms", 0)
+    if plan.model_key is not None and setting < MIN_DURATION_MS:
+        text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
+        yield Reason("too-short", text)
 
 
 def _lighter(plan: LoadPlan) -> str:
@@ -188,14 +184,6 @@ def _constraints(log: DetailLog) -> str:
     return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
 
 
-def _official_duration(log: DetailLog) -> Iterator[Reason]:
-    setting = log.get("effective_min_duration_ms", 0)
-    if setting < MIN_DURATION_MS:
-        yield Reason(
-            "too-short", f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
-        )
-
-
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
     """The user's SLO of streams and Offline. LoadGen judges Server's."""
     if slo is None or not run.logged:
@@ -229,8 +217,3 @@ def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
             f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "
             f"the accuracy run's (allowed {allowed}); performance, accuracy: {compared.first}",
         )
-
-
-def _last_line(trace: str) -> str:
-    lines = trace.strip().splitlines()
-    return lines[-1] if lines else "no message"

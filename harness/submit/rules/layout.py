@@ -15,6 +15,8 @@ _SIDECARS = ("energy.json", "power.csv", "power.json", "host.csv")
 _SCENARIO_FOLDERS = ("performance", "accuracy")
 _PERFORMANCE_FOLDERS = ("run_1", "power", "ranging")
 _MEDIA = ("images", "videos")
+_NAME = re.compile(r"[!-\-/-~][!-~]*")
+"""Printable ASCII without spaces and without a leading dot."""
 
 
 def mark(tree: Tree) -> Iterator[Finding]:
@@ -66,7 +68,7 @@ def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterat
         yield Finding("special-file", path, what, "a regular file or folder")
     if name == "__pycache__":
         yield Finding("pycache", path, "Python's cache", "sources only")
-    elif rest and _is_bad(name):
+    elif rest and not _NAME.fullmatch(name):
         yield Finding("bad-name", path, repr(name), "printable ASCII without spaces")
     if entry.size_bytes > rules.largest_file_bytes:
         limit = f"at most {rules.largest_file_bytes / 2**20:.0f} MiB"
@@ -75,10 +77,6 @@ def _entry_findings(tree: Tree, path: str, entry: Entry, rules: Round) -> Iterat
         yield Finding("empty-folder", path, "an empty folder", "files in it, or no folder")
     if name in _SIDECARS:
         yield Finding("energy-sidecar", path, "readings of another meter", "no such file")
-
-
-def _is_bad(name: str) -> bool:
-    return re.fullmatch(r"[!-\-/-~][!-~]*", name) is None
 
 
 def submitter_folder(who: Submitter) -> Iterator[Finding]:

@@ -22,10 +22,6 @@ class Checked(NamedTuple):
     results: list[str]
     """Paths of all results in the tree."""
 
-    @property
-    def is_rehearsal(self) -> bool:
-        return any(f.rule == "rehearsal" for f in self.findings)
-
     def of_result(self, path: str) -> list[Finding]:
         """Findings that concern the result at `path`: inside it, in its system, or in a folder above."""
         return [f for f in self.findings if _concerns(f.file, path)]
