@@ -37,10 +37,7 @@ def profile(arguments: list[str]) -> int:
 
 
 def _unused_beside_from(texts: Mapping[str, object], shown: Sequence[str]) -> Iterator[str]:
-    """The problem with options that --from, which reads a folder and runs nothing, would ignore.
-
-    texts: options on the command line by key. shown: keys of the options that --from allows.
-    """
+    """The problem with options in `texts` that --from would ignore. shown: keys that it takes."""
     others = [flag_name(key) for key in texts if key not in ("from", *shown)]
     if "from" in texts and others:
         yield f"--from reads a folder and runs nothing: drop {', '.join(others)}"

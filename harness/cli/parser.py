@@ -28,10 +28,7 @@ _ARGPARSE_MESSAGES = {
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts as they are written: `%` is a character, not a format.
-
-    A text of several lines keeps its lines; a text of one line is wrapped.
-    """
+    """Prints help texts as written: `%` is a character, and only texts of one line are wrapped."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -171,10 +168,7 @@ def _parsed(
 def add_options(
     parser: argparse.ArgumentParser, *schemas: type
 ) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas. Returns their groups by title.
-
-    The value of an option that is not on the command line is None.
-    """
+    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     title = ""
     for field in chain.from_iterable(map(visible_fields, schemas)):

@@ -196,10 +196,7 @@ def _translated(arguments: Sequence[str]) -> list[str]:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder.
-
-    Raises a ConfigError where it is no configuration.
-    """
+    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
     from harness.core import files
     from harness.core.formats.strict_yaml import load_yaml
     from harness.results import run_folder

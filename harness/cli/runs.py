@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,16 @@ def _parser() -> Parser:
             dest="pages",
             action="append",
             default=[],
-            type=lambda text, name=name: (name, text),
+            type=partial(_page, name),
             metavar="PAGE",
             help=f"draw {about}, as an HTML file",
         )
     parser.flag("--standalone", "put the plotting script into the pages")
     return parser
+
+
+def _page(name: str, text: str) -> tuple[str, str]:
+    return name, text
 
 
 def _draw(

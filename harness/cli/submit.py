@@ -225,9 +225,7 @@ def _check(
 
 
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
-    """The last line of the rules' findings: whether the tree passes them, and what a rehearsal need
-    not keep.
-    """
+    """The last line: whether the tree passes, and the findings that a rehearsal may have."""
     verdict = "not passed" if counting else "passed"
     found = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
     left_out = Counter(f.rule for f in checked.findings if f not in counting)

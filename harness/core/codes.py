@@ -311,11 +311,7 @@ class _Reason(NamedTuple):
 
 
 class Reason(_Reason):
-    """Why a run is INVALID or doubtful.
-
-    code: a stable word for programs, one of harness/core/codes.py. text: for people, with the numbers of
-    the run.
-    """
+    """Why a run is INVALID or doubtful: a code of CODES for programs, and a text with numbers for people."""
 
     __slots__ = ()
 

@@ -76,10 +76,7 @@ def cached_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file in one step; write into a device or a pipe, which a file must not replace.
-
-    Bytes that are not UTF-8, as names of files may hold, become question marks.
-    """
+    """Replace the file in one step; write into a device or a pipe. Bytes outside UTF-8 become `?`."""
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8", errors="replace")
         return

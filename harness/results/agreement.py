@@ -19,9 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """(n,) elements of an answer as LoadGen logged it; single bytes where it holds no whole number
-    of elements.
-    """
+    """(n,) elements of a logged answer; single bytes where these are no whole number of elements."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -150,9 +148,7 @@ def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Payload by sample, and the element type; None without an accuracy run. Multi-stream pads its
-    last query with duplicates.
-    """
+    """Payload by sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

@@ -76,9 +76,7 @@ def _absolute(name: str) -> str:
 
 
 def absolute_argument(meter: str, argument: str) -> str:
-    """A meter's argument with absolute paths: rapl and hwmon take a folder, command takes words that
-    may be files.
-    """
+    """A meter's argument with absolute paths: a folder of rapl and hwmon, words of a command."""
     if meter in ("rapl", "hwmon"):
         return str(Path(argument).absolute()) if argument else ""
     if meter != "command":

@@ -74,9 +74,7 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Two backends may read different files of one model: the manifest must name both files, and the
-    answers must agree.
-    """
+    """Refuses different model files unless one manifest names both and their answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
@@ -112,9 +110,7 @@ def _reader(run: FinishedRun) -> tuple[str, str]:
 
 
 def precision_of(run: FinishedRun) -> str:
-    """The backend's reported precision by the names of harness/core/number_types.py; a user's backend may
-    report another name.
-    """
+    """The precision that the backend reports, in the names of number_types.py where it is one."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -164,9 +160,7 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
 
 
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Settings that differ between runs of one configuration: counts are calibrated, --repeats advance
-the seed.
-"""
+"""Settings that differ between runs of one configuration: --repeats advances the seed."""
 
 
 def _settings(run: FinishedRun) -> Mapping[str, Any]:

@@ -197,9 +197,7 @@ def unscored(target: Accuracy, metric: str | None, why: str) -> Iterator[Reason]
 
 
 def few_compared(answers: int, logged: int) -> Iterator[Reason]:
-    """answers: answers compared. logged: answers that LoadGen was to log, fewer than usual where large
-    answers would not fit into its memory.
-    """
+    """answers: compared. logged: answers that LoadGen was to log; few where large ones fill its memory."""
     advice = "raise --duration or --queries"
     if logged < LOGGED:
         advice = f"LoadGen has memory for {logged} of these answers: add a postprocess step that shrinks them"

@@ -94,9 +94,7 @@ class FinishedRun:
         return self.result.get("backend_description") or {}
 
     def forbidden(self, benchmark: Benchmark, *, accelerated: bool) -> Iterator[str]:
-        """Yields why this VALID run cannot be submitted. accelerated: an accelerator may have
-        computed, so CPU time proves nothing.
-        """
+        """Yields why this VALID run cannot be submitted. accelerated: CPU time proves nothing."""
         name = f"{self.scenario}-{self.kind}"
         yield from (f"{name}: {why}" for why in self.result.get("not_for_submission") or ())
         if self.backend.get("framework") == "none":
@@ -131,10 +129,7 @@ class FinishedRun:
         return float(sample_s * queries["mean_batch"] / batch_s) if batch_s else None
 
     def scored(self, audit: "FinishedRun") -> tuple[Score, Score] | None:
-        """Scores the audit's samples with this accuracy run's answers and with the audit's.
-
-        Returns None where nothing was scored or no metric is known.
-        """
+        """The scores of the audit's samples here and in the audit; None without a score or a metric."""
         metric = self.config.metric or default_metric(self.model)
         if not self.score_text or metric is None:
             return None

@@ -32,10 +32,7 @@ STOP_LIMIT_S = 60.0
 
 
 def execute(request: Request, work: Path, only: str | None = None) -> int:
-    """Makes all runs that are not done; returns exit status 0 once every run is done, else 4.
-
-    only: limits this to the runs of one scenario.
-    """
+    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4."""
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
     matrix.write_audits(request, work)
@@ -69,10 +66,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios against a second `submit run` and yields the locks' descriptors.
-
-    With --only, a user may run different scenarios side by side.
-    """
+    """Locks the scenarios, which `submit run --only` makes side by side; yields the locks' descriptors."""
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:

@@ -17,11 +17,7 @@ from harness.submit.plan.request import FILE, Request
 
 
 def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
-    """Builds the request of a command line.
-
-    values: arguments of the request; `peak` is the folder of a search. options: options of the
-    runs, as text.
-    """
+    """values: arguments of the request; `peak` is a search's folder. options: of the runs, as text."""
     problems: list[str] = []
     config_from(options, "command line", problems)
     slo: Slo | None = None

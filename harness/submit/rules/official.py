@@ -122,10 +122,7 @@ def read_outcome(name: str, status: int, output: str) -> Outcome:
 def verify_audit(
     checkout: Path, audit: str, performance: Path, accuracy: Path, test: Path, dtype: str
 ) -> Verified:
-    """Runs compliance/<audit>/run_verification.py in a temporary folder, where the script leaves files.
-
-    performance, accuracy, test: folders with the untruncated logs. Raises ConfigError where the script fails.
-    """
+    """Runs compliance/<audit>/run_verification.py on the folders of three logs, in a temporary folder."""
     script = checkout.absolute() / "compliance" / audit / "run_verification.py"
     if not script.is_file():
         raise ConfigError(f"--official {checkout}: no compliance/{audit} there")

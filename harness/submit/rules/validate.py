@@ -95,9 +95,7 @@ def _result(result: Result, raw: Path | None) -> Iterator[Finding]:
 
 
 def _copies(mine: list[Result]) -> Iterator[Finding]:
-    """Report logs used for two results. The rules allow that for an inferred result, and for two
-    accuracy targets of one benchmark.
-    """
+    """Reports logs used twice, except for inferred results and two targets of one benchmark."""
     seen: dict[bytes, tuple[str, Mapping[str, object]]] = {}
     for result in mine:
         if result.benchmark is None:

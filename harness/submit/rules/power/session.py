@@ -116,10 +116,7 @@ def sources(session: Session) -> Iterator[Fault]:
 
 
 def clocks(session: Session) -> Iterator[Fault]:
-    """Checks that both clocks agree and that LoadGen's run lies within its phase.
-
-    Unlike power-dev, this needs no tolerance for summer time: LoadGen and the server write UTC.
-    """
+    """Checks that the clocks agree, and that LoadGen's run lies within its phase. Both write UTC."""
     tolerance_s = session.rules.clock_tolerance_ms / 1e3
     took_ns = {}
     for phase, folder in PHASES.items():

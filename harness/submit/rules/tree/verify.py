@@ -98,10 +98,7 @@ def _outside(audit: str, scenario: str, scores: Scores) -> str:
 
 
 def verify(audit: str, performance: Path, accuracy: Path, test: Path, dtype: str) -> Verified:
-    """performance, accuracy, test: folders with the untruncated logs of the three runs.
-
-    dtype: type of an answer's elements (TEST01). Raises AccuracyLogError for an unreadable accuracy log.
-    """
+    """performance, accuracy, test: folders of whole logs. dtype: of an answer's elements (TEST01)."""
     texts = {"verify_performance.txt": _performance_text(audit, performance, test)}
     if audit == TEST01:
         texts["verify_accuracy.txt"] = compare_answers(accuracy / ACCURACY, test / ACCURACY, dtype)
