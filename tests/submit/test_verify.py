@@ -7,7 +7,7 @@ import pytest
 
 from harness.loadgen.logs import ACCURACY, AccuracyLogError
 from harness.submit.rules.tree.verify import PASS, TEST01, compare_answers, verify
-from tests.builders.audit_cases import CASES, RIGHT, Case, build
+from tests.builders.submission.audit_cases import CASES, RIGHT, Case, build
 from tests.builders.support import GOLDEN
 
 OFFICIAL = json.loads((GOLDEN / "audits.json").read_text())
