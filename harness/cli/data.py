@@ -91,12 +91,7 @@ def _arrivals_parser() -> Parser:
         "KIND --rate QPS[,QPS...] --out FILE [options]",
         notes="kinds:\n" + "\n".join(f"  {kind:<10}{about}" for kind, about in KINDS.items()),
     )
-    parser.add_argument(
-        "kind",
-        choices=tuple(KINDS),
-        metavar="KIND",
-        help=f"kind of schedule, e.g. {next(iter(KINDS))}",
-    )
+    parser.text("kind", "KIND", f"kind of schedule, e.g. {next(iter(KINDS))}", choices=tuple(KINDS))
     parser.text("--rate", "QPS[,QPS...]", "queries/s, without thousands separators", required=True)
     parser.text("--duration", "TIME", "length of the schedule (default 10s)", default="10s")
     parser.text(

@@ -103,11 +103,11 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
         "MODEL... [options]",
         "--from DIR [--json]",
     )
-    parser.add_argument(
+    parser.text(
         "models",
+        "MODEL",
+        "a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
         nargs="*",
-        metavar="MODEL",
-        help="a name of `list`, an .onnx file, or a folder of bricks that --publish wrote",
     )
     cutting = add_options(parser, BrickOptions)[CUTTING]
     cutting.add_argument("-G", dest="most_layers", metavar="N", help="the same as --most-layers")
@@ -145,9 +145,7 @@ def pitfalls(arguments: list[str]) -> int:
     parser.text("--data-dir", "PATH", "the dataset's file or folder")
     parser.text("--backend", "NAME", "default ort; null compares the inputs only")
     parser.text("--hook", "FILE", "Python file with the manifest's hook; its code is run")
-    parser.add_argument(
-        "--samples", type=int, default=500, metavar="N", help="use at most N samples (default 500)"
-    )
+    parser.text("--samples", "N", "use at most N samples (default 500)", type=int, default=500)
     parser.text("--out", "DIR", "folder for pitfalls.json and the page pitfalls.html")
     values = {k: v for k, v in vars(parser.parse_args(arguments)).items() if v is not None}
     if values["samples"] < 1:

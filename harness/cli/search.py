@@ -75,7 +75,10 @@ def sweep(arguments: list[str]) -> int:
     )
     texts, problems = read_run_options(parser, arguments)
     if not names_grid(texts):
-        return _sweep_of_rates(texts, problems)
+        call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
+        from harness.search.sweep import job
+
+        return many_runs.execute("sweep", call, job.problems, job.sweep)
     for key in map(option_key, visible_fields(SweepOptions)):
         if texts.pop(key, None) is not None:
             problems.append(f"{flag_name(key)} is for a sweep of rates, not for a grid: drop it")
@@ -89,13 +92,6 @@ examples:
   # speed and accuracy for each batch size and precision
   python -m harness sweep --batch 1,2,4..64 --precision fp32,int8 --duration 2s
 """
-
-
-def _sweep_of_rates(texts: dict[str, Any], problems: list[str]) -> int:
-    call = invocation(texts, problems, SweepOptions, {"mode": "performance"}, _SEARCHED)
-    from harness.search.sweep import job
-
-    return many_runs.execute("sweep", call, job.problems, job.sweep)
 
 
 def _sweep_of_grid(texts: dict[str, Any], problems: list[str]) -> int:

@@ -46,7 +46,7 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
     """The label: the position of the largest of several scores, else the answer itself."""
-    if _are_floats(ours, theirs) and ours.size == theirs.size > 1:
+    if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
     return bool(np.array_equal(ours, theirs))
 
@@ -62,7 +62,7 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
     """None without pairs, or where a pair is not of floats in one shape."""
     distances, lengths = [], []
     for ours, theirs in pairs:
-        if not _are_floats(ours, theirs) or ours.shape != theirs.shape:
+        if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
             return None
         wide = ours.astype(np.float64).ravel()
         distances.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
@@ -71,10 +71,6 @@ def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
         return None
     mean, length = float(np.mean(distances)), float(np.mean(lengths))
     return Distance(mean, mean / length if length else None)
-
-
-def _are_floats(ours: Array, theirs: Array) -> bool:
-    return ours.dtype.kind == theirs.dtype.kind == "f"
 
 
 class Limits(NamedTuple):

@@ -30,11 +30,11 @@ from harness.loadgen.plan import Calibration, InstanceGroup, Loaded, LoadPlan
 from harness.machine.host_log import HOST_CSV, HostLog
 from harness.machine.power.energy import POWER_CSV, PowerLog
 from harness.machine.power.ptdaemon_log import PtdaemonLog
-from harness.results import resolved
 from harness.results.evidence.evidence import Evidence
 from harness.results.evidence.own_log import detail_log
 from harness.results.evidence.stages import Completions
 from harness.results.findings import Findings
+from harness.results.resolved import absolute
 from harness.results.run_folder import RUN
 
 COMPLETIONS = "completions.npz"
@@ -110,7 +110,7 @@ def write_findings(folder: Path, found: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
-            "asked": to_plain(resolved.from_anywhere(found.config)),
+            "asked": to_plain(dataclasses.replace(found.config, **absolute(found.config))),
             "started": found.started,
             "dataset": found.dataset,
             "spec": found.spec._asdict(),

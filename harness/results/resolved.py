@@ -41,10 +41,6 @@ def config(run: ResolvedRun, plan: LoadPlan, loaded: Loaded) -> RunConfig:
     return dataclasses.replace(requested, **values)
 
 
-def from_anywhere(requested: RunConfig) -> RunConfig:
-    return dataclasses.replace(requested, **absolute(requested))
-
-
 _FILES = ("data_dir", "user_conf", "hook", "model_file", "arrivals", "audit")
 
 

@@ -140,7 +140,7 @@ def _doubts(findings: Findings, power: PowerSection, host: Host | None) -> Itera
         yield from doubts.model_file(findings.model.name, sha256, pinned=pinned)
     metered = findings.power is not None or findings.ptdaemon is not None
     if run is not None and metered and power["power"] is None:
-        yield from doubts.power(power["power_reason"] or "")
+        yield Reason("power-missing", f"no meter has a reading: {power['power_reason']}")
     if host is not None:
         samples = len(run.done) if run is not None and run.done is not None else 0
         yield from host_doubts(host, findings.config.scenario, samples, findings.load.get("others"))

@@ -62,14 +62,11 @@ def reading_run(folder: Path | str) -> AbstractContextManager[None]:
 
 def _check(result: Mapping[str, Any], path: Path) -> None:
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
-    for name in ("reasons", "doubts"):
-        if name not in wrong and not all(_is_reason(one) for one in result[name]):
+    for name in [n for n in ("reasons", "doubts") if n not in wrong]:
+        entries = [one if isinstance(one, dict) else {} for one in result[name]]
+        if not all(isinstance(one.get(k), str) for one in entries for k in ("code", "text")):
             wrong.append(name)
     if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
         wrong.append(f"scenario ({result['scenario']!r:.60})")
     if wrong:
         raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
-
-
-def _is_reason(one: object) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))

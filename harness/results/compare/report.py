@@ -251,13 +251,12 @@ def _answers(comparison: Comparison) -> str:
 
 
 def _margins(comparison: Comparison) -> str:
-    margins = {kind: _margin(comparison.margins[kind]) for kind in _KINDS}
+    margins = {
+        kind: f"{share * 100:.3g} %" if share < 1 else f"a factor of {1 + share:.3g}"
+        for kind, share in comparison.margins.items()
+    }
     if len(set(margins.values())) == 1:
         text = margins["rate"]
     else:
-        text = ", ".join(f"{margin} {_KINDS[kind]}" for kind, margin in margins.items())
+        text = ", ".join(f"{margins[kind]} {words}" for kind, words in _KINDS.items())
     return f": a change of less than {text} is no difference"
-
-
-def _margin(share: float) -> str:
-    return f"a factor of {1 + share:.3g}" if share >= 1 else f"{share * 100:.3g} %"

@@ -143,10 +143,6 @@ def pinning(
             return
 
 
-def power(why: str) -> Iterator[Reason]:
-    yield Reason("power-missing", f"no meter has a reading: {why}")
-
-
 def stall(done: Completions, scenario: str, slowest_batch_ns: int) -> Iterator[Reason]:
     gap_ns = longest_gap_ns(done, scenario)
     if gap_ns > max(STALL_NS, STALL_BATCHES * slowest_batch_ns):

@@ -128,7 +128,7 @@ def performance(run: Evidence) -> Iterator[Reason]:
     late = log.get("result_overlatency_query_count", 0)
     met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
     if scenario.scheduled and not met:
-        yield _server_late(log, late, _lighter(plan))
+        yield _server_late(log, late, plan)
     elif log.get("result_validity") != "VALID":
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
     setting = log.get("effective_min_duration_ms", 0)
@@ -137,17 +137,8 @@ def performance(run: Evidence) -> Iterator[Reason]:
         yield Reason("too-short", text)
 
 
-def _lighter(plan: LoadPlan) -> str:
-    if plan.schedule is not None:
-        return "thin out the schedule"
-    return "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
-
-
-def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
-    """Too many late queries for the percentile; names the queries and seconds that would decide it.
-
-    lighter: advice where no number of queries would.
-    """
+def _server_late(log: DetailLog, late: int, plan: LoadPlan) -> Reason:
+    """Too many late queries for the percentile; names the queries and seconds that would decide it."""
     percentile = log.get("effective_target_latency_percentile")
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
@@ -164,6 +155,8 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
+        lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+        lighter = "thin out the schedule" if plan.schedule is not None else lighter
         return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
