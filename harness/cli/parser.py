@@ -74,7 +74,7 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
-        """Add an argument or option whose value is text; it is None where it is not given."""
+        """Add an argument or option whose value is text; None by default."""
         self.add_argument(name, metavar=metavar, help=about, **more)
 
     def flag(self, name: str, about: str) -> None:
@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems). A flag is True where it is given.
+    """(text by key of the options on the command line, problems). A flag is True.
 
     Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
     together with its own.

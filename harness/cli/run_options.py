@@ -3,7 +3,7 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
+`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is set beside it.
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 

@@ -43,7 +43,7 @@ def tune(arguments: list[str]) -> int:
         "tune",
         "Find the instances, threads, largest batch and backend options that suit model, machine, "
         "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
-        "judge the rest. Options that are given (--instances, --threads, --max-batch, "
+        "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
         "--backend-option) stay as they are. In the server scenario the runs are at --target-qps, "
         "else at the highest rate that meets the bound. --duration is that of each run (default "
         "1500ms).",

@@ -227,12 +227,12 @@ def _check(
 def _summary(checked: "Checked", counting: "Sequence[Finding]") -> str:
     """The last line: whether the tree passes, and the findings that a rehearsal may have."""
     verdict = "not passed" if counting else "passed"
-    found = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
+    counts = f"{counted(len(checked.results), 'result')}, {counted(len(counting), 'finding')}"
     left_out = Counter(f.rule for f in checked.findings if f not in counting)
     if not left_out:
-        return f"{verdict}: {found}"
+        return f"{verdict}: {counts}"
     rules = ", ".join(f"{rule} x {n}" if n > 1 else rule for rule, n in sorted(left_out.items()))
     return (
-        f"{verdict}, as a rehearsal: {found}; left out because a rehearsal may be short, on other data and "
+        f"{verdict}, as a rehearsal: {counts}; left out because a rehearsal may be short, on other data and "
         f"marked: {rules}"
     )

@@ -226,7 +226,7 @@ _DOUBTS: _Rows = {
             _QUIET,
         ),
         "steal": (
-            "The host of this virtual machine gave more than 2 % of the CPU time to others.",
+            "Other virtual machines on this host used more than 2 % of the CPU time.",
             "Use a machine with dedicated cores, or run again at another time.",
         ),
         "throttled": (

@@ -91,25 +91,25 @@ def findings(folder: Path, config: RunConfig) -> Findings:
     return derived
 
 
-def _scoring(folder: Path, found: Findings, loaded: Loaded) -> score.Scoring:
-    run, performance = found.accuracy, found.performance
+def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
+    run, performance = derived.accuracy, derived.performance
     if run is None:
-        metric = found.resolved.metric
-        return score.Scoring(no_score=score.no_score(found.model, loaded, metric))
+        metric = derived.resolved.metric
+        return score.Scoring(no_score=score.no_score(derived.model, loaded, metric))
     if run.ended is None:
         return score.Scoring()
     compared = performance is not None and performance.plan.logged_answers > 0
-    return score.judge(folder, found.resolved, loaded, run.ended, compared=compared)
+    return score.judge(folder, derived.resolved, loaded, run.ended, compared=compared)
 
 
 def _config_differences(
-    folder: Path, config: RunConfig, found: Findings, run: Evidence
+    folder: Path, config: RunConfig, derived: Findings, run: Evidence
 ) -> Iterator[str]:
     """config.yaml is the request with every value resolved; resolve the request again and compare."""
-    assert found.loaded is not None
+    assert derived.loaded is not None
     path = folder / records.FINDINGS
     request = from_plain(files.read_json(path)["asked"], str(path))
-    again = resolved.config(replace(found.resolved, config=request), run.plan, found.loaded)
+    again = resolved.config(replace(derived.resolved, config=request), run.plan, derived.loaded)
     stored, derived = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":
@@ -135,24 +135,24 @@ def _without_folders(value: Any) -> Any:
     return value
 
 
-def _file_differences(folder: Path, found: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
+def _file_differences(folder: Path, derived: Findings, stored: Mapping[str, Any]) -> Iterator[str]:
     """Differences in files that repeat what other files hold."""
-    if found.performance is not None or found.accuracy is not None:
+    if derived.performance is not None or derived.accuracy is not None:
         machine = files.read_json(folder / run_folder.ENVIRONMENT)
         for key, value in stored.get("environment", {}).items():
             yield from _compare(f"environment.{key}", value, machine.get(key))
         if not stored.get("environment"):
             yield "environment: result.json holds none"
-        yield from _environment_differences(found, machine)
-    if found.scoring.score is not None:
+        yield from _environment_differences(derived, machine)
+    if derived.scoring.score is not None:
         path = folder / "accuracy" / run_folder.ACCURACY_TEXT
-        if not path.is_file() or found.scoring.score.line not in path.read_text().splitlines():
-            yield f"{path} has no line {found.scoring.score.line!r}"
-    if found.performance is not None and found.performance.plan.harness_scheduled:
-        yield from _schedule_differences(folder / "performance" / "run_1", found.performance)
+        if not path.is_file() or derived.scoring.score.line not in path.read_text().splitlines():
+            yield f"{path} has no line {derived.scoring.score.line!r}"
+    if derived.performance is not None and derived.performance.plan.harness_scheduled:
+        yield from _schedule_differences(folder / "performance" / "run_1", derived.performance)
     else:
-        yield from _summary_differences(folder / "performance" / "run_1", found.performance)
-    yield from _summary_differences(folder / "accuracy", found.accuracy)
+        yield from _summary_differences(folder / "performance" / "run_1", derived.performance)
+    yield from _summary_differences(folder / "accuracy", derived.accuracy)
 
 
 def _summary_differences(folder: Path, run: Evidence | None) -> Iterator[str]:
@@ -176,15 +176,15 @@ def _counted(kind: str, count: int) -> str:
     return f"{count} {kind}{'' if count == 1 else 'S' if kind.isupper() else 's'} encountered. See detailed log."
 
 
-def _environment_differences(found: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
+def _environment_differences(derived: Findings, machine: Mapping[str, Any]) -> Iterator[str]:
     """environment.json repeats the seeds, the dataset and the model; `compare` reads them there."""
-    run = found.performance or found.accuracy
+    run = derived.performance or derived.accuracy
     assert run is not None
-    assert found.loaded is not None
+    assert derived.loaded is not None
     for name, ours, theirs in (
         ("seeds", run.plan.seeds._asdict(), machine["loadgen"]["seeds"]),
-        ("dataset digest", found.loaded.dataset.get("digest"), machine["dataset"].get("digest")),
-        ("model_sha256", found.loaded.model_sha256, machine["model_sha256"]),
+        ("dataset digest", derived.loaded.dataset.get("digest"), machine["dataset"].get("digest")),
+        ("model_sha256", derived.loaded.model_sha256, machine["model_sha256"]),
     ):
         if ours != theirs:
             yield f"environment.json: {name} is {theirs}, the run used {ours}"

@@ -106,23 +106,25 @@ def _read_completions(path: Path, issued: int) -> Completions | None:
         return Completions(columns, issued, once)
 
 
-def write_findings(folder: Path, found: Findings) -> None:
+def write_findings(folder: Path, findings: Findings) -> None:
     write_json(
         folder / FINDINGS,
         {
-            "asked": to_plain(dataclasses.replace(found.config, **absolute(found.config))),
-            "started": found.started,
-            "dataset": found.dataset,
-            "spec": found.spec._asdict(),
-            "noise": found.noise,
-            "ceiling_per_s": found.ceiling_per_s,
-            "load": found.load,
-            "power": found.power.to_json() if found.power else None,
-            "ptdaemon": found.ptdaemon.to_json() if found.ptdaemon else None,
-            "loaded": dataclasses.asdict(found.loaded) if found.loaded else None,
-            "calibration": dataclasses.asdict(found.calibration) if found.calibration else None,
-            "stopped": found.stopped._asdict() if found.stopped else None,
-            "scored": any(found.scoring),
+            "asked": to_plain(dataclasses.replace(findings.config, **absolute(findings.config))),
+            "started": findings.started,
+            "dataset": findings.dataset,
+            "spec": findings.spec._asdict(),
+            "noise": findings.noise,
+            "ceiling_per_s": findings.ceiling_per_s,
+            "load": findings.load,
+            "power": findings.power.to_json() if findings.power else None,
+            "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
+            "loaded": dataclasses.asdict(findings.loaded) if findings.loaded else None,
+            "calibration": dataclasses.asdict(findings.calibration)
+            if findings.calibration
+            else None,
+            "stopped": findings.stopped._asdict() if findings.stopped else None,
+            "scored": any(findings.scoring),
         },
     )
 

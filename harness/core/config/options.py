@@ -46,7 +46,7 @@ def option(
 ) -> Any:
     """A dataclass field that is also an option.
 
-    name: the key in a file, from which the flag is made; default: the field's name.
+    name: the key in a file, which also names the flag; default: the field's name.
     parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.

@@ -49,7 +49,7 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
     ):
         names = [name for name, _ in pairs]
         for name in sorted({n for n in names if names.count(n) > 1}):
-            yield f"{flag} {name} is given twice: keep one"
+            yield f"{flag} {name} appears twice: keep one"
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:

@@ -21,7 +21,7 @@ _NOT_REPEATED = ("out", "metrics", "no_metrics", "metrics_linger_ns", "no_report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(RunOptions):
-    """One run as the user asked for it. Raises one ConfigError with every contradiction."""
+    """The options of one run. Raises one ConfigError with every contradiction."""
 
     def __post_init__(self) -> None:
         if lines := list(problems(self)):

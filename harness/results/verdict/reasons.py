@@ -73,11 +73,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
-    found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, run.expected_mode):
+    logged = (log.get("effective_scenario"), log.get("effective_test_mode"))
+    if logged != (run.loadgen_scenario, run.expected_mode):
         yield Reason(
             "wrong-run",
-            f"{name} run: the log is of {found[0]} {found[1]}, "
+            f"{name} run: the log is of {logged[0]} {logged[1]}, "
             f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
@@ -174,7 +174,7 @@ def _constraints(log: DetailLog) -> str:
         "early_stopping_met": "early stopping",
     }
     missed = [text for key, text in names.items() if log.get(key) is False]
-    return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
+    return f"not satisfied: {', '.join(missed)}" if missed else "the log names no constraint"
 
 
 def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
