@@ -9,7 +9,7 @@ from harness.cli.run_options import invocation, read_run_options, run_parser
 from harness.core.config.options import expanded, flag_name, parse_values, user_path
 from harness.core.config.run_config import RunConfig, config_from
 from harness.core.units import NS_PER_S
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.explain.advise.options import AdviseOptions
 from harness.explain.bricks.options import CUTTING, BrickOptions
 from harness.explain.profile.options import ProfileOptions
@@ -66,8 +66,7 @@ def advise_options(arguments: list[str]) -> tuple[AdviseOptions, Mapping[str, An
     as_a_run = {name: texts[name] for name in _ADVISE_AS_A_RUN if name in texts}
     run = {"backend": "ort", **config_from(as_a_run, "command line", problems)}
     problems += _advise_problems(texts, run)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return AdviseOptions(**expanded(values)), run
 
 
@@ -115,8 +114,7 @@ def _brick_values(arguments: list[str]) -> dict[str, Any]:
     models: list[str] = texts.pop("models")
     values = parse_values(BrickOptions, texts, "command line", problems)
     problems += _brick_problems(texts, models)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return {"models": models, **values}
 
 

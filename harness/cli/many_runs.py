@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from harness.cli.run_options import Invocation
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import refuse
 
 T = TypeVar("T")
 
@@ -30,8 +30,7 @@ def execute(
     from harness.run.supervisor import job as one_run
 
     lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
-    if lines:
-        raise ConfigError("\n".join(lines))
+    refuse(lines)
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
 
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 PROGRAM = "python -m harness"
 MOST_COLUMNS = 100
@@ -98,8 +98,7 @@ class Parser(argparse.ArgumentParser):
         """Raises one ConfigError with every unknown option and unexpected argument."""
         del namespace
         options, problems = _parsed(self, args)
-        if problems:
-            raise ConfigError("\n".join(problems))
+        refuse(problems)
         return options
 
     def error(self, message: str) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
 from harness.core.console import show
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
     from harness.results.compare.report import Limit
@@ -88,8 +88,7 @@ def _gate(options: argparse.Namespace) -> "tuple[list[Limit], float | None]":
             noise = -1.0
         if not 0 <= noise <= 100:
             problems.append(f"--noise {options.noise}: write a percentage from 0 up, e.g. 5%")
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return limits, noise
 
 

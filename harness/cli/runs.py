@@ -10,7 +10,7 @@ from typing import Any
 from harness.cli.parser import Parser
 from harness.core.config.options import user_path
 from harness.core.console import say, show
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 SHOWN_RUNS = 20
 """Rows of a table without --limit. An export has all runs."""
@@ -138,8 +138,7 @@ def _filters(options: argparse.Namespace) -> dict[str, str]:
         if filters["verdict"] not in ("VALID", "INVALID"):
             problems.append(f"--verdict {options.verdict}: write valid or invalid")
     problems += _output_problems(options)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return filters
 
 

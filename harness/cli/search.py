@@ -7,7 +7,7 @@ from harness.cli import many_runs
 from harness.cli.run_options import Invocation, invocation, read_run_options, run_parser
 from harness.core.config.options import flag_name, option_key, parse_values, visible_fields
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import refuse
 from harness.search.grid.cells.options import Grid, GridOptions, names_grid, take_lists
 from harness.search.options import TUNE_DURATION_NS, PeakOptions, SweepOptions, TuneOptions
 
@@ -140,6 +140,5 @@ def _only_folder(
     ]
     own = {key: texts[key] for key in (name, *allowed) if key in texts}
     values = parse_values(GridOptions, own, "command line", problems)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return GridOptions(**values)

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from harness.core.units import show_ns, show_percent, show_rate, show_si
-from harness.errors import ConfigError, Regression, RunInvalid
+from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
 from harness.results.compare.finished import FinishedRun
@@ -76,8 +76,7 @@ def judge(comparison: Comparison, limits: Sequence[Limit]) -> list[Judged]:
         elif (limit.change > 0) == change.higher_is_better and limit.change:
             turned = f"{limit.name}:{-limit.change * 100:+g}%"
             problems.append(f"--fail-on {limit.text}: that way is better: write {turned}")
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return [_judged(limit, changes[limit.name]) for limit in limits]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.core.console import say
 from harness.core.files import reading
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
@@ -58,8 +58,7 @@ def finished_runs(
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round, accelerated=accelerated)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return runs
 
 

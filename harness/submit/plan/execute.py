@@ -17,7 +17,7 @@ from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
 from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
 from harness.submit.plan import matrix
 from harness.submit.plan.attempts import ASKED, RUNS
 from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
@@ -37,9 +37,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
     matrix.write_audits(request, work)
     rows = _rows(request, work, only)
-    obstacles = list(matrix.problems(request, rows))
-    if obstacles:
-        raise ConfigError("\n".join(obstacles))
+    refuse(matrix.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
     say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
     scenarios = request.chosen_scenarios if only is None else (only,)
