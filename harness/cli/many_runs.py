@@ -29,8 +29,7 @@ def execute(
     """
     from harness.run.supervisor import job as one_run
 
-    lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
-    refuse(lines)
+    refuse([*problems(call.config, call.own), *_problems(verb, call.config)])
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
 
 

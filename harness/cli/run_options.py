@@ -43,8 +43,9 @@ _REFUSED: Mapping[str, str] = {
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
+_SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
 SETTLED_ANEW: Mapping[str, Sequence[str]] = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
+    "seed": (*_SEEDS, "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "lengths": ("dataset_digest",),
     "duration": ("queries",),
@@ -57,9 +58,7 @@ SETTLED_ANEW: Mapping[str, Sequence[str]] = {
         "slo",
         "samples_per_query",
         "target_qps",
-        "qsl_seed",
-        "sample_index_seed",
-        "schedule_seed",
+        *_SEEDS,
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
     "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),

@@ -47,16 +47,9 @@ POWER = {
 
 _CAPACITY = "system_power_capacity"
 _OPTIONAL = ("hw_notes", "sw_notes", "system_type_detail", "host_processor_interconnect")
-_NO_ACCELERATOR = {"accelerators_per_node": "0"} | dict.fromkeys(
-    (
-        "accelerator_model_name",
-        "accelerator_memory_capacity",
-        "accelerator_host_interconnect",
-        "accelerator_interconnect",
-        "accelerator_memory_configuration",
-    ),
-    "N/A",
-)
+_NO_ACCELERATOR = {
+    key: "0" if key == "accelerators_per_node" else "N/A" for key in _FACTS if "accelerator" in key
+}
 _SHORT_TYPES = {"float32": "fp32", "float16": "fp16", "float64": "fp64"}
 
 
