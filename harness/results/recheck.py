@@ -103,13 +103,13 @@ def _scoring(folder: Path, derived: Findings, loaded: Loaded) -> score.Scoring:
 
 
 def _config_differences(
-    folder: Path, config: RunConfig, derived: Findings, run: Evidence
+    folder: Path, config: RunConfig, facts: Findings, run: Evidence
 ) -> Iterator[str]:
     """config.yaml is the request with every value resolved; resolve the request again and compare."""
-    assert derived.loaded is not None
+    assert facts.loaded is not None
     path = folder / records.FINDINGS
     request = from_plain(files.read_json(path)["asked"], str(path))
-    again = resolved.config(replace(derived.resolved, config=request), run.plan, derived.loaded)
+    again = resolved.config(replace(facts.resolved, config=request), run.plan, facts.loaded)
     stored, derived = to_plain(config), to_plain(again)
     for key in dict.fromkeys([*derived, *stored]):
         if stored.get(key) != derived.get(key) and key != "loadgen_version":

@@ -7,9 +7,15 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 import harness.results
+from harness.loadgen.plan import Calibration
 from harness.results import result_json
 from harness.results.findings import Findings
 
+CALIBRATION = Calibration(
+    slowest_batch_ns=10**6,
+    cold={"import_s": 0.1, "load_s": [0.1], "first_batch_ns": [10**6], "first_batch_samples": 1},
+    warm_up={"seconds": 0.1, "sizes": 1, "skipped": 0, "flat": True},
+)
 SCHEMA = Path(harness.results.__file__).with_name("result.schema.json")
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 

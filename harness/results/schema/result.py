@@ -95,10 +95,10 @@ class Result(TypedDict):
     """How the work was laid out."""
     calibration: machine.Calibration | None
     """Null where the run ended before its calibration."""
-    cold: Mapping[str, Any] | None
-    """import_s of the backend in s; load_s, first_batch_ns and first_batch_samples of the instances. Null where `calibration` is."""
-    warm_up: Mapping[str, Any] | None
-    """seconds; number of batch sizes; sizes skipped for want of time; whether times were stable. Null where `calibration` is."""
+    cold: machine.Cold | None
+    """First use of the model; null where `calibration` is."""
+    warm_up: machine.WarmUp | None
+    """Null where `calibration` is."""
     backend_description: Mapping[str, Any] | None
     """The backend's own report: versions, device, precision; null where the model was not loaded."""
     dataset_description: Mapping[str, Any] | None
