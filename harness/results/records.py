@@ -39,6 +39,8 @@ from harness.results.run_folder import RUN
 
 COMPLETIONS = "completions.npz"
 FINDINGS = "findings.json"
+_PLAIN = ("started", "dataset", "noise", "ceiling_per_s", "load")
+"""Fields of Findings that findings.json holds as they are."""
 
 
 def write(outdir: Path, run: Evidence) -> None:
@@ -111,12 +113,8 @@ def write_findings(folder: Path, findings: Findings) -> None:
         folder / FINDINGS,
         {
             "asked": to_plain(dataclasses.replace(findings.config, **absolute(findings.config))),
-            "started": findings.started,
-            "dataset": findings.dataset,
+            **{name: getattr(findings, name) for name in _PLAIN},
             "spec": findings.spec._asdict(),
-            "noise": findings.noise,
-            "ceiling_per_s": findings.ceiling_per_s,
-            "load": findings.load,
             "power": findings.power.to_json() if findings.power else None,
             "ptdaemon": findings.ptdaemon.to_json() if findings.ptdaemon else None,
             "loaded": dataclasses.asdict(findings.loaded) if findings.loaded else None,
@@ -136,12 +134,8 @@ def read_findings(folder: Path) -> tuple[dict[str, Any], bool]:
         content = json.loads(path.read_text(encoding="utf-8"))
         loaded, calibration, stopped = (content[k] for k in ("loaded", "calibration", "stopped"))
         values = {
-            "started": str(content["started"]),
-            "dataset": str(content["dataset"]),
+            **{name: content[name] for name in _PLAIN},
             "spec": InstanceGroup.from_json(content["spec"]),
-            "noise": content["noise"],
-            "ceiling_per_s": content["ceiling_per_s"],
-            "load": content["load"],
             "power": _read_power(content["power"], folder),
             "ptdaemon": (
                 PtdaemonLog.from_files(content["ptdaemon"], folder / "performance")
