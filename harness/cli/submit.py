@@ -134,14 +134,12 @@ def pack(arguments: Sequence[str]) -> int:
     from harness.submit.rules.official import tools_of
 
     work = user_path(options.work)
-    request = _request(options)
-    official = user_path(options.official) if options.official else None
+    request, official = _request(options), _path(options.official)
     if official is not None:
         tools_of(official)  # before anything is written
-    answers = {}
-    if options.describe:
-        answers = read_answers_file(user_path(options.describe), request.rules)
-    to = user_path(options.to) if options.to else work / "tree"
+    facts = _path(options.describe)
+    answers = read_answers_file(facts, request.rules) if facts else {}
+    to = _path(options.to) or work / "tree"
     packed = write_tree(request, planned_runs(request, work), answers, to, official)
     status = _check(
         packed.tree, request.round, official=official, raw=packed.raw, rehearsal=request.rehearsal
@@ -178,11 +176,15 @@ def check(arguments: Sequence[str]) -> int:
         user_path(options.tree),
         options.round,
         only=options.submitter,
-        official=user_path(options.official) if options.official else None,
-        raw=user_path(options.raw) if options.raw else None,
+        official=_path(options.official),
+        raw=_path(options.raw),
         rehearsal=options.rehearsal,
         as_json=options.json,
     )
+
+
+def _path(text: str | None) -> Path | None:
+    return user_path(text) if text else None
 
 
 def _check(

@@ -171,7 +171,7 @@ def test_the_checkout_is_looked_at_before_the_first_run(
     words = [*WORDS, "--work", "w", "--meter", "ptdaemon=power-dev,director=d,ntp=n"]
     assert main(["submit", "plan", *words]) == 0
     told = capsys.readouterr()
-    assert "SingleStream-performance    missing      20:50" in told.out
+    assert "SingleStream-performance  missing  20:50" in told.out
     assert f"there is no {tmp_path}/power-dev/ptd_client_server/client.py" in told.err
     assert main(["submit", "plan", *words]) == 0  # the same request, from wherever it is given
     assert main(["submit", "run", "--work", "w"]) == 2

@@ -100,19 +100,20 @@ def _numbers(result: Mapping[str, Any]) -> Iterator[str]:
     if latency:
         known = [n for n in ("min", "mean", *PERCENTILES, "max") if latency.get(n) is not None]
         rows = [(name, latency[name]) for name in known]
-        columns, notes = (Column("percentile"), Column("latency", "ns")), (str(latency["source"]),)
-        yield from section(Table("latency", "Latency", "", columns, rows, notes))
+        latencies = (Column("percentile"), Column("latency", "ns"))
+        source = str(latency["source"])
+        yield from section(Table("latency", "Latency", "", latencies, rows, (source,)))
     if rates:
         named = {name: rates.get(key) for key, name in RATES.items()}
         rows = [(name, rate) for name, rate in named.items() if rate is not None]
-        columns = (Column("rate"), Column("samples/s", "samples/s"))
-        yield from section(Table("throughput", "Throughput", "", columns, rows))
+        offered = (Column("rate"), Column("samples/s", "samples/s"))
+        yield from section(Table("throughput", "Throughput", "", offered, rows))
     if power:
         rows = [tuple(reading[key] for key in _POWER) for reading in power["readings"]]
         missing = (f"{m['source']}: no reading: {m['reason']}." for m in power["missing"])
         window = f"{power['window']}, {show_ns(power['seconds'] * 1e9)}; {power['note']}."
-        columns, notes = tuple(_POWER.values()), (*missing, window)
-        yield from section(Table("power", "Power", "", columns, rows, notes))
+        columns = tuple(_POWER.values())
+        yield from section(Table("power", "Power", "", columns, rows, (*missing, window)))
     else:
         reason = escape(str(result.get("power_reason")))
         yield f'<h2>Power</h2><p class="quiet">Not measured: {reason}.</p>'

@@ -92,8 +92,7 @@ def write_request(work: Path, request: Request) -> None:
         return
     try:
         work.mkdir(parents=True, exist_ok=True)
-        content = asdict(request) | {"scenarios": list(request.scenarios)}
-        write_yaml(path, content)
+        write_yaml(path, asdict(request) | {"scenarios": list(request.scenarios)})
     except OSError as e:
         raise ConfigError(f"{path} cannot be written: {e.strerror}: pass another --work") from e
 
