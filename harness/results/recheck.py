@@ -15,8 +15,6 @@ from typing import Any
 from harness.core import files, registry
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig, from_plain, to_plain
-from harness.core.formats.strict_yaml import load_mapping
-from harness.errors import ConfigError
 from harness.loadgen.logs import SUMMARY
 from harness.loadgen.plan import Loaded
 from harness.loadgen.schedule import SCHEDULE, read_stored
@@ -27,6 +25,7 @@ from harness.results import records, resolved, run_folder
 from harness.results.evidence.evidence import Evidence
 from harness.results.findings import Findings
 from harness.results.result_json import result
+from harness.results.run_files import read_config
 from harness.results.verdict import score
 
 _FOLDERS = re.compile(r"[^\s:]*/(?=(?:performance|accuracy)[/.])")
@@ -38,10 +37,6 @@ _CHANGED = "they were changed, or another version of the harness wrote them"
 def check(folder: Path) -> list[str]:
     """Differences between result.json and the files, one line each; [] when they agree."""
     stored = files.read_json(folder / run_folder.RESULT)
-    if not (folder / run_folder.CONFIG).is_file():
-        raise ConfigError(
-            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
-        )
     config = configuration(folder)
     with files.reading(f"{folder}: its files do not fit together", _CHANGED):
         derived = findings(folder, config)
@@ -61,8 +56,7 @@ def agreed(folder: Path) -> str:
 
 
 def configuration(folder: Path) -> RunConfig:
-    path = folder / run_folder.CONFIG
-    return from_plain(load_mapping(path), str(path))
+    return from_plain(read_config(folder), str(folder / run_folder.CONFIG))
 
 
 def findings(folder: Path, config: RunConfig) -> Findings:

@@ -38,21 +38,24 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     known: the performance run, where it has just ended and is still in memory.
     """
     result = files.read_json(folder / run_folder.RESULT)
-    config = folder / run_folder.CONFIG
-    if not config.is_file():
-        raise ConfigError(
-            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
-        )
-    plain = load_mapping(config)
+    config = read_config(folder)
     _check(result, folder / run_folder.RESULT)
     return RunFiles(
         name=folder.resolve().name,
         folder=folder,
         result=result,
         environment=files.read_json(folder / run_folder.ENVIRONMENT),
-        config=plain,
+        config=config,
         performance=known or records.read(folder / "performance" / "run_1", ""),
     )
+
+
+def read_config(folder: Path) -> dict[Any, Any]:
+    """The content of config.yaml, which a run writes before its first query."""
+    path = folder / run_folder.CONFIG
+    if not path.is_file():
+        raise ConfigError(f"{folder} has no {path.name}: its run ended before its first query")
+    return load_mapping(path)
 
 
 def reading_run(folder: Path | str) -> AbstractContextManager[None]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.files import read_json
-from harness.core.formats.strict_yaml import load_mapping
 from harness.core.units import counted, show_percent
 from harness.errors import ConfigError, HarnessError
 from harness.loadgen.logs import ACCURACY, read_answers
@@ -18,6 +17,7 @@ from harness.models.manifest.lookup import load_model
 from harness.models.manifest.model import Model
 from harness.models.opened.loading import model_file, open_dataset
 from harness.results.records import read_findings
+from harness.results.run_files import read_config
 from harness.results.run_folder import ACCURACY_TEXT, CONFIG, RESULT, RUN
 from harness.results.verdict.score import of_some
 from harness.submit.rules.tree.rounds import Benchmark
@@ -50,8 +50,7 @@ class FinishedRun:
 
     @cached_property
     def config(self) -> RunConfig:
-        path = self.folder / CONFIG
-        return from_plain(load_mapping(path), str(path))
+        return from_plain(read_config(self.folder), str(self.folder / CONFIG))
 
     @cached_property
     def model(self) -> Model:
