@@ -37,10 +37,9 @@ def _meters() -> Iterator[str]:
     from harness.core import registry
     from harness.machine.power import opening
 
-    reasons = dict(opening.availability())
+    reasons = {name: f"  ({reason})" for name, reason in opening.availability() if reason}
     for name, entry in registry.rows("meter"):
-        reason = reasons.get(name, "")
-        yield f"  {name:<16}{entry.about}{f'  ({reason})' if reason else ''}"
+        yield f"  {name:<16}{entry.about}{reasons.get(name, '')}"
 
 
 def check(arguments: list[str]) -> int:

@@ -30,13 +30,8 @@ def lines(result: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def run_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """`python -m harness runs`: one line a run; `removed` where its folder is gone."""
-    columns = [
-        Column("folder"),
-        Column("verdict"),
-        Column("headline", "count"),
-        Column("p99", "ns"),
-    ]
-    columns += [Column("accuracy", "count"), Column("reasons")]
+    units = {"folder": "", "verdict": "", "headline": "count", "p99": "ns", "accuracy": "count"}
+    columns = [Column(name, unit) for name, unit in {**units, "reasons": ""}.items()]
     yield from aligned(columns, [_run_cells(row) for row in rows])
 
 
