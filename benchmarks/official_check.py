@@ -23,10 +23,10 @@ from harness.submit.plan.matrix import plan  # noqa: E402
 from harness.submit.rules.official import Outcome, run_checkers, verify_audit  # noqa: E402
 from harness.submit.rules.tree.verify import PASS, verify  # noqa: E402
 from harness.submit.rules.validate import validate  # noqa: E402
-from tests.builders import audit_cases  # noqa: E402
-from tests.builders.submission_mutations import MUTATIONS  # noqa: E402
-from tests.builders.submission_power import POWERED, TOLD, make_power_runs  # noqa: E402
-from tests.builders.submission_trees import ROUND, build, copy  # noqa: E402
+from tests.builders.submission import audit_cases  # noqa: E402
+from tests.builders.submission.mutations import MUTATIONS  # noqa: E402
+from tests.builders.submission.power import POWERED, TOLD, make_power_runs  # noqa: E402
+from tests.builders.submission.trees import ROUND, build, copy  # noqa: E402
 
 RECORDED = ROOT / "tests" / "golden" / "audits.json"
 

@@ -103,7 +103,7 @@ def test_a_value_out_of_range_is_one_line(option: str, value: str, tmp_path: Pat
         ),
         (
             (*SERVER, "--input-shape", "a=1x2", "--input-shape", "a=1x3"),
-            "--input-shape a is given twice: keep one",
+            "--input-shape a appears twice: keep one",
         ),
         (
             (*SERVER, "--backend", "null", "--provider", "CPUExecutionProvider"),
