@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.core.extras import how_to_install
 from harness.errors import ConfigError, PluginUnavailable
+from harness.machine import host
 from harness.models.opened.ort_session import SessionSetup, open_session
 from harness.models.precision.samples import Feed, QuantisationSamples
 
@@ -119,10 +120,7 @@ def _raised(model: Any) -> Any:
 
 
 def _reduces_range() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    except OSError:
-        return False
+    flags = host.cpu_flags()
     return "sse2" in flags and not any(flag in flags for flag in _FAST)
 
 
