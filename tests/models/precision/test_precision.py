@@ -145,7 +145,7 @@ def test_samples_that_are_scored_too_are_left_out(tmp_path: Path) -> None:
     values = sorted(float(row[0, 0, 0]) for feed in found.feeds for row in feed["image"])
     assert set(values) == {10.0, 11.0, 12.0, 13.0, 14.0}
     assert found.about.startswith("5 samples of ")
-    assert "(5 that are were left out)" in found.about
+    assert "(5 scored ones were left out)" in found.about
     with pytest.raises(ConfigError, match="every sample there is scored, too"):
         quantisation_samples(config, model, model.inputs, 2, same, synthetic=False)
     with pytest.raises(ConfigError, match="name them with --calibration-dir"):
