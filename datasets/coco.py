@@ -165,9 +165,9 @@ def _problems(path: Path, content: Mapping[str, Any], categories: set[int]) -> I
     for one in content["annotations"]:
         named = f"{path}: annotation {one['id']}"
         if one["image_id"] not in images:
-            yield f"{named} is of image {one['image_id']}, which is not there"
+            yield f"{named} names image {one['image_id']}, which does not exist"
         if one["category_id"] not in categories:
-            yield f"{named} is of category {one['category_id']}, which is not there"
+            yield f"{named} names category {one['category_id']}, which does not exist"
         if fault := _box_fault(one):
             yield f"{named} {fault}"
     for image in content["images"]:
@@ -183,7 +183,7 @@ def _box_fault(one: Mapping[str, Any]) -> str:
         return f"has {len(box)} numbers in bbox, not 4"
     for value in (*box, area):
         if not _is_number(value):
-            return f"has {value!r:.40} in bbox or area, which is no number"
+            return f"has {value!r:.40} in bbox or area, which is not a number"
     if min(box[2], box[3], area) < 0:
         return f"has a negative size: bbox {box}, area {area}"
     return ""

@@ -76,7 +76,7 @@ def _image_input(setup: DatasetSetup) -> str:
     if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
         wanted = ", ".join(f"{i.name} {i.dtype} {list(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'digits' gives float32 images of 1x8x8, the model takes {wanted}: "
+            f"dataset 'digits' has float32 images of 1x8x8, the model takes {wanted}: "
             "choose another --dataset, e.g. synthetic"
         )
     return first.name

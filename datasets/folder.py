@@ -35,7 +35,7 @@ class FolderDataset(ImageDataset):
 def _from_folders(folder: Path) -> list[Sample]:
     """Sorted by class, then by name."""
     entries = [p for p in folder.iterdir() if not p.name.startswith(".")]
-    refuse([f"{p} is a link to nothing: mend it, or remove it" for p in entries if _dangles(p)])
+    refuse([f"{p} is a broken link: repair or remove it" for p in entries if _dangles(p)])
     classes = sorted(p.name for p in entries if p.is_dir())
     loose = _images(folder, entries)
     if loose:

@@ -71,7 +71,7 @@ def _from_hub(hub: HubName) -> Any:
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
         raise ConfigError(
-            f"data set {hub.name!r} cannot be had from the Hub: {reason}: without network, call "
+            f"data set {hub.name!r} cannot be loaded from the Hub: {reason}: without network, call "
             "save_to_disk on it elsewhere, and pass that folder as --data-dir"
         ) from e
 
@@ -81,7 +81,7 @@ def _from_disk(folder: Path) -> Any:
         found = load_from_disk(str(folder))
     except Exception as e:
         reason = " ".join(str(e).split())[:200]
-        raise ConfigError(f"{folder} is no saved data set: {reason}") from e
+        raise ConfigError(f"{folder} is not a saved data set: {reason}") from e
     if isinstance(found, DatasetDict):
         splits = ", ".join(str(folder / split) for split in found)
         raise ConfigError(f"{folder} holds several splits: pass one as --data-dir: {splits}")

@@ -48,7 +48,9 @@ class KitsDataset(RaggedRows):
     def __init__(self, setup: DatasetSetup) -> None:
         check_steps(setup, "kits", numbers.STEPS)
         if len(setup.inputs) != 1:
-            raise ConfigError("dataset 'kits' gives one image a case, the model has several inputs")
+            raise ConfigError(
+                "dataset 'kits' has one image for each case, the model has several inputs"
+            )
         self._setup, self._spec = setup, setup.inputs[0]
         self._root = given_folder(setup, "kits", f"folders <case> with {IMAGE}")
         self._cases = read_cases(self._root, self._spec)

@@ -172,7 +172,7 @@ def _transcripts(root: Path, problems: list[str]) -> Iterator[tuple[str, tuple[s
             if not text.strip():
                 problems.append(f"{where}: no transcript after {name!r}")
             elif name in seen:
-                problems.append(f"{where}: {name!r} is in {seen[name]}, too")
+                problems.append(f"{where}: {name!r} is also in {seen[name]}")
             seen[name] = where
             yield name, (where, text.strip())
 

@@ -49,7 +49,7 @@ def columns_of(table: Any, choice: Choice, source: str) -> Columns:
     numeric = _numeric({name: table.column(name) for name in choice.numeric}, source, problems)
     texts = {name: table.column(name).to_pylist() for name in choice.texts}
     problems += (
-        f"{source}: column {name!r}: {table.column(name).type} is no text"
+        f"{source}: column {name!r}: {table.column(name).type} is not text"
         for name, values in texts.items()
         if not all(isinstance(value, str) for value in values)
     )
@@ -94,7 +94,7 @@ def _array(column: Any) -> Array:
 def _flat(values: Any) -> Array:
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"{kind} is no number")
+        raise ValueError(f"{kind} is not a number")
     array: Array = values.to_numpy(zero_copy_only=False)
     if values.null_count or (array.dtype.kind == "f" and not np.isfinite(array).all()):
         raise ValueError("a value is missing or not finite")

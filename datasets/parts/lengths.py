@@ -35,12 +35,12 @@ def read_lengths(path: Path) -> Array:
         length = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
         if text and not 1 <= length <= LONGEST_SEQUENCE:
             problems.append(
-                f"{path}:{number}: {text[:40]!r} is no length from 1 to {LONGEST_SEQUENCE:,}"
+                f"{path}:{number}: {text[:40]!r} is not a length from 1 to {LONGEST_SEQUENCE:,}"
             )
         elif text:
             lengths.append(length)
     if not lengths and not problems:
-        problems.append(f"{path} is empty: it must hold a length a line")
+        problems.append(f"{path} is empty: it must have one length on each line")
     refuse(problems)
     return np.asarray(lengths)
 

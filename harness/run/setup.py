@@ -19,20 +19,14 @@ class Setup:
     config: RunConfig
     model: Model
     dataset: str
-
     metric: str | None
     """The metric that will score the answers; its refusal of their shape ends the run before it begins."""
-
     instances: InstanceGroup
-
     dispatch: str
     """How the scenario's samples reach the model: inline, sliced or queued."""
-
     samples_per_query: int
-
     outdir: Path
     """LoadGen writes its logs here."""
-
     calibrate_s: float
     """Seconds for the calibration; 0 where the plan needs none."""
 

@@ -81,9 +81,9 @@ BOX: dict[str, object] = {"id": 7, "image_id": 1, "category_id": 1, "bbox": [1, 
     [
         ([BOX, BOX], ": annotations has id 7 twice: keep one"),
         *only_all(
-            ([{**BOX, "bbox": [1, 2, float("nan"), 4]}], ": annotation 7 has nan in bbox or area, which is no number"),
+            ([{**BOX, "bbox": [1, 2, float("nan"), 4]}], ": annotation 7 has nan in bbox or area, which is not a number"),
             ([{**BOX, "bbox": [1, 2, -3, 4]}], ": annotation 7 has a negative size: bbox [1, 2, -3, 4], area 9"),
-            ([{**BOX, "image_id": 2}], ": annotation 7 is of image 2, which is not there"),
+            ([{**BOX, "image_id": 2}], ": annotation 7 names image 2, which does not exist"),
         ),
     ],
 )  # fmt: skip
@@ -134,9 +134,9 @@ def manifest(folder: Path, **changed: object) -> Path:
     [
         ({"topk": {"k": 11}}, ".0': topk of 11, but the output has 10 classes"),
         *only_all(
-            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), here it gets int64 of shape (n)"),
-            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), here it gets float32 of shape (n, 10)"),
-            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend gives one alone"),
+            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), not int64 of shape (n)"),
+            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), not float32 of shape (n, 10)"),
+            ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend returns a single one"),
         ),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> 
         *("--input-shape", "image=1x1x8x8"),
     )
     assert done.status == 2
-    assert done.said == "harness: --input-shape is of dataset 'synthetic': drop it for 'npz'\n"
+    assert done.said == "harness: --input-shape belongs to dataset 'synthetic': drop it for 'npz'\n"
 
 
 @pytest.mark.slow

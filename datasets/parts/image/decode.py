@@ -141,7 +141,7 @@ def _other_header(data: bytes) -> Header:
             header = Header(*image.size, 0)
             image.verify()  # PNG: every chunk's checksum; OpenCV gives the half that is there
     except UnidentifiedImageError:
-        raise ValueError(f"it is no image in one of the formats {', '.join(FORMATS)}") from None
+        raise ValueError(f"it is not an image in one of the formats {', '.join(FORMATS)}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as e:
         raise ValueError(f"refused, it could fill the memory: {e}") from None
     except (MemoryError, ValueError):
@@ -191,7 +191,7 @@ def _simplejpeg(colour: str, fast: bool) -> Decoder:
 
     def decode(data: bytes) -> Array:
         if data[:2] != b"\xff\xd8":
-            raise ValueError("it is no JPEG, and simplejpeg decodes nothing else")
+            raise ValueError("it is not a JPEG, the only format that simplejpeg decodes")
         pixels: Array = simplejpeg.decode_jpeg(data, space, fastdct=fast, fastupsample=fast)
         return pixels
 

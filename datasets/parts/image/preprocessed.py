@@ -52,7 +52,7 @@ class ImageDataset(LoadedRows):
         bare = [spec.name for spec in self._setup.inputs if not self._setup.steps.get(spec.name)]
         if bare:
             raise ConfigError(
-                f"dataset {self.name!r} gives images, and nothing says how they become the input "
+                f"dataset {self.name!r} has images, and no steps say how they become the input "
                 f"{bare[0]!r}: declare its preprocessing steps (decode, resize, crop, normalise, "
                 "layout) in the model's manifest"
             )
@@ -135,7 +135,7 @@ class ImageDataset(LoadedRows):
     def _notes(self) -> list[str]:
         if decode.can_see_damage():
             return []
-        return [f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"]
+        return [f"only simplejpeg reports damaged JPEGs: {how_to_install('images')}"]
 
     @cached_property
     def _steps(self) -> dict[str, ImageSteps]:

@@ -45,7 +45,6 @@ class Preparation:
 
     row: AnswerRow
     """Shape and type of the run's answers; set by `run`."""
-
     slowest_ns: int
     """Time of the slowest warm batch; set by `run`."""
 

@@ -36,28 +36,20 @@ class Warmth(NamedTuple):
 
     row: AnswerRow | None
     """Shape and type of every later answer; None where shapes differ from batch to batch."""
-
     first: AnswerRow
     """Shape and type of the first answers."""
-
     answer_bytes: int
     """Size of the largest answer seen."""
-
     slowest_ns: int
     """Time of the slowest warm batch."""
-
     first_ns: list[int]
     """Time of each instance's first batch, of the smallest size."""
-
     placed: list[Placed]
     """Where the threads of each instance were."""
-
     skipped: int
     """Batch sizes that there was no time for."""
-
     flat: bool
     """Latency had stopped falling."""
-
     seconds: float
 
 

@@ -31,7 +31,6 @@ class Checked(NamedTuple):
 
     lines: list[str]
     """The description of the dataset."""
-
     faults: list[str]
     """One line for each fault that makes the dataset unusable."""
 
@@ -113,7 +112,7 @@ def _notes(about: Mapping[str, object]) -> Sequence[str]:
 
 def _steps(about: Mapping[str, object], model: str | None) -> Iterator[str]:
     none = (
-        f"{model} declares none" if model else "decode only: name a --model to check its steps, too"
+        f"{model} declares none" if model else "decode only: name a --model to check its steps too"
     )
     steps = about.get("steps")
     for name, declared in steps.items() if isinstance(steps, Mapping) else ():

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from harness.models.build_minilm import build, manifest, read_safetensors
-from harness.models.manifest.manifest import parse_manifest
+from harness.models.manifest.lookup import parse_manifest
 
 HIDDEN, HEADS, WIDE, EPSILON = 8, 2, 16, 1e-12
 

@@ -133,7 +133,7 @@ def test_a_model_that_takes_no_digits_is_refused(
 ) -> None:
     (line,) = refusal(DigitsDataset, DatasetSetup(inputs=inputs))
     assert line == (
-        f"dataset 'digits' gives float32 images of 1x8x8, the model takes {shown}: "
+        f"dataset 'digits' has float32 images of 1x8x8, the model takes {shown}: "
         "choose another --dataset, e.g. synthetic"
     )
 

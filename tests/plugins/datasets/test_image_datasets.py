@@ -267,12 +267,12 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 is of image 7, which is not there"),
+        ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 names image 7, which does not exist"),
         ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 is of category 7, which is not"),
         ({"annotations": [{**ONE, "bbox": [1, 2]}]}, "annotation 1 has 2 numbers in bbox, not 4"),
-        ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is no number$"),
-        ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is no number"),
-        ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is no number"),
+        ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is not a number$"),
+        ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is not a number"),
+        ({"annotations": [{**ONE, "area": math.inf}]}, "annotation 1 has inf in bbox or area, which is not a number"),
         ({"annotations": [{**ONE, "bbox": [1, 2, -3, 4]}]}, r"annotation 1 has a negative size: bbox \[1, 2, -3, 4\], area 8$"),
         ({"images": [{"id": 139, "file_name": "x.jpg", "height": 0, "width": math.nan}], "annotations": []}, "image 139 is nan x 0 pixels"),
         ({"annotations": [ONE, ONE]}, "annotations has id 1 twice: keep one"),
@@ -428,7 +428,7 @@ def test_where_damage_cannot_be_seen_a_note_says_so(
     made = FolderDataset(setup(tmp_path))
     assert list(made.faults()) == []
     assert made.describe()["notes"] == [
-        f"only simplejpeg tells of damaged JPEGs: {how_to_install('images')}"
+        f"only simplejpeg reports damaged JPEGs: {how_to_install('images')}"
     ]
 
 

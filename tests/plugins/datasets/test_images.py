@@ -268,7 +268,9 @@ def test_a_thumbnail_does_not_hide_that_the_image_is_cut_off() -> None:
 
 
 def test_simplejpeg_says_that_it_decodes_jpeg_only() -> None:
-    with pytest.raises(ValueError, match=r"^it is no JPEG, and simplejpeg decodes nothing else$"):
+    with pytest.raises(
+        ValueError, match=r"^it is not a JPEG, the only format that simplejpeg decodes$"
+    ):
         decode(encode(cut(0, 9, 9), "PNG"), "simplejpeg")
 
 

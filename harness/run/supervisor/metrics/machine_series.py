@@ -32,10 +32,8 @@ class _Columns(NamedTuple):
     family: Callable[..., CounterMetricFamily | GaugeMetricFamily]
     name: str
     text: str
-
     columns: re.Pattern[str]
     """Matches the whole name of a column; the group becomes the label's value."""
-
     label: str = ""
     factor: float = 1.0
 
