@@ -226,8 +226,8 @@ MIXED = TensorSpec("x", "float32", (None, 3, "h", "w"))
 
 
 NO_TEXTS = (
-    "input 's' is tensor(string): no synthetic data of that type: give it by a dataset of your own, "
-    "texts as an array of objects: --dataset FILE.py:CLASS"
+    "input 's' is tensor(string): there is no synthetic data of that type: write a dataset of your own, "
+    "with texts as an array of objects: --dataset FILE.py:CLASS"
 )
 
 

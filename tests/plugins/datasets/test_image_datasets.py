@@ -302,7 +302,7 @@ def test_boxes_without_an_area_stay_and_are_told(tmp_path: Path) -> None:
     assert len(labels[1]["annotations"]) == 2
     assert made.describe()["notes"] == [
         f"annotations of {tmp_path}/annotations/instances_val2017.json",
-        "1 boxes have no area: pycocotools counts each as an object, which no detection can find",
+        "1 boxes have no area: pycocotools counts each as an object, which no detection can match",
     ]
     found = np.array([[1, 2 / 60, 1 / 80, 6 / 60, 4 / 80, 0.9, 0]], np.float32)
     answers = [Answer(0, b""), Answer(1, found.tobytes()), Answer(2, b"")]
