@@ -1,7 +1,7 @@
 """Binds MLPerf LoadGen: its settings, its responses and its run. No other module imports LoadGen.
 
-docs/decisions/loadgen.md tells how LoadGen 6.0.17 behaved in real runs: an exception in a callback crashes
-it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
+docs/decisions/loadgen.md records how LoadGen 6.0.17 behaved in real runs: an exception in a callback
+crashes it, StartTest must run off the main thread, and only the first FromConfig of a process has effect.
 """
 
 from collections import deque

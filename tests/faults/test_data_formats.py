@@ -102,10 +102,10 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(archive())
     path.chmod(0)
     done = run(
-        *(*NULL, "--dataset", "npz", "--data-dir", str(path), "--out", f"{tmp_path}/r"),
+        *NULL, "--dataset", "npz", "--data-dir", str(path), "--out", f"{tmp_path}/r",
         prefix=NOBODY,
         env={"HOME": str(tmp_path)},
-    )
+    )  # fmt: skip
     assert done.status == 2
     assert done.said == f"harness: {path} cannot be read: Permission denied\n"
 
@@ -176,9 +176,9 @@ def test_a_model_of_another_task_is_refused(tmp_path: Path) -> None:
 def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(archive())
     done = run(
-        *(*NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r"),
-        *("--input-shape", "image=1x1x8x8"),
-    )
+        *NULL, "--dataset", "npz", "--data-dir", f"{tmp_path}", "--out", f"{tmp_path}/r",
+        "--input-shape", "image=1x1x8x8",
+    )  # fmt: skip
     assert done.status == 2
     assert done.said == "harness: --input-shape belongs to dataset 'synthetic': drop it for 'npz'\n"
 
@@ -187,9 +187,9 @@ def test_options_of_synthetic_data_are_not_ignored_by_others(tmp_path: Path) -> 
 def test_a_name_of_the_hub_without_its_split_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("datasets.load")
     done = run(
-        *(*NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r"),
-        *("--hang-timeout", "60s"),  # the package takes 8 s to import
-    )
+        *NULL, "--dataset", "huggingface", "--data-dir", "hf:imdb", "--out", f"{tmp_path}/r",
+        "--hang-timeout", "60s",  # the package takes 8 s to import
+    )  # fmt: skip
     assert done.status == 2
     assert done.said == (
         "harness: --data-dir hf:imdb: write hf:NAME@SPLIT or hf:NAME:CONFIGURATION@SPLIT\n"

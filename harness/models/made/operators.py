@@ -20,7 +20,6 @@ from harness.errors import PluginUnavailable
 RECIPE = "1"
 """Part of the folder's name: another recipe makes other models."""
 
-_OPSET, _IR_VERSION = 17, 8
 _SEED = 0
 
 
@@ -130,8 +129,7 @@ def _folder() -> Path:
 
 
 def _write(op: Op, path: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from harness.models.made.onnx_graph import FLOAT, Ports, build, node
 
     weights: dict[str, Any] = {}
     random = np.random.default_rng(_SEED)
@@ -143,29 +141,21 @@ def _write(op: Op, path: Path) -> None:
 
     if isinstance(op, Gemm):
         shape = [op.k]
-        nodes = [helper.make_node("Gemm", ["x", weight("w", op.m, op.k)], ["y"], transB=1)]
+        nodes = [node("Gemm", ["x", weight("w", op.m, op.k)], ["y"], transB=1)]
     elif isinstance(op, Conv):
         shape = [op.c, op.size, op.size]
         filters = weight("w", op.k, op.c, op.r, op.r)
         same = {"pads": [op.pad] * 4, "strides": [op.stride] * 2}
-        nodes = [helper.make_node("Conv", ["x", filters], ["y"], **same)]
+        nodes = [node("Conv", ["x", filters], ["y"], **same)]
     else:
         shape = [op.steps, op.hidden]
         gates = [weight(name, 1, 4 * op.hidden, op.hidden) for name in ("w", "r")]
         # ONNX Runtime's CPU kernel takes time before batch, a run has the batch first.
         nodes = [
-            helper.make_node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
-            helper.make_node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),
-            helper.make_node("Transpose", ["last"], ["y"], perm=[1, 0, 2]),
+            node("Transpose", ["x"], ["by_time"], perm=[1, 0, 2]),
+            node("LSTM", ["by_time", *gates], ["", "last"], hidden_size=op.hidden),
+            node("Transpose", ["last"], ["y"], perm=[1, 0, 2]),
         ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        op.name,
-        [value("x", TensorProto.FLOAT, ["batch", *shape])],
-        [value("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-    onnx.save(model, path, format="protobuf")
+    inputs: Ports = {"x": (FLOAT, ["batch", *shape])}
+    model = build(op.name, nodes, inputs, {"y": (FLOAT, None)}, weights)
+    path.write_bytes(model.SerializeToString())

@@ -52,6 +52,9 @@ _RULES: Mapping[str, Callable[[Sequence[_Shape], _Shape, int], int]] = {
     "BATCH_MATMUL": lambda inputs, output, across: prod(output) * inputs[0][across],
 }
 
+_BROKEN: tuple[type[Exception], ...] = (*WRONG_CONTENT, struct.error, MemoryError, OSError)
+"""Exceptions on another format or a cut file: the generated schema checks nothing."""
+
 
 class _Tensor(NamedTuple):
     shape: _Shape
@@ -70,7 +73,7 @@ def of_tflite(path: Path) -> Structure:
         if not schema.Model.ModelBufferHasIdentifier(content, 0):
             raise ValueError("it does not begin as one")
         return _Reader(len(content)).structure(schema.Model.GetRootAs(content, 0))
-    except (*WRONG_CONTENT, struct.error, MemoryError, OSError) as e:  # the schema checks nothing
+    except _BROKEN as e:
         raise ConfigError(f"{path} is no LiteRT file: {e}") from None
 
 

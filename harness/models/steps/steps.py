@@ -258,8 +258,9 @@ def choices(name: str, option: str) -> tuple[str, ...]:
 
 def _steps(known: Mapping[str, type[_Options]]) -> Any:
     def parse(value: object) -> tuple[Step, ...]:
-        is_list = isinstance(value, list | tuple) and not isinstance(value, Step)
-        return tuple(_step(item, known) for item in (value if is_list else [value]))
+        if isinstance(value, Step) or not isinstance(value, list | tuple):
+            return (_step(value, known),)
+        return tuple(_step(item, known) for item in value)
 
     return BeforeValidator(parse)
 

@@ -47,7 +47,7 @@ class Warmth(NamedTuple):
     placed: list[Placed]
     """Where the threads of each instance were."""
     skipped: int
-    """Batch sizes that there was no time for."""
+    """Batch sizes that were left out for want of time."""
     flat: bool
     """Latency had stopped falling."""
     seconds: float
@@ -81,8 +81,8 @@ def warm_up(
     """First each instance alone, cold; then all instances at once through all sizes; then each
     instance alone until its latency is flat.
 
-    sizes: every batch size that can occur, ascending. batch_of: indices of that many samples, made
-    when they are needed, because those of all sizes of a large --max-batch would fill the memory.
+    sizes: every batch size that can occur, ascending. batch_of: size -> indices, called when they are
+    needed, because the indices for all sizes of a large --max-batch would fill the memory.
     alone: samples that the first instance answers one by one, in case answers differ in shape.
     """
     start = time.monotonic()

@@ -88,7 +88,7 @@ def test_safetensors_are_read_as_they_are_written(tmp_path: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4) + values.tobytes())
     assert read_safetensors(path)["x"].tolist() == values.tolist()
     path.write_bytes(b"PK\x03\x04 no")
-    with pytest.raises(ValueError, match=r"model.safetensors is no safetensors file$"):
+    with pytest.raises(ValueError, match=r"model.safetensors is not a safetensors file$"):
         read_safetensors(path)
 
 

@@ -295,9 +295,9 @@ def bert(folder: Path) -> Path:
 def test_a_run_on_squad_is_measured(tmp_path: Path) -> None:
     generated(tmp_path)
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--mode", "performance"),
-        *("--model", str(bert(tmp_path)), "--data-dir", str(tmp_path), "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--mode", "performance",
+        "--model", str(bert(tmp_path)), "--data-dir", str(tmp_path), "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     about = json.loads((tmp_path / "r/environment.json").read_text())["dataset"]
     assert about["count"] > 100

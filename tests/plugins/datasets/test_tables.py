@@ -531,9 +531,9 @@ def test_a_run_on_an_npz_is_scored_by_its_labels(tmp_path: Path) -> None:
     labels[:10] = (labels[:10] + 1) % 3
     data = npz(tmp_path, x=rows, labels=labels)
     done = run(
-        *("--scenario", "offline", "--queries", "500", "--model", str(model(tmp_path))),
-        *("--data-dir", str(data), "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "500", "--model", str(model(tmp_path)),
+        "--data-dir", str(data), "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 0, done.said + done.printed
     assert result(tmp_path / "r")["accuracy"]["value"] == 75.0
 
