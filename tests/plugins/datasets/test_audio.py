@@ -144,7 +144,7 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
     chapter(tmp_path)
     wav(tmp_path / "26/198/19-198-0000.wav", ramp(5))
     assert refusal(setup(tmp_path)) == [
-        (f"{tmp_path}/26/198/19-198-0000.wav: there is {tmp_path}/19/198/19-198-0000.wav, too: "
+        (f"{tmp_path}/26/198/19-198-0000.wav: {tmp_path}/19/198/19-198-0000.wav has the same name: "
         "names must differ")
     ]  # fmt: skip
 

@@ -178,7 +178,7 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     assert lines == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
     (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line.startswith(f"{path}: there is no such file; expected are val_map.txt (a line an")
+    assert line.startswith(f"{path}: there is no such file; expected are val_map.txt (for each image a line")
 
 
 # --- coco, in its true format
@@ -268,7 +268,7 @@ ONE = {"id": 1, "image_id": 139, "category_id": 1, "bbox": [1, 2, 3, 4], "area":
     ("changed", "problem"),
     [
         ({"annotations": [{**ONE, "image_id": 7}]}, "annotation 1 names image 7, which does not exist"),
-        ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 is of category 7, which is not"),
+        ({"annotations": [{**ONE, "category_id": 7}]}, "annotation 1 names category 7, which does not"),
         ({"annotations": [{**ONE, "bbox": [1, 2]}]}, "annotation 1 has 2 numbers in bbox, not 4"),
         ({"annotations": [{**ONE, "bbox": [1, 2, math.nan, 4]}]}, r"/instances_val2017.json: annotation 1 has nan in bbox or area, which is not a number$"),
         ({"annotations": [{**ONE, "bbox": [1, "2", 3, 4]}]}, "annotation 1 has '2' in bbox or area, which is not a number"),
@@ -352,7 +352,7 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 def test_a_model_without_steps_is_refused(tmp_path: Path) -> None:
     bare = DatasetSetup(inputs=(SPEC,), data_dir=in_classes(tmp_path))
     (line,) = refusal(lambda: FolderDataset(bare))
-    assert line.startswith("dataset 'folder' gives images, and nothing says how they become the i")
+    assert line.startswith("dataset 'folder' has images, and no steps say how they become the i")
 
 
 def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> None:

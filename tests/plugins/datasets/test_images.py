@@ -254,7 +254,7 @@ def test_a_truncated_png_is_refused(decoder: str, kept: float) -> None:
 @each_decoder
 @pytest.mark.parametrize("data", [b"", b"hello", b"\xff\xd8", b"%!PS-Adobe-3.0 EPSF-3.0\n"])
 def test_what_is_no_image_is_refused(decoder: str, data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no image"):
+    with pytest.raises(ValueError, match=r"no image data|not an image"):
         decode(data, decoder)
 
 
