@@ -60,8 +60,8 @@ class SquadDataset(LoadedRows):
         encoder = wordpiece.Wordpiece(self._vocab, lower=self._lower)
         self._ends = encoder.cls_id, encoder.sep_id
         self._contexts = encoder.encode(self._texts)
-        asked = encoder.encode([q.text for q in self._questions])
-        self._asked = [Pieces(p.ids[:most], p.tokens[:most], p.offsets[:most]) for p in asked]
+        queries = encoder.encode([q.text for q in self._questions])
+        self._queries = [Pieces(p.ids[:most], p.tokens[:most], p.offsets[:most]) for p in queries]
         empty = {q.context for q in self._questions if not self._contexts[q.context].ids}
         refuse([f"{self._path}: context {c + 1} has no words" for c in sorted(empty)])
         self._windows = [
@@ -72,7 +72,7 @@ class SquadDataset(LoadedRows):
     def _parts(self, question: int) -> list[tuple[int, int]]:
         """(start, length) of the windows of a question."""
         total = len(self._contexts[self._questions[question].context].ids)
-        room = self._length - len(self._asked[question].ids) - 3
+        room = self._length - len(self._queries[question].ids) - 3
         return windows(total, room, self._stride)
 
     def __len__(self) -> int:
@@ -84,12 +84,12 @@ class SquadDataset(LoadedRows):
         for row, index in enumerate(indices):
             window = self._windows[index]
             context = self._contexts[self._questions[window.question].context]
-            asked = [cls_id, *self._asked[window.question].ids, sep_id]
+            query = [cls_id, *self._queries[window.question].ids, sep_id]
             part = [*context.ids[window.start : window.start + window.length], sep_id]
-            end = len(asked) + len(part)
-            arrays["ids"][row, :end] = asked + part
+            end = len(query) + len(part)
+            arrays["ids"][row, :end] = query + part
             arrays["mask"][row, :end] = 1
-            arrays["types"][row, len(asked) : end] = 1
+            arrays["types"][row, len(query) : end] = 1
         steps = {spec: self._setup.steps[spec.name][0] for spec in self._setup.inputs}
         self.hold(
             indices,
@@ -108,16 +108,16 @@ class SquadDataset(LoadedRows):
         """
         window = self._windows[index]
         question = self._questions[window.question]
-        context, asked = self._contexts[question.context], self._asked[window.question]
+        context, query = self._contexts[question.context], self._queries[window.question]
         part = slice(window.start, window.start + window.length)
-        before = len(asked.ids) + 2
+        before = len(query.ids) + 2
         after = self._length - before - window.length
         best = self._is_max_context(window)
         return {
             "id": question.id,
             "answers": question.answers,
             "context": self._texts[question.context],
-            "tokens": ["[CLS]", *asked.tokens, "[SEP]", *context.tokens[part], "[SEP]"],
+            "tokens": ["[CLS]", *query.tokens, "[SEP]", *context.tokens[part], "[SEP]"],
             "offsets": [*[None] * before, *context.offsets[part], *[None] * after],
             "is_max_context": [*[False] * before, *best, *[False] * after],
             "lower": self._lower,
@@ -207,19 +207,19 @@ class _Reader:
 
     def paragraph(self, paragraph: object, at: str) -> None:
         self.contexts.append(self._text(paragraph, "context", at))
-        for asked, place in self.items(paragraph, "qas", at):
-            name = self._text(asked, "id", place)
+        for entry, place in self.items(paragraph, "qas", at):
+            name = self._text(entry, "id", place)
             answers = [
                 self._text(answer, "text", where)
-                for answer, where in self.items(asked, "answers", place)
+                for answer, where in self.items(entry, "answers", place)
             ]
-            if isinstance(asked, dict) and asked.get("answers") == []:
+            if isinstance(entry, dict) and entry.get("answers") == []:
                 self.problems.append(f"{place} has no answers: only SQuAD v1.1 is read, not v2.0")
             if name in self._seen:
                 self.problems.append(f"{place}: id {name!r} is also that of {self._seen[name]}")
             elif name:
                 self._seen[name] = place
-            text = self._text(asked, "question", place)
+            text = self._text(entry, "question", place)
             self.questions.append(Question(name, text, tuple(answers), len(self.contexts) - 1))
 
     def items(self, owner: object, key: str, at: str) -> Iterator[tuple[Any, str]]:

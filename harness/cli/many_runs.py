@@ -44,5 +44,5 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
     if config.audit is not None and verb in _AUDIT_REFUSED:
         yield f"--audit is one run, {_AUDIT_REFUSED[verb]} makes many: drop it"
-    if ptdaemon_session.asked(config):
+    if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

@@ -120,8 +120,8 @@ def write_squad(out: Path) -> None:
     paragraphs = []
     for i, (city, colour, text) in enumerate(weather()):
         answer = {"text": colour, "answer_start": text.index(colour)}
-        asked = {"id": f"q{i}", "question": f"What colour is the sky over {city}?"}
-        paragraphs.append({"context": text, "qas": [{**asked, "answers": [answer]}]})
+        query = {"id": f"q{i}", "question": f"What colour is the sky over {city}?"}
+        paragraphs.append({"context": text, "qas": [{**query, "answers": [answer]}]})
     data = [{"title": "weather", "paragraphs": paragraphs}]
     write_json(out / "squad/dev-v1.1.json", {"version": "1.1", "data": data})
 

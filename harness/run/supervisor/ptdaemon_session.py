@@ -62,7 +62,7 @@ exit $status
 """
 
 
-def asked(config: RunConfig) -> bool:
+def is_requested(config: RunConfig) -> bool:
     return any(name == NAME for name, _ in config.meter)
 
 

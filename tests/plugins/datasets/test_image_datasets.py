@@ -178,7 +178,9 @@ def test_a_map_that_does_not_fit_the_images_is_refused(tmp_path: Path) -> None:
     assert lines == [f"{path}, line {n}: {x!r} is not a file's name and a class" for n, x in ((4, "a.JPEG"), (5, "b.JPEG cat"))]  # fmt: skip
     path.unlink()
     (line,) = refusal(lambda: ImagenetDataset(setup(tmp_path)))
-    assert line.startswith(f"{path}: there is no such file; expected are val_map.txt (for each image a line")
+    assert line.startswith(
+        f"{path}: there is no such file; expected are val_map.txt (for each image a line"
+    )
 
 
 # --- coco, in its true format
