@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from harness.cli.run_options import Invocation
 from harness.core.config.run_config import RunConfig
-from harness.errors import ConfigError
+from harness.errors import refuse
 
 T = TypeVar("T")
 
@@ -26,18 +26,15 @@ def execute(
     """
     from harness.run.supervisor import job as one_run
 
-    lines = [*problems(call.config, call.own), *_problems(verb, call.config)]
-    if lines:
-        raise ConfigError("\n".join(lines))
+    refuse([*problems(call.config, call.own), *_problems(verb, call.config)])
     return job(call.config, call.own, one_run.measure, as_json=call.as_json, quiet=call.quiet)
 
 
 def _problems(verb: str, config: RunConfig) -> Iterator[str]:
-    """Problems that all verbs of many runs have in common."""
     from harness.machine.power.meters.ptdaemon import NAME
     from harness.run.supervisor import ptdaemon_session
 
     if config.harness_scheduled and verb not in _REPLAYING:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
-    if ptdaemon_session.asked(config):
+    if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from harness.core.config.options import flag_name, option_key, visible_fields
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 
 PROGRAM = "python -m harness"
 MOST_COLUMNS = 100
@@ -27,10 +27,7 @@ _ARGPARSE_MESSAGES = {
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints help texts as they are written: `%` is a character, not a format.
-
-    A text of several lines keeps its lines; a text of one line is wrapped.
-    """
+    """Prints help texts as written: `%` is a character, and only texts of one line are wrapped."""
 
     def __init__(self, prog: str) -> None:
         columns = shutil.get_terminal_size().columns
@@ -75,6 +72,13 @@ class Parser(argparse.ArgumentParser):
         # -3s is a (wrong) value, not an unknown option: as argparse itself has it from Python 3.14.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
+    def text(self, name: str, metavar: str, about: str, **more: Any) -> None:
+        """Add an argument or option whose value is text; None by default."""
+        self.add_argument(name, metavar=metavar, help=about, **more)
+
+    def flag(self, name: str, about: str) -> None:
+        self.add_argument(name, action="store_true", help=about)
+
     def format_help(self) -> str:
         """The page: what the verb does, usage, notes, groups of options, general options."""
         if self._action_groups[-1] is not self._optionals:
@@ -93,8 +97,7 @@ class Parser(argparse.ArgumentParser):
         """Raises one ConfigError with every unknown option and unexpected argument."""
         del namespace
         options, problems = _parsed(self, args)
-        if problems:
-            raise ConfigError("\n".join(problems))
+        refuse(problems)
         return options
 
     def error(self, message: str) -> NoReturn:
@@ -128,7 +131,7 @@ class Parser(argparse.ArgumentParser):
 def read_options(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """(text by key of the options on the command line, problems). A flag is True where it is given.
+    """(text by key of the options on the command line, problems). A flag is True.
 
     Unlike `parse_args`, an unknown option is a problem and no error, so that the caller can report it
     together with its own.
@@ -163,22 +166,19 @@ def _parsed(
 def add_options(
     parser: argparse.ArgumentParser, *schemas: type
 ) -> Mapping[str, argparse._ArgumentGroup]:
-    """Adds the visible fields of the schemas. Returns their groups by title.
-
-    The value of an option that is not on the command line is None.
-    """
+    """Adds the visible fields of the schemas; returns their groups by title. Default of all: None."""
     groups: dict[str, argparse._ArgumentGroup] = {}
+    title = ""
     pairs = ((schema, field) for schema in schemas for field in visible_fields(schema))
     for schema, field in pairs:
-        meta = field.metadata
-        title = meta["group"] or getattr(schema, "GROUP", "more")
-        group = groups.get(title) or parser.add_argument_group(title)
-        groups[title] = group
+        meta, key = field.metadata, option_key(field)
+        title = meta["group"] or getattr(schema, "GROUP", "") or title
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
         kind: dict[str, Any] = {"action": "store_true"}
         if not meta["flag"]:
-            kind = {"metavar": meta["metavar"]}
-            if meta["many"]:
-                kind["action"] = "append"
-        key = option_key(field)
-        group.add_argument(flag_name(key), dest=key, default=None, help=meta["help"], **kind)
+            kind = {"metavar": meta["metavar"], "action": "append" if meta["many"] else "store"}
+        groups[title].add_argument(
+            flag_name(key), dest=key, default=None, help=meta["help"], **kind
+        )
     return groups

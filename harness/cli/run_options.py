@@ -3,7 +3,7 @@
 An option of a run is a field of `RunOptions` (harness/core/config/schema.py), where it gets its flag, its
 key in a file, its help and its parser. It needs an entry here only in these cases:
 
-`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is given beside it.
+`SETTLED_ANEW`: a config.yaml holds a value that no longer holds once the option is set beside it.
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
@@ -23,11 +23,8 @@ U = TypeVar("U")
 
 
 class Alias(NamedTuple):
-    """An option of MLPerf's reference harness."""
-
     ours: str
     """Our name of the option."""
-
     value: str = "{}"
     """Our spelling of the value; {} stands for the value, which is in seconds where it is a time."""
 
@@ -46,8 +43,9 @@ _REFUSED: Mapping[str, str] = {
 }
 """An option of MLPerf's reference harness that cannot be translated -> the message that refuses it."""
 
+_SEEDS = ("qsl_seed", "sample_index_seed", "schedule_seed")
 SETTLED_ANEW: Mapping[str, Sequence[str]] = {
-    "seed": ("qsl_seed", "sample_index_seed", "schedule_seed", "dataset_digest"),
+    "seed": (*_SEEDS, "dataset_digest"),
     "input_shape": ("dataset_digest",),
     "lengths": ("dataset_digest",),
     "duration": ("queries",),
@@ -60,9 +58,7 @@ SETTLED_ANEW: Mapping[str, Sequence[str]] = {
         "slo",
         "samples_per_query",
         "target_qps",
-        "qsl_seed",
-        "sample_index_seed",
-        "schedule_seed",
+        *_SEEDS,
     ),
     "target_qps": ("queries", "arrivals", "arrivals_sha256", "concurrency"),
     "arrivals": ("queries", "duration_ns", "target_qps", "arrivals_sha256", "concurrency"),
@@ -108,7 +104,6 @@ class Invocation(NamedTuple, Generic[T]):
     config: RunConfig
     own: T
     """The options of the verb itself, an instance of its schema."""
-
     as_json: bool
     quiet: bool
 
@@ -128,25 +123,12 @@ def run_parser(
         version=f"mlperf-harness {__version__}",
         help="print the version",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read options from a YAML file or a run's folder; the command line wins",
+    parser.text(
+        "--config", "FILE", "read options from a YAML file or a run's folder; the command line wins"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--quiet", action="store_true", help="print no progress and no notices")
+    parser.flag("--json", "print JSON instead of a table")
+    parser.flag("--quiet", "print no progress and no notices")
     return parser
-
-
-def configured(
-    parser: Parser,
-    arguments: Sequence[str],
-    schema: type[T],
-    defaults: Mapping[str, Any] = MappingProxyType({}),
-    not_from_file: Sequence[str] = (),
-) -> Invocation[T]:
-    """The invocation that the words describe; see `invocation`."""
-    return invocation(*read_run_options(parser, arguments), schema, defaults, not_from_file)
 
 
 def read_run_options(parser: Parser, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -213,10 +195,7 @@ def _translated(arguments: Sequence[str]) -> list[str]:
 
 
 def from_file(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder.
-
-    Raises a ConfigError where it is no configuration.
-    """
+    """Fields of RunConfig in a YAML file, or in the config.yaml of a run's folder."""
     from harness.core import files
     from harness.core.formats.strict_yaml import load_yaml
     from harness.results import run_folder

@@ -5,7 +5,7 @@ the audits.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,7 @@ from harness.types import Array
 
 
 def decode(payload: bytes, dtype: np.dtype[Any] | str) -> Array:
-    """(n,) elements of an answer as LoadGen logged it; single bytes where it holds no whole number
-    of elements.
-    """
+    """(n,) elements of a logged answer; single bytes where these are no whole number of elements."""
     kind = np.dtype(dtype)
     return np.frombuffer(payload, kind if len(payload) % kind.itemsize == 0 else np.uint8)
 
@@ -48,14 +46,12 @@ def is_first_equal(payload: bytes, expected: bytes, dtype: str) -> bool:
 
 def has_same_label(ours: Array, theirs: Array) -> bool:
     """The label: the position of the largest of several scores, else the answer itself."""
-    if _are_floats(ours, theirs) and ours.size == theirs.size > 1:
+    if ours.dtype.kind == theirs.dtype.kind == "f" and ours.size == theirs.size > 1:
         return bool(ours.argmax() == theirs.argmax())
     return bool(np.array_equal(ours, theirs))
 
 
 class Distance(NamedTuple):
-    """Distance between the answers of two sides."""
-
     mean: float
     """Mean Euclidean distance between two answers."""
     relative: float | None
@@ -64,21 +60,17 @@ class Distance(NamedTuple):
 
 def distance(pairs: Iterable[tuple[Array, Array]]) -> Distance | None:
     """None without pairs, or where a pair is not of floats in one shape."""
-    apart, lengths = [], []
+    distances, lengths = [], []
     for ours, theirs in pairs:
-        if not _are_floats(ours, theirs) or ours.shape != theirs.shape:
+        if not ours.dtype.kind == theirs.dtype.kind == "f" or ours.shape != theirs.shape:
             return None
         wide = ours.astype(np.float64).ravel()
-        apart.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
+        distances.append(float(np.linalg.norm(wide - theirs.astype(np.float64).ravel())))
         lengths.append(float(np.linalg.norm(wide)))
-    if not apart:
+    if not distances:
         return None
-    mean, length = float(np.mean(apart)), float(np.mean(lengths))
+    mean, length = float(np.mean(distances)), float(np.mean(lengths))
     return Distance(mean, mean / length if length else None)
-
-
-def _are_floats(ours: Array, theirs: Array) -> bool:
-    return ours.dtype.kind == theirs.dtype.kind == "f"
 
 
 class Limits(NamedTuple):
@@ -137,28 +129,22 @@ def agreement(before: Path, after: Path, far: float = _EXACT.far) -> Agreement |
     return Agreement(
         samples=len(common),
         identical=sum(payloads[s] == others[s] for s in common),
-        top1=_share([has_same_label(*pair) for pair in pairs]),
+        top1=sum(has_same_label(*pair) for pair in pairs) / len(pairs),
         l2=overall.mean if overall else None,
         relative_l2=overall.relative if overall else None,
-        alike=_share([_is_alike(*pair, far) for pair in pairs]),
+        alike=sum(_is_alike(*pair, far) for pair in pairs) / len(pairs),
     )
 
 
 def _is_alike(ours: Array, theirs: Array, far: float) -> bool:
-    apart = distance([(ours, theirs)])
-    if apart is None:
+    pair = distance([(ours, theirs)])
+    if pair is None:
         return bool(np.array_equal(ours, theirs))
-    return (apart.mean if apart.relative is None else apart.relative) <= far
-
-
-def _share(matches: Sequence[bool]) -> float:
-    return sum(matches) / len(matches)
+    return (pair.mean if pair.relative is None else pair.relative) <= far
 
 
 def _answers(outdir: Path) -> tuple[dict[int, bytes], np.dtype[Any]] | None:
-    """Payload by sample, and the element type; None without an accuracy run. Multi-stream pads its
-    last query with duplicates.
-    """
+    """Payload by sample, and the element type; None without an accuracy run."""
     if not (outdir / ACCURACY).is_file():
         return None
     try:

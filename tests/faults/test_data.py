@@ -46,9 +46,9 @@ def test_a_performance_count_above_the_dataset_is_the_whole_dataset(tmp_path: Pa
 
 def test_lengths_that_are_none_are_found_before_the_run(tmp_path: Path) -> None:
     done = run(
-        *("--scenario", "offline", "--queries", "700", "--backend", "null"),
-        *("--dataset", f"{DATA}:ForgetsLengths", "--out", f"{tmp_path}/r"),
-    )
+        "--scenario", "offline", "--queries", "700", "--backend", "null",
+        "--dataset", f"{DATA}:ForgetsLengths", "--out", f"{tmp_path}/r",
+    )  # fmt: skip
     assert done.status == 3
     assert f"dataset '{DATA}:ForgetsLengths': lengths raised ValueError: " in done.said
     assert codes(tmp_path / "r.partial") == ["did-not-start"]
@@ -213,7 +213,7 @@ def test_another_metric_than_the_manifests_is_a_doubt(tmp_path: Path) -> None:
     done = run(*dataset("Good", tmp_path / "r", "--metric", f"{DATA}:ScoresOther"))
     assert done.status == 0, done.said + done.printed
     (text,) = (d["text"] for d in result(tmp_path / "r")["doubts"] if "target" in d["code"])
-    assert text == "the manifest has a target, top1 98.5, scored was 'x'"
+    assert text == "the manifest's target is top1 98.5, but the score is of 'x'"
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from harness.submit.plan.request_file import write_request
 from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.tree.verify import PASS
 from harness.submit.rules.validate import validate
-from tests.builders.submission_trees import ROUND, SAMPLES
+from tests.builders.submission.trees import ROUND, SAMPLES
 from tests.stand_ins.fake_submission_runs import ANSWERS, CLOSED, make_run, make_runs, right_answers
 
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
@@ -189,7 +189,7 @@ def test_an_invalid_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changed", [None, {}, "text", {"machine": 1}])
 def test_a_changed_result_is_one_line(changed: object, tmp_path: Path) -> None:
     make_runs(CLOSED, tmp_path, environment=changed)
-    with pytest.raises(ConfigError, match="are not what runs write"):
+    with pytest.raises(ConfigError, match="some file is not a file of a run"):
         packed(CLOSED, tmp_path, tmp_path / "tree")
 
 

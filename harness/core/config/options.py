@@ -36,7 +36,7 @@ def option(
     *,
     name: str = "",
     parse: Callable[[str], Any] = str,
-    metavar: str | None = None,
+    metavar: str = "NAME",
     choices: tuple[str, ...] = (),
     default: Any = None,
     many: bool = False,
@@ -46,16 +46,19 @@ def option(
 ) -> Any:
     """A dataclass field that is also an option.
 
-    name: the key in a file, from which the flag is made; default: the field's name.
+    name: the key in a file, which also names the flag; default: the field's name.
     parse: text -> value, or a ValueError with a sentence that follows "--flag: ".
     choices: the values that are allowed, where there are few.
     many: the option may be repeated; the field is a tuple, () by default.
-    flag: the option takes no value; the field is a bool.
-    group: title of the option's section in `--help`; default: GROUP of the dataclass, else "more".
+    flag: the option takes no value; the field is a bool, False by default.
+    group: title of the section of `--help` that begins with this option. "": the section is that of GROUP of
+        the dataclass, or goes on.
     visible: the option has a flag; without one it exists in files only.
     """
+    if many or flag:
+        default = () if many else False
     return dataclasses.field(
-        default=() if many else default,
+        default=default,
         metadata={
             "name": name,
             "help": help_text,
@@ -76,7 +79,6 @@ def resolved(parse: Callable[[str], Any] = str) -> Any:
 
 
 def option_key(field: dataclasses.Field[Any]) -> str:
-    """The key in YAML, e.g. 'duration' for the field duration_ns."""
     return field.metadata["name"] or field.name
 
 

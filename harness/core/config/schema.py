@@ -9,24 +9,9 @@ has it under another name. A new type of value also needs a line in `_plain` of 
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.core.config import parse as parsers
 from harness.core.config.options import option, resolved
-from harness.core.config.parse import (
-    Endpoint,
-    Slo,
-    bounded,
-    parse_endpoint,
-    parse_input_shape,
-    parse_key_value,
-    parse_lengths,
-    parse_meter,
-    parse_name,
-    parse_path,
-    parse_positive_duration_ns,
-    parse_rate,
-    parse_scenario,
-    parse_slo,
-    positive,
-)
+from harness.core.config.parse import Endpoint, Slo
 from harness.core.units import NS_PER_S, parse_duration_ns
 from harness.types import Lognormal
 
@@ -41,14 +26,6 @@ MODES = ("performance", "accuracy", "both")
 DISPATCHES = ("greedy", "deadline")
 DEFAULT_DURATION_NS = 10 * NS_PER_S
 
-_WHAT = "scenario, model and data"
-_LOAD = "load"
-_EXECUTION = "instances and batches"
-_BACKEND = "backend"
-_POWER = "power"
-_RULES = "MLPerf rules"
-_OUTPUT = "output"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -56,148 +33,112 @@ class RunOptions:
 
     scenario: str = option(
         "single-stream, multi-stream, server (Poisson arrivals) or offline",
-        parse=parse_scenario,
-        metavar="NAME",
-        group=_WHAT,
+        parse=parsers.parse_scenario,
+        group="scenario, model and data",
     )
     backend: str = option(
         "framework that runs the model: a name of `list`, module:Class or file.py:Class (default ort)",
         default="ort",
-        parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
+        parse=parsers.parse_name,
     )
     model: str = option(
         "a name of `list`, a manifest (.yaml) or a model file (default digits)",
         default="digits",
-        parse=parse_name,
+        parse=parsers.parse_name,
         metavar="MODEL",
-        group=_WHAT,
     )
     dataset: str | None = option(
         "a name of `list`, module:Class or file.py:Class (default: the manifest's, else synthetic)",
-        parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
+        parse=parsers.parse_name,
     )
     data_dir: Path | None = option(
         "file or folder of the dataset, or hf:NAME for --dataset huggingface",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="PATH",
-        group=_WHAT,
     )
     metric: str | None = option(
-        "accuracy metric, a name of `list` (default: the manifest's)",
-        parse=parse_name,
-        metavar="NAME",
-        group=_WHAT,
+        "accuracy metric, a name of `list` (default: the manifest's)", parse=parsers.parse_name
     )
     hook: Path | None = option(
         "Python file with the postprocessing hook of the manifest; its code is run",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
-        group=_WHAT,
     )
     mode: str = option(
         "performance, accuracy or both (default both)",
         choices=MODES,
         default="both",
         metavar="MODE",
-        group=_WHAT,
     )
     duration_ns: int = option(
         "approximate duration of the performance run, e.g. 10s or 2min (default 10s)",
         name="duration",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         default=DEFAULT_DURATION_NS,
         metavar="TIME",
-        group=_LOAD,
+        group="load",
     )
     queries: int | None = option(
         "issue exactly N queries (offline: N samples) instead of --duration",
-        parse=positive(MAX_QUERIES),
+        parse=parsers.positive(MAX_QUERIES),
         metavar="N",
-        group=_LOAD,
     )
     slo: Slo | None = option(
         "latency bound on a percentile of the queries, e.g. p99=15ms",
-        parse=parse_slo,
+        parse=parsers.parse_slo,
         metavar="SLO",
-        group=_LOAD,
     )
     target_qps: float | None = option(
         "server: arrival rate in queries/s (default: 25 % of the calibrated capacity)",
-        parse=parse_rate,
+        parse=parsers.parse_rate,
         metavar="QPS",
-        group=_LOAD,
     )
     arrivals: Path | None = option(
         "server: replay the arrival times of a file, one a line; not MLPerf (docs/arrivals.md)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
-        group=_LOAD,
     )
     concurrency: int | None = option(
         "server: keep N queries in flight, each answer issues the next query; not MLPerf",
-        parse=positive(MAX_CONCURRENCY),
+        parse=parsers.positive(MAX_CONCURRENCY),
         metavar="N",
-        group=_LOAD,
     )
     samples_per_query: int | None = option(
-        "multi-stream: samples per query (default 8)",
-        parse=positive(4096),
-        metavar="N",
-        group=_LOAD,
+        "multi-stream: samples per query (default 8)", parse=parsers.positive(4096), metavar="N"
     )
     performance_count: int | None = option(
         "samples in memory that the performance run draws from (default: the dataset's choice)",
-        parse=positive(2**31 - 1),
+        parse=parsers.positive(2**31 - 1),
         metavar="N",
-        group=_LOAD,
     )
     seed: int | None = option(
         "seed of arrivals, sample order and synthetic data (default: the MLPerf round's)",
-        parse=bounded(0, MAX_SEED),
+        parse=parsers.bounded(0, MAX_SEED),
         metavar="N",
-        group=_LOAD,
     )
     instances: int | None = option(
         "copies of the model that answer in parallel (default: 1 for streams, else one per core)",
-        parse=positive(1024),
+        parse=parsers.positive(1024),
         metavar="N",
-        group=_EXECUTION,
+        group="instances and batches",
     )
     threads: int | None = option(
         "threads per instance (default: cores / instances)",
-        parse=positive(1024),
+        parse=parsers.positive(1024),
         metavar="N",
-        group=_EXECUTION,
     )
     max_batch: int | None = option(
         "largest batch in samples (default: the manifest's, else 8)",
-        parse=positive(MAX_BATCH),
+        parse=parsers.positive(MAX_BATCH),
         metavar="N",
-        group=_EXECUTION,
     )
-    oversubscribe: bool = option(
-        "allow more threads than the cores can run at once",
-        flag=True,
-        default=False,
-        group=_EXECUTION,
-    )
-    pin: bool = option(
-        "bind the threads of each instance to cores of their own",
-        flag=True,
-        default=False,
-        group=_EXECUTION,
-    )
+    oversubscribe: bool = option("allow more threads than the cores can run at once", flag=True)
+    pin: bool = option("bind the threads of each instance to cores of their own", flag=True)
     dispatch: str = option(
         "server: greedy takes all samples that wait, deadline sizes batches so that they meet the SLO "
         "(default greedy)",
         choices=DISPATCHES,
         default="greedy",
-        metavar="NAME",
-        group=_EXECUTION,
     )
     batch_wait_ns: int = option(
         "server: longest time a sample waits for its batch to fill, e.g. 500us (default 0s)",
@@ -205,107 +146,90 @@ class RunOptions:
         parse=parse_duration_ns,
         default=0,
         metavar="TIME",
-        group=_EXECUTION,
     )
     device: str = option(
         "cpu or cuda (default cpu); refused by backends without that device",
         choices=("cpu", "cuda"),
         default="cpu",
-        metavar="NAME",
-        group=_BACKEND,
+        group="backend",
     )
     provider: str | None = option(
-        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)",
-        metavar="NAME",
-        group=_BACKEND,
+        "ort: execution provider; refused if ONNX Runtime does not use it (default: the device's)"
     )
     input_shape: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "shape of an input with symbolic dimensions, e.g. ids=1x128 (repeatable)",
-        parse=parse_input_shape,
+        parse=parsers.parse_input_shape,
         many=True,
         metavar="NAME=1xDIM",
-        group=_BACKEND,
     )
     lengths: tuple[tuple[str, Lognormal | Path], ...] = option(
         "synthetic data: lengths of a symbolic dimension, as lognormal:median=128,sigma=0.6,max=512 or "
         "as a file with one length a line (repeatable)",
-        parse=parse_lengths,
+        parse=parsers.parse_lengths,
         many=True,
         metavar="DIM=LENGTHS",
-        group=_BACKEND,
     )
     backend_option: tuple[tuple[str, str], ...] = option(
         "option of the backend, e.g. compile=off; format=NAME chooses the model's file, processes=on "
         "gives each instance a process of its own (repeatable)",
-        parse=parse_key_value,
+        parse=parsers.parse_key_value,
         many=True,
         metavar="KEY=VALUE",
-        group=_BACKEND,
     )
     hang_timeout_ns: int | None = option(
         "end the run after this long without an answer (default: 10s, or 20 times the slowest warm-up "
         "batch if that is longer)",
         name="hang_timeout",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         metavar="TIME",
-        group=_BACKEND,
     )
     meter: tuple[tuple[str, str], ...] = option(
         "read power from a meter: a name of `list`, NAME=ARGUMENT, module:Class or file.py:Class "
         "(repeatable)",
-        parse=parse_meter,
+        parse=parsers.parse_meter,
         many=True,
-        metavar="NAME",
-        group=_POWER,
+        group="power",
     )
     mlperf: bool = option(
         "apply the official rules: 600 s, official seeds, query counts and latency bounds",
         flag=True,
-        default=False,
-        group=_RULES,
+        group="MLPerf rules",
     )
     user_conf: Path | None = option(
-        "with --mlperf: LoadGen's user.conf", parse=parse_path, metavar="FILE", group=_RULES
+        "with --mlperf: LoadGen's user.conf", parse=parsers.parse_path, metavar="FILE"
     )
     audit: Path | None = option(
         "LoadGen's audit.config: make the performance run of a compliance test (see `submit run`)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="FILE",
-        group=_RULES,
     )
     out: Path | None = option(
         "result folder, which must not exist yet (default results/TIME-SCENARIO-BACKEND-MODEL)",
-        parse=parse_path,
+        parse=parsers.parse_path,
         metavar="DIR",
-        group=_OUTPUT,
+        group="output",
     )
-    no_report: bool = option("write no report.html", flag=True, default=False, group=_OUTPUT)
+    no_report: bool = option("write no report.html", flag=True)
     metrics: Endpoint | None = option(
         "address where Prometheus can scrape the run (default 127.0.0.1:9464, or another port if that is taken)",
-        parse=parse_endpoint,
+        parse=parsers.parse_endpoint,
         metavar="HOST:PORT",
-        group=_OUTPUT,
     )
     no_metrics: bool = option(
-        "open no port for Prometheus; metrics.prom is still written",
-        flag=True,
-        default=False,
-        group=_OUTPUT,
+        "open no port for Prometheus; metrics.prom is still written", flag=True
     )
     metrics_linger_ns: int = option(
         "serve the metrics this long after the run, so that the verdict is scraped, e.g. 15s",
         name="metrics_linger",
-        parse=parse_positive_duration_ns,
+        parse=parsers.parse_positive_duration_ns,
         default=0,
         metavar="TIME",
-        group=_OUTPUT,
     )
-
     # Values that a finished run resolved and wrote into its config.yaml. They have no flag.
-    qsl_seed: int | None = resolved(bounded(0, MAX_SEED))
-    sample_index_seed: int | None = resolved(bounded(0, MAX_SEED))
-    schedule_seed: int | None = resolved(bounded(0, MAX_SEED))
-    model_file: Path | None = resolved(parse_path)
+    qsl_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    sample_index_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    schedule_seed: int | None = resolved(parsers.bounded(0, MAX_SEED))
+    model_file: Path | None = resolved(parsers.parse_path)
     model_sha256: str | None = resolved()
     dataset_digest: str | None = resolved()
     arrivals_sha256: str | None = resolved()

@@ -23,9 +23,9 @@ from harness.machine import cores, host
 from harness.models.manifest.defaults import default_dataset
 from harness.models.opened import instances
 from harness.results import run_folder
-from harness.results.compare.run_files import fitting
 from harness.results.outcome import Measure
 from harness.results.pages.tables import Table
+from harness.results.run_files import reading_run
 from harness.run.study import Study, keep_or_remove, show_result, write_page
 from harness.run.supervisor.preflight import obtain_model
 
@@ -65,11 +65,11 @@ def profile(
     profiled = files.read(folder)
     if config.out is not None:
         new = run_folder.new_folder(config.out, "", "", "")
-        with keep_or_remove(lambda: new.path, lambda: False), fitting(folder):
+        with keep_or_remove(lambda: new.path, lambda: False), reading_run(folder):
             files.write(profiled, files.profile_tables(profiled, folder), new.path)
             write_page(write, profiled, new.path)
             new.finish(newest=False)
-    with fitting(folder):
+    with reading_run(folder):
         tables = _tables(profiled, folder, options.table)
         lines = partial(_lines, profiled, tables, options.table)
         show_result(partial(files.to_json, tables), lines, as_json=as_json)
@@ -99,7 +99,7 @@ def _export(profiled: Profiled, folder: Path, target: Path | str | None) -> None
     if target is None:
         return
     spans = files.spans(profiled, folder)
-    with fitting(folder):
+    with reading_run(folder):
         messages = otlp.messages(spans, profiled.content["started"], profiled.content["model_name"])
     if isinstance(target, Path):
         otlp.write(messages, target)

@@ -31,16 +31,18 @@ def refusals(
             yield f"{run.name} is INVALID ({codes})"
     yield from _workload_refusals(before, after)
     yield from _model_refusals(before, after, answers)
-    arrivals = [_arrivals(one) for one in (before, after)]
-    if arrivals[0] != arrivals[1]:
-        seeds = " on one side, ".join(map(_text, arrivals))
-        yield f"arrivals: schedule seeds {seeds} on the other"
+    # Each run of --repeats has its own schedule seed; both sides must have the same ones.
+    ours, theirs = (
+        sorted({str(_seeds(run).get("schedule", "-")) for run in side}) for side in (before, after)
+    )
+    if ours != theirs:
+        seeds = f"{_text(ours)} on one side, {_text(theirs)} on the other"
+        yield f"arrivals: schedule seeds {seeds}"
     for one in (before, after):
         yield from _configuration_refusals(one)
 
 
 def label(side: Sequence[FinishedRun]) -> str:
-    """The name of a side in a sentence."""
     more = f" and {len(side) - 1} more" if len(side) > 1 else ""
     return f"{side[0].name}{more}"
 
@@ -72,30 +74,28 @@ def _configuration_refusals(side: Sequence[FinishedRun]) -> Iterator[str]:
 def _model_refusals(
     before: Sequence[FinishedRun], after: Sequence[FinishedRun], answers: Agreement | None
 ) -> Iterator[str]:
-    """Two backends may read different files of one model: the manifest must name both files, and the
-    answers must agree.
-    """
+    """Refuses different model files unless one manifest names both and their answers agree."""
     digests = [_texts(run.config.get("model_sha256") for run in side) for side in (before, after)]
     differ = digests[0] != digests[1]
     if differ and not _are_of_one_manifest(before[0], after[0]):
         yield f"model digest: {label(before)} {digests[0]}, {label(after)} {digests[1]}"
     elif differ and answers is None:
         yield (
-            f"answers: {label(before)} and {label(after)} read different files of the model, and "
-            "nothing shows that these answer alike: run both with --mode both"
+            f"answers: {label(before)} and {label(after)} read different files of the model, whose "
+            "answers were not compared: run both with --mode both"
         )
     elif answers is not None and _reader(before[0]) != _reader(after[0]):
         share = limits(precision_of(before[0])).share
         if answers.alike < share:
             yield (
-                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, {show_percent(share)} must be: "
-                "one backend or one file does not compute this model"
+                f"answers: {show_percent(answers.alike, 2)} of {answers.samples:,} are alike, fewer than "
+                f"{show_percent(share)}: one backend or one file does not compute this model"
             )
 
 
 def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
-    """Whether both files are from one manifest, in the formats that two backends prefer. A changed file
-    of the same format, or a replacement by --model-file, is not.
+    """Whether both files are from one manifest, in formats that two backends prefer. False for a changed
+    file of one format, and for a file of --model-file.
     """
     manifests = [run.environment.get("manifest_sha256") for run in (ours, theirs)]
     replaced = any(run.config.get("model_file") for run in (ours, theirs))
@@ -104,16 +104,13 @@ def _are_of_one_manifest(ours: FinishedRun, theirs: FinishedRun) -> bool:
 
 
 def _reader(run: FinishedRun) -> tuple[str, str]:
-    """The backend, and its option for the file format."""
     options = run.config.get("backend_option") or ()
-    asked = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
-    return run.result["backend"], "".join(asked)
+    formats = [text for text in options if text.startswith(f"{FORMAT_OPTION}=")]
+    return run.result["backend"], "".join(formats)
 
 
 def precision_of(run: FinishedRun) -> str:
-    """The backend's reported precision by the names of harness/core/number_types.py; a user's backend may
-    report another name.
-    """
+    """The precision that the backend reports, in the names of number_types.py where it is one."""
     reported = (run.result.get("backend_description") or {}).get("precision")
     names = reported if isinstance(reported, list) else [reported]
     return " ".join(sorted({number_type(str(name)) for name in names if name is not None})) or "-"
@@ -131,7 +128,7 @@ _HINTS = {
 
 
 def _workload(run: FinishedRun) -> Mapping[str, Any]:
-    """Settings that must be equal before two runs can be ranked, as far as both measured them."""
+    """Settings that must be equal before two runs can be ranked, where both runs have them."""
     config, result = run.config, run.result
     performance, scored = {}, {}
     if result["throughput_per_s"] is not None:
@@ -162,15 +159,8 @@ def _seeds(run: FinishedRun) -> Mapping[str, Any]:
     return (run.environment.get("loadgen") or {}).get("seeds") or {}
 
 
-def _arrivals(side: Sequence[FinishedRun]) -> list[str]:
-    """Schedule seeds of a side. Each run of --repeats has its own; both sides must have the same."""
-    return sorted({str(_seeds(run).get("schedule", "-")) for run in side})
-
-
 _PER_RUN = frozenset(("queries", "duration", "out", "schedule_seed"))
-"""Settings that differ between runs of one configuration: counts are calibrated, --repeats advance
-the seed.
-"""
+"""Settings that differ between runs of one configuration: --repeats advances the seed."""
 
 
 def _settings(run: FinishedRun) -> Mapping[str, Any]:
@@ -207,7 +197,6 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def _texts(values: Iterable[object]) -> str:
-    """The distinct values as one text."""
     return " | ".join(sorted({_text(value) for value in values}))
 
 

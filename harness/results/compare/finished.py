@@ -9,24 +9,13 @@ from typing import Any, NamedTuple
 from harness.errors import ConfigError
 from harness.loadgen.scenario import scenario_named
 from harness.results import run_folder
-from harness.results.compare.run_files import RunFiles, fitting, read_files
-from harness.results.evidence import bootstrap
-from harness.results.evidence.stages import (
-    PERCENTILES,
-    STAGE_EDGES,
-    STAGES,
-    Completions,
-    query_completed_ns,
-    query_latency_ns,
-)
+from harness.results.evidence import bootstrap, stages
+from harness.results.evidence.stages import Completions
+from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.types import Array
-
-_TAIL = frozenset(("p95", "p97", "p99", "p99.9"))
 
 
 class Number(NamedTuple):
-    """One number of a run."""
-
     value: float
     unit: str
     kind: str
@@ -79,7 +68,7 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
     files = read_files(folder)
     run = files.performance
     done = run.done if run else None
-    with fitting(folder):
+    with reading_run(folder):
         numbers = dict(_numbers(files.result, done, run.plan.samples_per_query if run else 1))
         if "throughput" in numbers:
             numbers |= dict(_efficiency(numbers["throughput"], files, price_per_h))
@@ -94,7 +83,6 @@ def read(folder: Path, price_per_h: float | None = None) -> FinishedRun:
 
 
 def _folders(text: str) -> Iterator[Path]:
-    """Each folder once, even where links or patterns name it repeatedly."""
     seen = set()
     for part in [text] if Path(text).is_dir() else text.split(","):
         literal = Path(part).is_dir() or glob.escape(part) == part
@@ -113,9 +101,7 @@ def _repeats(folder: Path) -> list[Path]:
     """The finished runs of --repeats in this folder, in their order; [] in any other folder."""
     if not (folder / run_folder.REPEATS).is_file():
         return []
-    return sorted(
-        filter(_is_run, folder.glob("run-*")), key=lambda path: (len(path.name), path.name)
-    )
+    return sorted(filter(_is_run, folder.glob("run-*")), key=lambda run: (len(run.name), run.name))
 
 
 def _is_finished(folder: Path) -> bool:
@@ -142,7 +128,8 @@ def _numbers(
             yield "throughput", Number(rate, "samples/s", "rate", draws, higher_is_better=True)
         if not offline and result["latency_ns"]:
             yield from _latencies(result["latency_ns"], done, samples_per_query)
-        yield from _stages(result["stages_ns"], done, STAGES[2:] if offline else STAGES)
+        names = stages.STAGES[2:] if offline else stages.STAGES
+        yield from _stages(result["stages_ns"], done, names)
     yield from _plain(result)
 
 
@@ -150,29 +137,32 @@ def _latencies(
     stored: Mapping[str, Any], done: Completions, samples_per_query: int
 ) -> Iterator[tuple[str, Number]]:
     """stored: LoadGen's latencies of queries; their spread comes from the journal."""
-    latency_ns = query_latency_ns(done, samples_per_query)
+    latency_ns = stages.query_latency_ns(done, samples_per_query)
     if not len(latency_ns):
         return
-    block = bootstrap.blocks(query_completed_ns(done, samples_per_query))
-    drawn = bootstrap.drawn_percentiles(latency_ns, block, PERCENTILES)
+    block = bootstrap.blocks(stages.query_completed_ns(done, samples_per_query))
+    drawn = bootstrap.drawn_percentiles(latency_ns, block, stages.PERCENTILES)
     for name, draws in drawn.items():
         if stored.get(name) is not None:
-            kind = "tail" if name in _TAIL else "body"
-            yield name, Number(float(stored[name]), "ns", kind, draws)
+            yield name, Number(float(stored[name]), "ns", _kind(name), draws)
+
+
+def _kind(percentile: str) -> str:
+    return "tail" if percentile in ("p95", "p97", "p99", "p99.9") else "body"
 
 
 def _stages(
-    stored: Mapping[str, Any], done: Completions, stages: Sequence[str]
+    stored: Mapping[str, Any], done: Completions, names: Sequence[str]
 ) -> Iterator[tuple[str, Number]]:
     block = bootstrap.blocks(done.columns["completed_ns"])
-    fractions = {name: PERCENTILES[name] for name in ("p50", "p99")}
-    for stage in stages:
-        begin, end = STAGE_EDGES[stage]
+    fractions = {name: stages.PERCENTILES[name] for name in ("p50", "p99")}
+    for stage in names:
+        begin, end = stages.STAGE_EDGES[stage]
         spent_ns = done.columns[end] - done.columns[begin]
         drawn = bootstrap.drawn_percentiles(spent_ns, block, fractions)
         for name in fractions:
-            kind = "tail" if name in _TAIL else "body"
-            yield f"{stage}.{name}", Number(float(stored[stage][name]), "ns", kind, drawn[name])
+            value = float(stored[stage][name])
+            yield f"{stage}.{name}", Number(value, "ns", _kind(name), drawn[name])
 
 
 def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
@@ -188,15 +178,10 @@ def _plain(result: Mapping[str, Any]) -> Iterator[tuple[str, Number]]:
         higher = not accuracy.get("lower_is_better", False)
         value, unit = float(accuracy["value"]), str(accuracy["unit"])
         yield "accuracy", Number(value, unit, "exact", higher_is_better=higher)
-    for reading in _readings(result):
+    for reading in (result.get("power") or {}).get("readings", ()):
         for name in ("joules_per_query", "joules_per_sample"):
             # Sources cover different parts of the machine; the name keeps them apart.
             yield f"{name}.{reading['source']}", Number(float(reading[name]), "J", "body")
-
-
-def _readings(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    readings: Sequence[Mapping[str, Any]] = (result.get("power") or {}).get("readings", ())
-    return readings
 
 
 def _efficiency(
@@ -206,7 +191,7 @@ def _efficiency(
     cores = (files.environment.get("machine") or {}).get("cores_usable")
     if isinstance(cores, int) and cores > 0 and files.config.get("device") != "cuda":
         yield "throughput_per_core", _times(throughput, 1 / cores, "samples/s/core")
-    for reading in _readings(files.result):
+    for reading in (files.result.get("power") or {}).get("readings", ()):
         per_watt = _times(throughput, 1 / float(reading["mean_watts"]), "samples/s/W")
         # The error of the power is unknown, so no interval is.
         yield f"throughput_per_watt.{reading['source']}", per_watt._replace(draws=None, kind="body")

@@ -5,6 +5,7 @@ percentile of its interval, the extremes included.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
     line = {"x": digits(ordered_ms[ranks]), "y": digits((ranks + 1) / n * 100), "mode": "lines"}
     return Figure(
         "Latency distribution",
-        "Which share of the queries was answered within which time.",
+        "Share of the queries that were answered within a time.",
         [{**line, "name": "queries", "line": {"shape": "hv"}}],
         {
             "xaxis": {"title": "latency, ms", "type": "log"},
@@ -58,26 +59,21 @@ def _cdf(ordered_ms: Array, bound_ms: float | None) -> Figure:
 
 
 def _tail(ordered_ms: Array, bound_ms: float | None) -> Figure:
-    """Against 1 - percentile on a logarithmic scale, the slowest to the right."""
+    """Latency against 1 - percentile on a logarithmic scale, with the slowest queries to the right."""
     n = len(ordered_ms)
     slower = np.geomspace(1, 1 / n, POINTS)
     ranks = (n * (1 - slower)).astype(int)
     ranks[-1] = n - 1  # 1 - 1 / n may be rounded
     ticks = [share for share in _TICKS if share >= slower[-1] * 0.99]
     names = [f"p{(1 - s) * 100:.10g}" for s in ticks]
+    axis = {"title": "percentile", "type": "log"}
     line = {"x": digits(slower), "y": digits(ordered_ms[ranks]), "mode": "lines"}
     return Figure(
         "Tail",
         "The latency at each percentile; every mark to the right is ten times rarer.",
         [{**line, "name": "latency"}],
         {
-            "xaxis": {
-                "title": "percentile",
-                "type": "log",
-                "autorange": "reversed",
-                "tickvals": ticks,
-                "ticktext": names,
-            },
+            "xaxis": {**axis, "autorange": "reversed", "tickvals": ticks, "ticktext": names},
             "yaxis": {"title": "latency, ms", "type": "log"},
             "shapes": bound_line(bound_ms, "y"),
         },
@@ -92,27 +88,20 @@ def _stages(run: Evidence) -> Figure:
     marks = np.concatenate([np.arange(0, 95, 5), [95, 97, 98, 99, 99.5, 99.9, 100]])
     bounds = np.unique((marks / 100 * n).astype(int))
     order = np.argsort(latency_ns, kind="stable")
-    names = [f"p{last / n * 100:.4g}" for _, last in _pairs(bounds)]
+    ranges = list(pairwise(bounds.tolist()))
+    names = [f"p{last / n * 100:.4g}" for _, last in ranges]
     data = []
     for stage in STAGES:
         begin, end = STAGE_EDGES[stage]
         spent = (run.done.columns[end] - run.done.columns[begin])[order] / NS_PER_MS
-        means = [float(spent[first:last].mean()) for first, last in _pairs(bounds)]
+        means = [float(spent[first:last].mean()) for first, last in ranges]
         data.append({"type": "bar", "x": names, "y": digits(np.array(means)), "name": stage})
     return Figure(
         "Where the time goes",
         "Mean time in each stage, of the samples between this percentile of latency and the last.",
         data,
-        {
-            "barmode": "stack",
-            "xaxis": {"type": "category"},
-            "yaxis": {"title": "time, ms"},
-        },
+        {"barmode": "stack", "xaxis": {"type": "category"}, "yaxis": {"title": "time, ms"}},
     )
-
-
-def _pairs(bounds: Array) -> list[tuple[int, int]]:
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
 
 def _batches(run: Evidence) -> Figure:
@@ -121,7 +110,7 @@ def _batches(run: Evidence) -> Figure:
     sizes, counts = np.unique(run.done.columns["batch_size"][first], return_counts=True)
     return Figure(
         "Batch sizes",
-        "How many samples the model was given at once, and how often.",
+        "Number of batches by their number of samples.",
         [{"type": "bar", "x": sizes.tolist(), "y": counts.tolist(), "name": "batches"}],
         {"xaxis": {"title": "samples in the batch"}, "yaxis": {"title": "batches"}},
     )

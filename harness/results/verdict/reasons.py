@@ -20,20 +20,16 @@ from harness.results.verdict.answers_check import Compared
 from harness.types import Score
 
 
-def run_reasons(run: Evidence) -> Iterator[Reason]:
-    """Reasons that apply to performance and accuracy runs."""
+def any_run(run: Evidence) -> Iterator[Reason]:
     name = "accuracy" if run.plan.accuracy else "performance"
     if run.failure is not None:
         yield run.failure
     elif run.ended is None:
-        yield Reason("died", f"{name} run: the measured process never told that it had ended")
+        yield Reason("died", f"{name} run: the measured process ended without its last message")
     if run.ended is not None and run.ended["failed_samples"]:
-        answered = len(run.done) if run.done else 0
-        yield Reason(
-            "batch-failed",
-            f"{name} run: {run.ended['failed_samples']:,} of {answered:,} samples failed: "
-            f"{_last_line(run.ended['first_failure'])}",
-        )
+        count = f"{run.ended['failed_samples']:,} of {len(run.done) if run.done else 0:,}"
+        *_, last = run.ended["first_failure"].strip().splitlines() or ["no message"]
+        yield Reason("batch-failed", f"{name} run: {count} samples failed: {last}")
     elif run.done is not None and run.done.failed:
         yield Reason("batch-failed", f"{name} run: {counted(run.done.failed, 'sample')} failed")
     if run.failure is None:
@@ -44,7 +40,7 @@ def run_reasons(run: Evidence) -> Iterator[Reason]:
         yield Reason(
             "clock-jumped",
             f"{name} run: the wall clock was stepped by {show_ns(step_ns)} "
-            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are false: run again",
+            f"(limit {show_ns(JUMP_NS)}); LoadGen's latencies are wrong: run again",
         )
 
 
@@ -66,8 +62,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     log, plan = run.log, run.plan
     if not log.values:
         yield Reason(
-            "log-missing",
-            f"{name} run: LoadGen left no detail log: it must be able to write to the run's folder",
+            "log-missing", f"{name} run: LoadGen left no detail log: make the run's folder writable"
         )
         return
     if not log.complete:
@@ -78,11 +73,11 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
     if errors:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
-    found = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if found != (run.loadgen_scenario, run.expected_mode):
+    logged = (log.get("effective_scenario"), log.get("effective_test_mode"))
+    if logged != (run.loadgen_scenario, run.expected_mode):
         yield Reason(
             "wrong-run",
-            f"{name} run: the log is of {found[0]} {found[1]}, "
+            f"{name} run: the log is of {logged[0]} {logged[1]}, "
             f"not of {run.loadgen_scenario} {run.expected_mode}",
         )
     for seed, key in zip(plan.seeds, ("qsl", "sample_index", "schedule"), strict=True):
@@ -111,9 +106,9 @@ def _sample_reasons(run: Evidence, name: str) -> Iterator[Reason]:
             )
 
 
-def performance_reasons(run: Evidence) -> Iterator[Reason]:
+def performance(run: Evidence) -> Iterator[Reason]:
     """LoadGen's verdict, with advice."""
-    yield from run_reasons(run)
+    yield from any_run(run)
     log, plan = run.log, run.plan
     scenario = scenario_named(plan.scenario)
     if not run.logged:
@@ -131,29 +126,19 @@ def performance_reasons(run: Evidence) -> Iterator[Reason]:
             f"{log.source} counted {counted:,} queries, the plan says {plan.query_count:,}",
         )
     late = log.get("result_overlatency_query_count", 0)
-    if scenario.scheduled and not _server_met(log):
-        yield _server_late(log, late, _lighter(plan))
+    met = log.get("result_perf_constraints_met") and log.get("early_stopping_met")
+    if scenario.scheduled and not met:
+        yield _server_late(log, late, plan)
     elif log.get("result_validity") != "VALID":
         yield Reason("loadgen-invalid", f"{log.source} says INVALID: {_constraints(log)}")
-    if plan.model_key is not None:
-        yield from _official_duration(log)
+    setting = log.get("effective_min_duration_ms", 0)
+    if plan.model_key is not None and setting < MIN_DURATION_MS:
+        text = f"min_duration was {setting} ms, the rules require {MIN_DURATION_MS}"
+        yield Reason("too-short", text)
 
 
-def _server_met(log: DetailLog) -> bool:
-    return bool(log.get("result_perf_constraints_met")) and bool(log.get("early_stopping_met"))
-
-
-def _lighter(plan: LoadPlan) -> str:
-    if plan.schedule is not None:
-        return "thin out the schedule"
-    return "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
-
-
-def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
-    """Too many late queries for the percentile; names the queries and seconds that would decide it.
-
-    lighter: advice where no number of queries would.
-    """
+def _server_late(log: DetailLog, late: int, plan: LoadPlan) -> Reason:
+    """Too many late queries for the percentile; names the queries and seconds that would decide it."""
     percentile = log.get("effective_target_latency_percentile")
     bound_ns = log.get("effective_target_latency_ns")
     queries = log.get("result_query_count")
@@ -163,19 +148,21 @@ def _server_late(log: DetailLog, late: int, lighter: str) -> Reason:
         return Reason(
             "early-stopping",
             f"{queries:,} queries are too few to be sure of p{percentile * 100:.10g}, although none "
-            f"was late: it takes {queries_needed(0, percentile):,}, with ten late ones "
+            f"was late: {queries_needed(0, percentile):,} are needed, with ten late ones "
             f"{queries_needed(10, percentile):,}",
         )
     needed = queries_to_settle(late, queries, percentile)
     if needed is None:
         most = queries * (1 - percentile)
         allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
+        lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
+        lighter = "thin out the schedule" if plan.schedule is not None else lighter
         return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")
     return Reason(
         "early-stopping",
-        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with so few; "
-        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would settle it at "
-        f"this share, {late} late need {queries_needed(late, percentile):,}",
+        f"{lateness}: too many to be sure of p{percentile * 100:.10g} with this count; "
+        f"{needed:,} queries ({needed / rate:,.0f} s at {show_rate(rate)}/s) would decide at "
+        f"this share, {queries_needed(late, percentile):,} with {late} late ones",
     )
 
 
@@ -187,19 +174,11 @@ def _constraints(log: DetailLog) -> str:
         "early_stopping_met": "early stopping",
     }
     missed = [text for key, text in names.items() if log.get(key) is False]
-    return f"not satisfied: {', '.join(missed)}" if missed else "no reason given"
+    return f"not satisfied: {', '.join(missed)}" if missed else "the log names no constraint"
 
 
-def _official_duration(log: DetailLog) -> Iterator[Reason]:
-    setting = log.get("effective_min_duration_ms", 0)
-    if setting < MIN_DURATION_MS:
-        yield Reason(
-            "too-short", f"min_duration was {setting} ms, the rules ask for {MIN_DURATION_MS}"
-        )
-
-
-def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
-    """The SLO of streams and Offline, where one was passed. LoadGen judges Server's."""
+def slo(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[Reason]:
+    """The user's SLO of streams and Offline. LoadGen judges Server's."""
     if slo is None or not run.logged:
         return
     judged = scenario.slo_value_ns(run.log.values, slo.percentile)
@@ -210,7 +189,7 @@ def slo_reasons(scenario: Scenario, run: Evidence, slo: Slo | None) -> Iterator[
         )
 
 
-def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
+def score(score: Score, target: Accuracy | None) -> Iterator[Reason]:
     if target is None or target.metric != score.metric:
         return
     missed = score.value - target.target if score.lower_is_better else target.target - score.value
@@ -223,16 +202,11 @@ def score_reasons(score: Score, target: Accuracy | None) -> Iterator[Reason]:
         )
 
 
-def compared_reasons(compared: Compared, allowed: int) -> Iterator[Reason]:
+def answers(compared: Compared, allowed: int) -> Iterator[Reason]:
     """allowed: number of answers that may differ, from the manifest."""
     if compared.differing > allowed:
         yield Reason(
             "answers-differ",
-            f"{compared.differing:,} of {compared.answers:,} answers of the performance run are not those "
-            f"of the accuracy run (allowed {allowed}); performance, accuracy: {compared.first}",
+            f"{compared.differing:,} of {compared.answers:,} answers of the performance run differ from "
+            f"the accuracy run's (allowed {allowed}); performance, accuracy: {compared.first}",
         )
-
-
-def _last_line(trace: str) -> str:
-    lines = trace.strip().splitlines()
-    return lines[-1] if lines else "no message"

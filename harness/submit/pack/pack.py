@@ -1,5 +1,6 @@
 """Packs the finished runs into the round's tree, with exactly the files that the round requires."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 from harness.core.console import say
 from harness.core.files import reading
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.loadgen.logs import DETAIL, SUMMARY
 from harness.models.manifest.lookup import is_path
 from harness.models.manifest.model import MODELS_DIR
@@ -18,9 +19,9 @@ from harness.submit.pack.audit import pack_audit
 from harness.submit.pack.describe import FILE, Described, describe, template
 from harness.submit.pack.finished_run import FinishedRun
 from harness.submit.pack.power import missing_files, pack_power
-from harness.submit.pack.truncate import truncate
 from harness.submit.plan.matrix import ACCURACY, DONE, FAILED, PERFORMANCE, PlannedRun
 from harness.submit.plan.request import Request
+from harness.submit.rules.accuracy import CUT
 from harness.submit.rules.layout import MARK
 from harness.submit.rules.tree.rounds import Round
 from harness.submit.rules.tree.submission import MAPPING
@@ -57,11 +58,14 @@ def finished_runs(
             problems += [f"{row.name}: {path} is missing: {hint}" for path in lost]
         if not request.rehearsal:
             problems += run.forbidden(request.of_round, accelerated=accelerated)
-    if problems:
-        raise ConfigError("\n".join(problems))
+    refuse(problems)
     return runs
 
 
+@reading(
+    "some file is not a file of a run",
+    "they were changed, or another version of the harness wrote them",
+)
 def pack(
     request: Request,
     rows: list[PlannedRun],
@@ -73,21 +77,14 @@ def pack(
 
     answers: values of the --describe file. official: a checkout whose scripts verify the audits.
     """
-    hint = "they were changed, or another version of the harness wrote them"
-    with reading("the runs' files are not what runs write", hint):
-        return _packed(request, rows, answers, out, official)
-
-
-def _packed(
-    request: Request,
-    rows: list[PlannedRun],
-    answers: Mapping[str, Any],
-    out: Path,
-    official: Path | None,
-) -> Packed:
     accelerators = str(answers.get("accelerators_per_node", "0")).strip()
     runs = finished_runs(request, rows, accelerated=accelerators not in ("", "0", "N/A"))
-    described = _described(request, runs, answers)
+    try:
+        described = describe(request, runs[request.chosen_scenarios[0], PERFORMANCE], answers)
+    except ConfigError:
+        say(f"pass a --describe file; here is a {FILE} to fill in:")
+        say(template())
+        raise
     out = out.absolute()
     tree, raw = (out.parent / f"{out.name}{end}" for end in (".partial", "-raw"))
     for path in (out, tree, raw):
@@ -104,32 +101,6 @@ def _packed(
         hint = "correct its permissions, or pass another --to"
         raise ConfigError(f"{path} cannot be read or written: {e.strerror}: {hint}") from e
     return Packed(tree, raw)
-
-
-def _described(
-    request: Request, runs: Mapping[tuple[str, str], FinishedRun], answers: Mapping[str, Any]
-) -> Described:
-    submitter, system = request.tree_names
-    fixed = {
-        "division": request.division,
-        "submitter": submitter,
-        "system_name": str(answers.get("system_name") or system),
-        "system_type": request.category,
-    }
-    first = runs[request.chosen_scenarios[0], PERFORMANCE]
-    try:
-        return describe(
-            request.rules,
-            first.about(),
-            fixed,
-            answers,
-            rehearsal=request.rehearsal,
-            power=bool(request.meters),
-        )
-    except ConfigError as e:
-        say(f"pass a --describe file; here is a {FILE} to fill in:")
-        say(template())
-        raise ConfigError(str(e)) from None
 
 
 class _Packer:
@@ -149,10 +120,6 @@ class _Packer:
         self._top = Path(request.division) / submitter
         self._results = self._top / "results" / system / request.called
         self._system = system
-
-    @property
-    def _rules(self) -> Round:
-        return self._request.rules
 
     def write(self, described: Described) -> None:
         request, top = self._request, self._root / self._top
@@ -176,7 +143,7 @@ class _Packer:
         _write(folder / "README.md", texts.reproduce(request, performance, list(request.audits)))
         copy_logs(performance, folder / "performance" / "run_1")
         if described.power:
-            pack_power(performance, folder, described.power, self._rules)
+            pack_power(performance, folder, described.power, request.rules)
         copy_logs(accuracy, folder / "accuracy")
         score = accuracy.score_text.strip() or NO_SCORE
         self._truncated(accuracy.accuracy_log, path / "accuracy", score)
@@ -197,7 +164,7 @@ class _Packer:
         name = log.name
         for root in (self._root, self._raw_root):
             (root / inside).mkdir(parents=True, exist_ok=True)
-        digest = truncate(log, self._root / inside / name, self._rules)
+        digest = truncate(log, self._root / inside / name, self._request.rules)
         shutil.copyfile(log, self._raw_root / inside / name)
         _write(self._root / inside / "accuracy.txt", f"{score}\n\nhash={digest}\n")
 
@@ -213,7 +180,6 @@ class _Packer:
 
 
 def _own_files(run: FinishedRun) -> Iterator[Path]:
-    """Files of the run's manifest, hook and plug-ins."""
     config = run.config
     if config.model.endswith((".yaml", ".yml")):
         yield Path(config.model)
@@ -225,6 +191,25 @@ def _own_files(run: FinishedRun) -> Iterator[Path]:
         file, colon, _ = (name or "").rpartition(":")
         if colon and file.endswith(".py"):
             yield Path(file)
+
+
+def truncate(log: Path, target: Path, rules: Round) -> str:
+    """Writes both ends of `log` to `target`, or all of a short log; returns the whole log's SHA-256.
+
+    Source: mlcommons/inference, truncate_accuracy_log.py.
+    """
+    digest, size = hashlib.sha256(), log.stat().st_size
+    end = rules.shown_accuracy_log_bytes
+    with log.open("rb") as f:
+        head = f.read(end)
+        digest.update(head)
+        while chunk := f.read(1 << 20):
+            digest.update(chunk)
+        f.seek(max(0, size - end))
+        tail = f.read(end)
+    is_short = size <= rules.largest_accuracy_log_bytes
+    target.write_bytes(log.read_bytes() if is_short else head + CUT + tail)
+    return digest.hexdigest()
 
 
 def copy_logs(run: FinishedRun, folder: Path) -> None:

@@ -21,10 +21,7 @@ def missing_files(run: FinishedRun, rules: Round) -> Iterator[Path]:
 
 
 def pack_power(run: FinishedRun, folder: Path, answers: Mapping[str, str], rules: Round) -> None:
-    """folder: the scenario's. answers: the user's texts for the keys of POWER.
-
-    Raises exceptions of WRONG_CONTENT for a description that power-dev did not write.
-    """
+    """folder: the scenario's. answers: the texts of POWER. Raises WRONG_CONTENT for a foreign description."""
     source, performance = run.folder / "performance", folder / "performance"
     for name in _files(rules):
         (performance / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +41,6 @@ def _files(rules: Round) -> Iterator[str]:
 
 
 def _analyser(server: Mapping[str, Any]) -> str:
-    """A table of PTDaemon's analysers, one in each line."""
     identity = [m["reply"] for m in server["ptd_messages"] if m["cmd"] == "Identify"][0]  # noqa: RUF015 - an IndexError
     lines = [
         f"PTDaemon: `{identity}`",

@@ -17,19 +17,10 @@ from harness.core.config.run_config import to_plain
 from harness.core.console import say
 from harness.core.files import write_yaml
 from harness.core.signals import Stopped, stoppable
-from harness.errors import ConfigError, RunInvalid
+from harness.errors import ConfigError, RunInvalid, refuse
+from harness.submit.plan import matrix
 from harness.submit.plan.attempts import ASKED, RUNS
-from harness.submit.plan.matrix import (
-    DONE,
-    PERFORMANCE,
-    SEARCH,
-    PlannedRun,
-    plan,
-    problems,
-    search,
-    show_s,
-    write_audits,
-)
+from harness.submit.plan.matrix import DONE, PERFORMANCE, SEARCH, PlannedRun
 from harness.submit.plan.request import Request
 
 _COMMAND = "harness.cli.main"
@@ -41,17 +32,12 @@ STOP_LIMIT_S = 60.0
 
 
 def execute(request: Request, work: Path, only: str | None = None) -> int:
-    """Makes all runs that are not done; returns exit status 0 once every run is done, else 4.
-
-    only: limits this to the runs of one scenario.
-    """
+    """Makes all missing runs, or those of the scenario `only`; returns 0 once every run is done, else 4."""
     if only is not None and only not in request.chosen_scenarios:
         raise ConfigError(f"--only {only}: choose from {', '.join(request.chosen_scenarios)}")
-    write_audits(request, work)
+    matrix.write_audits(request, work)
     rows = _rows(request, work, only)
-    obstacles = list(problems(request, rows))
-    if obstacles:
-        raise ConfigError("\n".join(obstacles))
+    refuse(matrix.problems(request, rows))
     done = sum(row.state == DONE for row in rows)
     say(f"{done} of {len(rows)} runs are done, {len(rows) - done} remain")
     scenarios = request.chosen_scenarios if only is None else (only,)
@@ -60,19 +46,13 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
             with stopping.allowed():
                 has_rate = only not in (None, "Server") or _has_rate(request, work, rows, locks)
             for number in range(len(rows)):
-                rows = _rows(
-                    request, work, only
-                )  # a new performance run makes earlier audits stale
+                # a new performance run makes earlier audits stale
+                rows = _rows(request, work, only)
                 possible = has_rate or rows[number].scenario != "Server"
                 if possible and _is_due(request, rows, rows[number]):
+                    which = f"{number + 1} of {len(rows)}"
                     with stopping.allowed():
-                        _run(
-                            rows[number],
-                            work,
-                            locks,
-                            f"{number + 1} of {len(rows)}",
-                            _left_s(rows, number),
-                        )
+                        _run(rows[number], work, locks, which, _left_s(rows, number))
         except Stopped as e:
             say("stopped: repeat `submit run` to make the remaining runs")
             return e.exit_status
@@ -84,10 +64,7 @@ def execute(request: Request, work: Path, only: str | None = None) -> int:
 
 @contextmanager
 def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Locks the scenarios against a second `submit run` and yields the locks' descriptors.
-
-    With --only, a user may run different scenarios side by side.
-    """
+    """Locks the scenarios, which `submit run --only` makes side by side; yields the locks' descriptors."""
     with ExitStack() as stack:
         files = []
         for scenario in scenarios:
@@ -108,36 +85,33 @@ def _alone(work: Path, scenarios: Sequence[str]) -> Iterator[tuple[int, ...]]:
 
 
 def _rows(request: Request, work: Path, only: str | None) -> list[PlannedRun]:
-    return [row for row in plan(request, work) if only in (None, row.scenario)]
+    return [row for row in matrix.plan(request, work) if only in (None, row.scenario)]
 
 
 def _has_rate(
     request: Request, work: Path, rows: Sequence[PlannedRun], locks: tuple[int, ...]
 ) -> bool:
     """Searches Server's rate unless that is done or not requested; False where the search failed."""
-    row = search(request, work)
+    row = matrix.search(request, work)
     if row is not None and row.state != DONE:
         _run(row, work, locks, "first", _left_s(rows, -1))
-        row = search(request, work)
+        row = matrix.search(request, work)
     if row is None or row.state == DONE:
         return True
-    say(f"{row.name} found no rate, so Server is left out: see {work / RUNS / row.name}")
+    say(f"{row.name} has no rate, so Server is left out: see {work / RUNS / row.name}")
     return False
 
 
 def _is_due(request: Request, rows: Sequence[PlannedRun], row: PlannedRun) -> bool:
     """True for a run that is not done, except an audit without a valid performance run."""
-    if row.state == DONE:
-        return False
     main = next(r for r in rows if (r.scenario, r.kind) == (row.scenario, PERFORMANCE))
-    if row.kind in request.audits and main.state != DONE:
+    if row.state != DONE and row.kind in request.audits and main.state != DONE:
         say(f"{row.name} is left out: {main.name} is {main.state}")
         return False
-    return True
+    return row.state != DONE
 
 
 def _left_s(rows: Sequence[PlannedRun], number: int) -> float:
-    """Expected time of the unfinished runs after run `number`."""
     return sum(r.expected_s or 0.0 for r in rows[number + 1 :] if r.state != DONE)
 
 
@@ -147,31 +121,29 @@ def _run(row: PlannedRun, work: Path, locks: tuple[int, ...], which: str, after_
     number = len(list(folder.glob(f"*-{ASKED}"))) + 1  # counts attempts that left no folder, too
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        asked = folder / f"{number}-{ASKED}"
-        write_yaml(asked, to_plain(row.config))
+        settings = folder / f"{number}-{ASKED}"
+        write_yaml(settings, to_plain(row.config))
         with (folder / f"attempt-{number}.log").open("wb") as log:
-            words = ["--config", str(asked), "--out", str(folder / f"attempt-{number}")]
+            words = ["--config", str(settings), "--out", str(folder / f"attempt-{number}")]
             words = [SEARCH, *words] if row.kind == SEARCH else words
             words += ["--quiet", "--no-metrics", *(["--no-report"] if row.config.no_report else [])]
-            process = start(
-                _COMMAND, words, fds=locks, log=log
-            )  # the run holds the locks, even if this process is killed
+            # the run holds the locks, even if this process is killed
+            process = start(_COMMAND, words, fds=locks, log=log)
     except OSError as e:
         raise ConfigError(f"{folder} cannot be written: {e.strerror}: pass another --work") from e
     began_s = time.monotonic()
-    with _Line(lambda: _progress(row, which, time.monotonic() - began_s, after_s)) as line:
-        status = _wait(process, line)
+    status = _wait(process, lambda: _progress(row, which, time.monotonic() - began_s, after_s))
     outcome = "done" if status == 0 else f"exit status {status}: see {folder}/attempt-{number}.log"
-    say(f"{which}: {row.name} {outcome}, {show_s(time.monotonic() - began_s)}")
+    say(f"{which}: {row.name} {outcome}, {matrix.show_s(time.monotonic() - began_s)}")
 
 
-def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
-    """Waits for the end of a run; passes a stop on, so that the run can save its files."""
+def _wait(process: "subprocess.Popen[bytes]", progress: Callable[[], str]) -> int:
+    """Waits for the end of a run; passes a stop on to it, so that it can save its files."""
     try:
         while True:
+            _rewrite(progress())
             with suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_EVERY_S)
-            line.show()
     except Stopped:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
@@ -181,31 +153,18 @@ def _wait(process: "subprocess.Popen[bytes]", line: "_Line") -> int:
             process.kill()
             process.wait()
         raise
+    finally:
+        _rewrite("")
 
 
 def _progress(row: PlannedRun, which: str, took_s: float, after_s: float) -> str:
     left_s = max(0.0, (row.expected_s or 0.0) - took_s) + after_s
-    of = f" of {show_s(row.expected_s)}" if row.expected_s is not None else ""
-    return f"{which}: {row.name} {show_s(took_s)}{of}, about {show_s(left_s)} left for all"
+    of = f" of {matrix.show_s(row.expected_s)}" if row.expected_s is not None else ""
+    return f"{which}: {row.name} {matrix.show_s(took_s)}{of}, about {matrix.show_s(left_s)} left for all"
 
 
-class _Line:
-    """A progress line that is rewritten in place; nothing is shown without a terminal."""
-
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
-        self._on = sys.stderr.isatty()
-
-    def __enter__(self) -> "_Line":
-        self.show()
-        return self
-
-    def show(self) -> None:
-        if self._on:
-            sys.stderr.write(f"\r\x1b[K{self._text()}")
-            sys.stderr.flush()
-
-    def __exit__(self, *exc: object) -> None:
-        if self._on:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+def _rewrite(line: str) -> None:
+    """Rewrites the progress line in place; nothing is shown without a terminal."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()

@@ -9,7 +9,7 @@ from typing import Any
 from harness.core.config.parse import Slo, parse_meter, parse_slo
 from harness.core.config.run_config import RunConfig, from_plain
 from harness.core.registry import METERS
-from harness.errors import ConfigError
+from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
 from harness.submit.plan import rate
 from harness.submit.rules.layout import REHEARSAL_SUBMITTER, REHEARSAL_SUFFIX
@@ -50,21 +50,16 @@ class Request:
     benchmark: str
     folder: str = ""
     """The benchmark's folder in the tree; differs from `benchmark` only in the open division."""
-
     scenarios: tuple[str, ...] = ()
     """The round's names; () stands for those that the category requires."""
-
     rehearsal: bool = False
     """Accepts any data and model, and short runs with `duration` among the options."""
-
     round: str = DEFAULT
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of every run by their key; `meter` applies to performance runs alone."""
 
     def __post_init__(self) -> None:
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("\n".join(problems))
+        refuse(self._problems())
 
     def _problems(self) -> Iterator[str]:
         rules = load_round(self.round)
@@ -174,7 +169,6 @@ class Request:
 
     @property
     def conf_rate(self) -> float | None:
-        """Server's rate in --user-conf."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
 
@@ -184,7 +178,6 @@ class Request:
 
     @property
     def searches(self) -> bool:
-        """Whether `peak` searches for Server's rate."""
         requested = "slo" in self.options and not self.is_rate_given
         return requested and "Server" in self.chosen_scenarios
 
@@ -198,7 +191,6 @@ class Request:
 
     @property
     def called(self) -> str:
-        """The benchmark's folder in the tree."""
         return self.folder or self.benchmark
 
     @property

@@ -8,10 +8,10 @@ import pytest
 
 from harness.cli.main import main
 from harness.results import database
-from harness.results.pages.history import Told, history, numbers
+from harness.results.pages.history import Quantity, history, numbers
 from harness.results.pages.page import Article
 from harness.results.pages.pareto import beats, pareto
-from tests.results.test_database import result
+from tests.builders.result import stored_result
 from tests.stand_ins.chromium import needs_chromium, shown
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -19,7 +19,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def measured(day: int, rate: float, p99_ms: float, top1: float, joules: float, **more: Any) -> Any:
     reading = {"source": "rapl:psys", "provenance": "measured", "joules_per_sample": joules}
-    return result(
+    return stored_result(
         f"2026-01-{day:02}T10:00:00.000+00:00",
         headline={"value": rate, "unit": "queries/s"},
         throughput_per_s={"completed": rate},
@@ -123,8 +123,8 @@ def test_what_is_no_number_in_the_database_is_not_drawn(value: object) -> None:
     assert numbers(row) == {}
 
 
-def of(**values: float) -> dict[str, Told]:
-    return {name: Told(value, "", name == "rate") for name, value in values.items()}
+def of(**values: float) -> dict[str, Quantity]:
+    return {name: Quantity(value, "", name == "rate") for name, value in values.items()}
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ from harness.explain.profile.tables.layer_tables import Profiled
 from harness.explain.profile.tables.tables import tables as tables_of
 from harness.loadgen.scenario import scenario_named
 from harness.results import records, run_folder
-from harness.results.compare.run_files import fitting, read_files
 from harness.results.evidence.evidence import Evidence
 from harness.results.pages import tables
 from harness.results.pages.tables import Table
+from harness.results.run_files import read_files, reading_run
 
 PROFILE, TRACE, PAGE, RUN = "profile.json", "trace.json", "profile.html", "run"
 TEXT, JSON, CSV = "tables.txt", "tables.json", "tables"
@@ -97,7 +97,7 @@ def headline(profiled: Profiled) -> Iterator[str]:
 
 def profile_tables(profiled: Profiled, folder: Path) -> list[Table]:
     """folder: named in the error where its files do not fit together."""
-    with fitting(folder):
+    with reading_run(folder):
         return tables_of(profiled)
 
 
@@ -111,7 +111,7 @@ def to_json(shown: Sequence[Table]) -> dict[str, Any]:
 
 def spans(profiled: Profiled, folder: Path) -> list[Span]:
     """folder: named in the error where its files do not fit together."""
-    with fitting(folder):
+    with reading_run(folder):
         return profile_trace.spans_of(profiled)
 
 

@@ -17,8 +17,8 @@ from harness.loadgen.scenario import scenario_named
 from harness.models.manifest.lookup import is_path
 from harness.models.precision.ways import Way
 from harness.results import run_folder
-from harness.results.compare.run_files import RunFiles, fitting, read_files
 from harness.results.evidence.stages import Completions
+from harness.results.run_files import RunFiles, read_files, reading_run
 from harness.search.grid.cells.options import Axes
 from harness.types import Array
 
@@ -183,7 +183,7 @@ class Row(NamedTuple):
 def row_of(cell: Cell, folder: Path, below: Path) -> Row:
     """A ConfigError where the folder's files are not a run's."""
     files = read_files(folder)
-    with fitting(folder):
+    with reading_run(folder):
         return Row(*cell)._replace(
             verdict=files.result["verdict"],
             reasons=tuple(r["code"] for r in files.result["reasons"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.results.pages import page
-from harness.results.pages.history import Told
+from harness.results.pages.history import Quantity
 from harness.results.pages.page import Article, Figure
 from harness.results.pages.plots import heat_map, line
 from harness.search.grid.cells.cells import Row
@@ -94,7 +94,7 @@ def _fronts(view: View) -> Iterator[Figure]:
             or min(len({a.value for _, a, _ in both}), len({b.value for _, _, b in both})) < 2
         ):
             continue
-        lines: dict[str, list[tuple[Row, Told, Told]]] = {}
+        lines: dict[str, list[tuple[Row, Quantity, Quantity]]] = {}
         for one in both:
             lines.setdefault(_label(view, one[0]), []).append(one)
         yield Figure(
@@ -109,7 +109,9 @@ def _fronts(view: View) -> Iterator[Figure]:
         )
 
 
-def _points(label: str, own: Sequence[tuple[Row, Told, Told]], beaten: Any) -> dict[str, Any]:
+def _points(
+    label: str, own: Sequence[tuple[Row, Quantity, Quantity]], beaten: Any
+) -> dict[str, Any]:
     return line(
         escape(label),
         [x.value for _, x, _ in own],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.models.precision.ways import BASELINE
 from harness.results.optimal_batch import UNCERTAINTIES, optimum
-from harness.results.pages.history import Told
+from harness.results.pages.history import Quantity
 from harness.results.pages.pareto import beats
 from harness.search.grid.cells.cells import Row
 
@@ -149,7 +149,7 @@ def _best(context: Context, rows: Mapping[int, Row]) -> Best:
     return Best(context, best.batch, largest, speed, best.is_unsure)
 
 
-def numbers(row: Row) -> dict[str, Told]:
+def numbers(row: Row) -> dict[str, Quantity]:
     """The numbers by which one cell can beat another."""
     values = {
         "throughput": (row.throughput_per_s, 1.0, "samples/s", True),
@@ -159,7 +159,7 @@ def numbers(row: Row) -> dict[str, Told]:
         "memory": (row.rss_bytes, 1e-6, "MB", False),
     }
     return {
-        name: Told(value * factor, unit, more_is_better)
+        name: Quantity(value * factor, unit, more_is_better)
         for name, (value, factor, unit, more_is_better) in values.items()
         if value is not None
     }

@@ -20,10 +20,7 @@ Complaint = tuple[str, str]
 def complaints(
     text: str, session: str, load_ns: tuple[int, int], rules: Power
 ) -> Iterator[Complaint]:
-    """load_ns: LoadGen's begin and end of the testing run, wall clock in ns.
-
-    Raises ValueError where a line that counts has no timestamp.
-    """
+    """load_ns: LoadGen's begin and end. Raises ValueError where a line that counts has no timestamp."""
     lines = text.splitlines()
     ranging_ns = _ranging_ns(lines, session)
     if ranging_ns is None:
@@ -55,7 +52,6 @@ def _at_ns(line: str) -> int:
 
 
 def _uncertainty(lines: Sequence[str], ranging_begin_ns: int) -> Iterator[Complaint]:
-    """Checks that PTDaemon's uncertainty checking was active before the ranging phase."""
     line = next((x for x in lines if _UNCERTAINTY.search(x)), None)
     if line is None or _at_ns(line) >= ranging_begin_ns:
         actual = f"uncertainty checking was {'not' if line is None else 'too late'} activated"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core import files
-from harness.core.formats.strict_yaml import load_yaml
+from harness.core.formats.strict_yaml import load_mapping
 from harness.core.registry import SCENARIOS
 from harness.errors import ConfigError
 from harness.results import records, run_folder
@@ -38,43 +38,38 @@ def read_files(folder: Path, known: Evidence | None = None) -> RunFiles:
     known: the performance run, where it has just ended and is still in memory.
     """
     result = files.read_json(folder / run_folder.RESULT)
-    config = folder / run_folder.CONFIG
-    if not config.is_file():
-        raise ConfigError(
-            f"{folder} has no {run_folder.CONFIG}: its run ended before its first query"
-        )
-    plain = load_yaml(config)
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{config} is not a configuration")
+    config = read_config(folder)
     _check(result, folder / run_folder.RESULT)
     return RunFiles(
         name=folder.resolve().name,
         folder=folder,
         result=result,
         environment=files.read_json(folder / run_folder.ENVIRONMENT),
-        config=plain,
+        config=config,
         performance=known or records.read(folder / "performance" / "run_1", ""),
     )
 
 
-def fitting(folder: Path | str) -> AbstractContextManager[None]:
-    """Context in which missing content becomes a ConfigError about the files.
+def read_config(folder: Path) -> dict[Any, Any]:
+    """The content of config.yaml, which a run writes before its first query."""
+    path = folder / run_folder.CONFIG
+    if not path.is_file():
+        raise ConfigError(f"{folder} has no {path.name}: its run ended before its first query")
+    return load_mapping(path)
 
-    folder: of one run, or the names of several.
-    """
+
+def reading_run(folder: Path | str) -> AbstractContextManager[None]:
+    """Turn an exception about missing content into a ConfigError. folder: or the names of several."""
     return files.reading(f"{folder}: its files do not fit together", "`check` says more")
 
 
 def _check(result: Mapping[str, Any], path: Path) -> None:
     wrong = [n for n, types in _NEEDED.items() if not isinstance(result.get(n, 0), types)]
-    for name in ("reasons", "doubts"):
-        if name not in wrong and not all(_is_reason(one) for one in result[name]):
+    for name in [n for n in ("reasons", "doubts") if n not in wrong]:
+        entries = [one if isinstance(one, dict) else {} for one in result[name]]
+        if not all(isinstance(one.get(k), str) for one in entries for k in ("code", "text")):
             wrong.append(name)
     if "scenario" not in wrong and result["scenario"] not in SCENARIOS:
         wrong.append(f"scenario ({result['scenario']!r:.60})")
     if wrong:
         raise ConfigError(f"{path} has no usable {', '.join(wrong)}: `check` says more")
-
-
-def _is_reason(one: object) -> bool:
-    return isinstance(one, dict) and all(isinstance(one.get(k), str) for k in ("code", "text"))
