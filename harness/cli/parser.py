@@ -79,6 +79,12 @@ class Parser(argparse.ArgumentParser):
     def flag(self, name: str, about: str) -> None:
         self.add_argument(name, action="store_true", help=about)
 
+    def set_helps(self, texts: Mapping[str, str | None]) -> None:
+        """Replaces help texts, by key of the option; None hides an option that the verb refuses."""
+        for action in self._actions:
+            if action.dest in texts:
+                action.help = texts[action.dest] or argparse.SUPPRESS
+
     def format_help(self) -> str:
         """The page: what the verb does, usage, notes, groups of options, general options."""
         if self._action_groups[-1] is not self._optionals:

@@ -17,8 +17,17 @@ _SEARCHED = ("queries", "target_qps")
 _TUNED = ("queries", "duration_ns", "instances", "threads", "max_batch")
 """Fields of a --config file that tune finds or sets anew."""
 
+_REFUSED: Mapping[str, str | None] = dict.fromkeys(
+    ("arrivals", "mlperf", "user_conf", "audit", "metrics_linger")
+)
+"""Options of a run that no search takes: not in its help."""
+
 _ONE_RUNS = ("queries", "target_qps", "max_batch", "model_file", "model_sha256", "dataset_digest")
 """Fields of a --config file that hold for its one run and not for the cells of a grid."""
+
+
+def _out(name: str) -> str:
+    return f"result folder, which must not exist yet (default results/TIME-{name}-BACKEND-MODEL)"
 
 
 def peak(arguments: list[str]) -> int:
@@ -26,10 +35,21 @@ def peak(arguments: list[str]) -> int:
         "peak",
         "Find the highest rate that is VALID under the latency bound (server), or the most samples in "
         "a query (multi-stream): short probes narrow the range, runs of full length confirm the "
-        "result. --target-qps sets the rate of the first probe. With --concurrency N, find the most "
-        "queries in flight instead, from N on.",
+        "result. With --concurrency N, find the most queries in flight instead, from N on.",
         ("--scenario NAME [--slo SLO] [options]",),
         (PeakOptions, RunConfig),
+    )
+    parser.set_helps(
+        {
+            **_REFUSED,
+            "queries": None,
+            "duration": "approximate duration of a confirm run, e.g. 10s or 2min (default 10s)",
+            "target_qps": "server: rate of the first probe in queries/s (default: half of the "
+            "calibrated capacity)",
+            "concurrency": "server: search from N queries in flight, each answer issues the next "
+            "query; not MLPerf",
+            "out": _out("peak-SCENARIO"),
+        }
     )
     defaults = {"mode": "performance"}
     call = invocation(*read_run_options(parser, arguments), PeakOptions, defaults, _SEARCHED)
@@ -44,11 +64,19 @@ def tune(arguments: list[str]) -> int:
         "Find the instances, threads, largest batch and backend options that suit model, machine, "
         "scenario and latency bound: loops without LoadGen drop most candidates, runs under LoadGen "
         "judge the rest. Options on the command line (--instances, --threads, --max-batch, "
-        "--backend-option) stay as they are. In the server scenario the runs are at --target-qps, "
-        "else at the highest rate that meets the bound. --duration is that of each run (default "
-        "1500ms).",
+        "--backend-option) stay as they are.",
         ("--scenario NAME [options]",),
         (TuneOptions, RunConfig),
+    )
+    parser.set_helps(
+        {
+            **_REFUSED,
+            **dict.fromkeys(("queries", "concurrency", "meter", "mode")),
+            "duration": "approximate duration of each run, e.g. 2s (default 1500ms)",
+            "target_qps": "server: rate of all runs in queries/s (default: the highest that meets the "
+            "latency bound)",
+            "out": _out("tune-SCENARIO"),
+        }
     )
     defaults = {"mode": "performance", "duration_ns": TUNE_DURATION_NS}
     call = invocation(*read_run_options(parser, arguments), TuneOptions, defaults, _TUNED)
@@ -72,6 +100,14 @@ def sweep(arguments: list[str]) -> int:
         ),
         (SweepOptions, GridOptions, RunConfig),
         _SWEEP_EXAMPLES,
+    )
+    parser.set_helps(
+        {
+            **_REFUSED,
+            **dict.fromkeys(("target_qps", "concurrency")),
+            "duration": "approximate duration of each run, e.g. 10s or 2min (default 10s)",
+            "out": f"{_out('sweep-server')}; of a grid grid-SCENARIO-BACKEND-MODEL",
+        }
     )
     texts, problems = read_run_options(parser, arguments)
     if not names_grid(texts):

@@ -92,27 +92,34 @@ def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True))
 
 
-def not_a_run(folder: Path, name: str, sign: str = "") -> str:
+def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     """The message for a folder without the file `name`; it names the newest runs in the folder.
 
-    sign: the file that marks a run; default: `name`.
+    sign: the file that marks a run; default: `name`. verb: writes such folders, where they are not runs.
     """
+    kind = f"a folder of `{verb}`" if verb else "a run's folder"
     runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
     if not runs:
-        return f"{folder} has no {name}: is this a run's folder?"
+        expected = f"expected {kind}" if verb else "is this a run's folder?"
+        return f"{folder} has no {name}: {expected}"
     newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)
     shown = ", ".join(map(str, newest[:MOST_NAMED]))
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
-    return f"{folder} is not a run's folder, the runs in it are: {shown}{more}: name one of them"
+    runs_or_folders = "folders" if verb else "runs"
+    return (
+        f"{folder} is not {kind}, the {runs_or_folders} in it are: {shown}{more}: name one of them"
+    )
 
 
-def read_json(path: Path) -> Mapping[str, Any]:
-    """The JSON object in a file that a run wrote; a ConfigError says what is wrong with the file."""
+def read_json(path: Path, verb: str = "") -> Mapping[str, Any]:
+    """The JSON object in a file that a run wrote, or `verb`; a ConfigError says what is wrong with the
+    file.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as e:
         if path.parent.is_dir():
-            raise ConfigError(not_a_run(path.parent, path.name)) from e
+            raise ConfigError(not_a_run(path.parent, path.name, verb=verb)) from e
         raise ConfigError(f"{path.parent}: there is no such folder") from e
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}: is this a run's folder?") from e

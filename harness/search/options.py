@@ -38,7 +38,7 @@ class RepeatOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakOptions:
     probe_ns: int = option(
-        "approximate duration of a probe (default 3s); --duration is that of the confirm runs",
+        "approximate duration of a probe (default 3s); --duration applies to the confirm runs",
         name="probe",
         parse=parse_positive_duration_ns,
         default=3 * NS_PER_S,
@@ -120,14 +120,14 @@ class SweepOptions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
     rounds: int = option(
-        "rounds of LoadGen runs, one run of each finalist per round (default 5)",
+        f"rounds of LoadGen runs, 3 to {MOST_RUNS:,}, one run of each finalist per round (default 5)",
         parse=bounded(3, MOST_RUNS),
         default=5,
         metavar="N",
         group="search",
     )
     finalists: int = option(
-        "candidates that LoadGen runs judge, the default one among them (default 3)",
+        f"candidates that LoadGen runs judge, 2 to {MOST_RUNS:,}, the default one among them (default 3)",
         parse=bounded(2, MOST_RUNS),
         default=3,
         metavar="N",

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,51 @@ def test_a_usage_asks_for_no_scenario_where_a_default_stands_for_it(
         main([verb, "--help"])
     usage = capsys.readouterr().out.split("\n\n")[1]
     assert any("--scenario" not in line for line in usage.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("verb", "refused", "texts"),
+    [
+        (
+            "peak",
+            ("--queries", "--audit", "--arrivals", "--mlperf"),
+            (
+                "(default: half of the calibrated capacity)",
+                "results/TIME-peak-SCENARIO-BACKEND-MODEL",
+            ),
+        ),
+        (
+            "tune",
+            (
+                "--queries",
+                "--audit",
+                "--arrivals",
+                "--mlperf",
+                "--mode",
+                "--meter",
+                "--concurrency",
+            ),
+            ("(default 1500ms)", "meets the latency bound)", "3 to 1,000", "results/TIME-tune-"),
+        ),
+        (
+            "sweep",
+            ("--target-qps", "--audit", "--arrivals", "--mlperf", "--concurrency"),
+            ("results/TIME-sweep-server-BACKEND-MODEL",),
+        ),
+    ],
+)
+def test_the_help_of_a_search_has_its_own_defaults_and_no_option_that_it_refuses(
+    verb: str, refused: Sequence[str], texts: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `tune --help` had the defaults of `run`, and --rounds no bounds."""
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    printed = capsys.readouterr().out
+    page = " ".join(printed.split())
+    assert [text for text in texts if text not in page] == []
+    shown = {line.split()[0] for line in printed.splitlines() if line.startswith("  --")}
+    assert shown.isdisjoint(refused)
+    assert "default 10s" not in page or verb != "tune"
 
 
 def test_the_parts_of_advise_that_help_names_are_those_there_are() -> None:

@@ -54,7 +54,7 @@ def derive(folder: Path) -> dict[str, Any]:
     """Writes advise.json and the page from measured.json alone; returns the content of
     advise.json.
     """
-    content = files.read_json(folder / FILE)
+    content = files.read_json(folder / FILE, "advise")
     with files.reading(f"{folder / FILE} is not what advise writes"):
         advice = {**answers(content), "parts": content.get("parts", {})}
         tuple(text.lines(advice))

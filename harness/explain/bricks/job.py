@@ -78,7 +78,7 @@ def _show_beside(options: BrickOptions, line: str) -> None:
 
 def show_again(folder: Path, *, as_json: bool = False) -> int:
     """Prints the tables and writes the page from the files of a folder alone."""
-    content = files.read_json(folder / FILE)
+    content = files.read_json(folder / FILE, "bricks")
     if content.get("schema") != SCHEMA:
         raise ConfigError(
             f"{folder / FILE} was written by another version of `bricks`: its schema differs"

@@ -118,7 +118,7 @@ def read_published(folder: Path) -> list[Subject]:
     """One subject for each published model; one with all bricks where no order was published.
     Raises one ConfigError with all problems of the folder.
     """
-    index = read_json(folder / INDEX)
+    index = read_json(folder / INDEX, "bricks --publish")
     if index.get("schema") != SCHEMA or not isinstance(index.get("bricks"), list):
         raise ConfigError(f"{folder / INDEX} is not of this harness's `bricks --publish`")
     problems: list[str] = []

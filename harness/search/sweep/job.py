@@ -65,6 +65,12 @@ class _SweepJob(Study[SweepOptions]):
         self._peak_is_measured = False
         self._slo = slo_of(self._scenario, config, self._model)
         self._percentile = self._slo.percentile if self._slo else self._scenario.percentile
+        least = queries_needed(0, self._percentile)
+        if config.queries is not None and config.queries < least:
+            raise ConfigError(
+                f"--queries {config.queries:,}: p{self._percentile * 100:g} takes at least {least:,} "
+                "queries: drop --queries, or pass more"
+            )
         self._plain = to_plain(replace(config, out=None))
         if self._open_folder("sweep-server", config.backend, self._model.name):
             self._take_stored(files.read_json(self.folder / SWEEP))

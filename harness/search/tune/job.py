@@ -47,6 +47,8 @@ def problems(config: RunConfig, _options: TuneOptions) -> Iterator[str]:
     yield from unfit_options(
         config, "tune", "tune makes quick runs: drop --mlperf; its tuned.yaml is for it"
     )
+    if config.queries is not None:
+        yield "tune sizes its runs by --duration: drop --queries"
     if config.meter:
         yield "--meter reads one run, tune makes many: drop it"
 

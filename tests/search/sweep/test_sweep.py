@@ -102,6 +102,7 @@ def test_titles_have_the_models_name_as_a_run_has_it(
 
 
 def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: INVALID stood in the table without its reason."""
     status, system = swept(System(250.0), *SERVER, "--rate", "100..300/3")
     assert status == 0
     assert [c.target_qps for c in system.configs] == [100, 200, 300]
@@ -116,7 +117,7 @@ def test_absolute_rates_need_no_peak(swept: Swept, capsys: pytest.CaptureFixture
     assert rows[0]["share"] == ""
     out = capsys.readouterr().out
     assert out.startswith("SWEEP  server  null  digits  p99=10ms\n")
-    assert re.search(r"^ +300 +- +300 .* INVALID", out, re.MULTILINE)
+    assert re.search(r"^ +300 +- +300 .* INVALID slo-missed$", out, re.MULTILINE)
     assert "\nknee        none: it takes 3 VALID points, there are 2\n" in out
 
 
@@ -262,6 +263,7 @@ def test_another_configuration_needs_another_folder(
         ("--scenario server --mode accuracy", "sweep needs performance runs: drop --mode accuracy"),
         ("--scenario server --audit a.config", "--audit is one run, sweep makes many: drop it"),
         ("--scenario server --metrics-linger 1s", "--metrics-linger waits after one run, sweep makes many: drop it"),
+        ("--scenario server --rate 10..20 --queries 5", "--queries 5: p99 takes at least 459 queries: drop --queries, or pass more"),
         ("--scenario server --rate 20..10", "--rate: '20..10': write it in ascending order, with at least two points"),
     ],
 )  # fmt: skip

@@ -400,6 +400,7 @@ def test_a_stopped_run_ends_it_and_what_was_measured_stays(
         (("--mode", "accuracy"), "drop --mode accuracy"),
         (("--rounds", "1"), "--rounds: 1 must lie between 3 and 1,000"),
         (("--meter", "estimate"), "--meter reads one run"),
+        (("--queries", "10"), "tune sizes its runs by --duration: drop --queries"),
     ],
 )
 def test_contradictions_are_told(

@@ -36,7 +36,7 @@ def content_of(folder: Path) -> Mapping[str, Any]:
     """The content of grid.json; a ConfigError where no grid has written it."""
     if not (folder / GRID).is_file():
         raise ConfigError(f"{folder} has no {GRID}: is this a grid's folder?")
-    content = files.read_json(folder / GRID)
+    content = files.read_json(folder / GRID, "sweep")
     wrong = [name for name, kind in _KINDS.items() if not isinstance(content.get(name), kind)]
     if wrong:
         raise ConfigError(f"{folder / GRID} has no usable {', '.join(wrong)}")
