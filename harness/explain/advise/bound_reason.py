@@ -1,6 +1,7 @@
 """Finds why the layers alone take longer than the whole model, so that they are no lower bound."""
 
 from collections import Counter
+from collections.abc import Sequence
 from statistics import median
 
 from harness.core.units import show_percent
@@ -33,10 +34,32 @@ def why_no_bound(record: Record, times_ns: list[float]) -> str:
             f"{show_percent(changed_ns / total)} of the layers' time is in layers that run other "
             f"kernels alone than inside the model ({most}): cut out, they lose quantisation or fusion"
         )
+    signed_ns = sum(
+        ns
+        for one, ns in zip(record.units, times_ns, strict=True)
+        if _is_signed(one["nodes"], record)
+    )
+    if signed_ns > _LARGE * total:
+        return (
+            f"{show_percent(signed_ns / total)} of the layers' time is in layers that read signed 8-bit "
+            "integers: ONNX Runtime makes these unsigned inside the model, but not for a layer alone"
+        )
     kernels = record.kernels(record.now.graph)
     if sum(median(k["duration_ns"]) for k in kernels) < SHORT_NS * len(kernels):
         return "kernels of a few microseconds are mostly the profiler's own time"
     return "the machine was busier when the layers ran than when the model did"
+
+
+def _is_signed(unit: Sequence[int], record: Record) -> bool:
+    """Whether a layer dequantises signed 8-bit integers that an earlier layer computed."""
+    takes = (
+        record.nodes[i]
+        for node in unit
+        if record.nodes[node]["op"] == "DequantizeLinear"
+        for i in record.nodes[node]["takes"]
+        if i not in unit
+    )
+    return any(maker["makes"].startswith("int8[") for maker in takes)
 
 
 def _changed(record: Record, times_ns: list[float]) -> tuple[Counter[str], float]:

@@ -188,7 +188,7 @@ def _summary(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'peak':<12}{peak}: VALID at full length; nothing above it failed or was tried"
     else:
         yield (
-            f"{'peak':<12}{peak}: VALID at full length; the lowest above it that failed: "
+            f"{'peak':<12}{peak}: VALID at full length; the lowest failed load above it: "
             f"{show_rate(above)}{short}"
         )
     if content["ended_early"] is not None:

@@ -81,7 +81,7 @@ def test_the_confirmed_run_is_the_folder_and_the_probes_lie_in_it(
     assert out.startswith("PEAK  server  null  digits  p99=10ms\n")
     low, high = content["peak"], content["failed_above"]
     told = (
-        f"{low:,.0f} queries/s: VALID at full length; the lowest above it that failed: {high:,.0f}"
+        f"{low:,.0f} queries/s: VALID at full length; the lowest failed load above it: {high:,.0f}"
     )
     assert told in out
     assert out.count("\n") == len(content["probes"]) + 6
@@ -513,7 +513,7 @@ def test_a_failure_of_a_short_probe_is_told_as_one(
     searched(System(1000.0), *SERVER, "--target-qps", "10")
     content = peak_json()
     assert (content["failed_above"], content["failed_above_kind"]) == (1280, "probe")
-    assert "the lowest above it that failed: 1,280 (a short probe)\n" in capsys.readouterr().out
+    assert "the lowest failed load above it: 1,280 (a short probe)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
