@@ -38,7 +38,7 @@ def _ideal(advice: Mapping[str, Any], _ranked: Sequence[Advice]) -> str:
 def _parallel(advice: Mapping[str, Any], ranked: Sequence[Advice]) -> str:
     bound = advice["lower_bound"]
     limit = bound["sequential_ns"] / bound["parallel_ns"] if bound["parallel_ns"] else 1.0
-    text = f"The critical path has {len(bound['path'])} of {bound['units']} layers: at most {limit:.2f}x"
+    text = f"The critical path has {len(bound['path'])} of {counted(bound['units'], 'layer')}: at most {limit:.2f}x"
     return f"{text} with enough workers. {_best_setting('Q2', advice, ranked)}"
 
 

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from harness.core.units import NS_PER_MS, show_ns
+from harness.core.units import NS_PER_MS, counted, show_ns
 from harness.explain.advise.output import text as advise_report
 from harness.results.pages import page
 from harness.results.pages.page import Article, Figure, table
@@ -124,7 +124,7 @@ def _head(advice: Mapping[str, Any]) -> Iterator[str]:
 def _tail(advice: Mapping[str, Any]) -> Iterator[str]:
     path = advice["lower_bound"]["path"]
     yield "<h2>Critical path</h2>"
-    yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {len(path)} layers.</p>"
+    yield f"<p>{show_ns(advice['lower_bound']['parallel_ns'])} over {counted(len(path), 'layer')}.</p>"
     unexpected = advice["kernels"]["unexpected"]
     if unexpected:
         yield "<h2>Kernels that compute nothing</h2>"

@@ -59,7 +59,7 @@ def _levels(profiled: Profiled) -> Table:
     if done is not None:
         mean = float(done.latency_ns.mean())
         took = _batch_ns(done).mean()
-        source = f"LoadGen's, {len(done):,} samples"
+        source = f"LoadGen's, {counted(len(done), 'sample')}"
         loadgen_ns = _loadgen_mean_ns(content)
         rows.append(["query", "harness run", float(loadgen_ns or mean), None, source])
         rows.append(["batch", "harness run", float(took), None, "taken to completed"])
