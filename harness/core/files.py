@@ -100,8 +100,8 @@ def not_a_run(folder: Path, name: str, sign: str = "") -> str:
     runs = [p.parent for p in folder.glob(f"*/{sign or name}") if not p.parent.is_symlink()]
     if not runs:
         return f"{folder} has no {name}: is this a run's folder?"
-    newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)
-    shown = ", ".join(map(str, newest[:MOST_NAMED]))
+    newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name))[-MOST_NAMED:]
+    shown = ", ".join(map(str, sorted(newest)))
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     return f"{folder} is not a run's folder, the runs in it are: {shown}{more}: name one of them"
 
