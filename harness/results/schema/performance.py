@@ -31,7 +31,7 @@ class Latency(P999):
     p99: int | None
     """ns."""
     source: str
-    """LoadGen's detail log, `harness scheduler`, or `interrupted, from the journal`."""
+    """LoadGen's detail log, `harness scheduler`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
 class PercentileInterval(TypedDict):
@@ -79,7 +79,7 @@ class Throughput(TypedDict):
     completed: float | None
     """Rate of completions; null where nothing was completed."""
     source: str
-    """`LoadGen`, `harness scheduler`, `journal`, or `interrupted, from the journal`."""
+    """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
 class ComparedAnswers(TypedDict):

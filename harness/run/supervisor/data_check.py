@@ -51,7 +51,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
     lines = [
-        f"{'dataset':<12}{name}, {len(dataset):,} samples",
+        f"{'dataset':<12}{name}, {counted(len(dataset), 'sample')}",
         *(f"{key:<12}{about[key]}" for key in ("source", "digest", "cache") if key in about),
         *(f"{'steps':<12}{line}" for line in _steps(about, model)),
         *(f"{'labels':<12}{line}" for line in _histogram(labels)),
