@@ -393,7 +393,7 @@ def test_a_gap_that_drift_cannot_explain_is_decided(
         name: constant(ns).to_json()
         for name, ns in zip(("before", "after"), before_after, strict=True)
     }
-    more = {"target_qps": 1.0, "percentile": 0.99} if scenario == "server" else {}
+    more: dict[str, Any] = {"target_qps": 1.0, "percentile": 0.99} if scenario == "server" else {}
     found = report(plan(scenario, **more), done, bare, SPEC)
     assert found["at_slower_loops"]["reference"] == pytest.approx(reference_number)
     assert "the load generator was the bottleneck" in line(found, None)
