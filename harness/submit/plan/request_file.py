@@ -62,7 +62,7 @@ def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, An
     before, after = ({**asdict(one), **one.options} for one in (kept, requested))
     refuse(
         f"{path} has {key} {_text(before[key])}, not {_text(value)}: edit that file, or pass another --work"
-        if key in before
+        if before.get(key)
         else f"{path} has no {key}: edit that file, or pass another --work"
         for key, value in after.items()
         if key != "options" and _text(before.get(key)) != _text(value)
