@@ -89,7 +89,7 @@ def _arrivals_parser() -> Parser:
         "arrivals",
         "Write a schedule of arrivals, to be replayed with --scenario server --arrivals FILE.",
         "KIND --rate QPS[,QPS...] --out FILE [options]",
-        notes="kinds:\n" + "\n".join(f"  {kind:<10}{about}" for kind, about in KINDS.items()),
+        notes="kinds:\n" + "\n".join(f"  {name:<10}{k.about}" for name, k in KINDS.items()),
     )
     parser.text("kind", "KIND", f"kind of schedule, e.g. {next(iter(KINDS))}", choices=tuple(KINDS))
     parser.text("--rate", "QPS[,QPS...]", "queries/s, without thousands separators", required=True)

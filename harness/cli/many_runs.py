@@ -36,5 +36,5 @@ def _problems(verb: str, config: RunConfig) -> Iterator[str]:
 
     if config.harness_scheduled and verb not in _REPLAYING:
         yield f"{verb} offers Poisson arrivals: drop --arrivals and --concurrency"
-    if ptdaemon_session.asked(config):
+    if ptdaemon_session.is_requested(config):
         yield f"--meter {NAME} measures one run: drop it"

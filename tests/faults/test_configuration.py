@@ -124,9 +124,9 @@ def test_several_mistakes_are_all_told(tmp_path: Path) -> None:
     config.write_text("scenario: server\nqueriez: 5\nmax_batch: 0\n")
     lines = refused(
         tmp_path,
-        *("--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch"),
-        *("--backend", "nosuch", "--model", "missing.onnx"),
-    )
+        "--config", str(config), "--slo", "fast", "--queries", "-1", "--nosuch",
+        "--backend", "nosuch", "--model", "missing.onnx",
+    )  # fmt: skip
     assert [line.partition(":")[0] for line in lines] == [
         "unknown option --nosuch",
         str(config),
