@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.core.units import counted
 from harness.datasets.parts import numbers
 from harness.datasets.parts.sources import refuse
 from harness.datasets.parts.tables import Choice, Columns, TableDataset
@@ -45,7 +46,8 @@ class CsvDataset(TableDataset):
             next(records)
             for line, fields in records:
                 if len(fields) != len(header):
-                    problems.append(f"{path}:{line}: {len(fields)} fields, {len(header)} columns")
+                    sizes = counted(len(fields), "field"), counted(len(header), "column")
+                    problems.append(f"{path}:{line}: {', '.join(sizes)}")
                     continue
                 self._lines.append(line)
                 for name, place in places:

@@ -8,4 +8,5 @@ if __name__ == "__main__":
 
         sys.exit(main())
     except KeyboardInterrupt:  # while importing, or before the run took the signals over
+        print("harness: stopped by Ctrl-C", file=sys.stderr)  # noqa: T201 - `say` may not be imported yet
         sys.exit(130)

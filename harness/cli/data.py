@@ -6,6 +6,7 @@ from pathlib import Path
 from harness.cli.parser import Parser
 from harness.core.config.options import user_path
 from harness.core.console import show
+from harness.core.units import counted
 from harness.errors import ConfigError, RunInvalid
 
 
@@ -77,7 +78,7 @@ def arrivals(arguments: list[str]) -> int:
         raise ConfigError(f"{out} exists: nothing is overwritten; pass another --out") from None
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror}: pass another --out") from e
-    show(f"{out}: {len(after_ns):,} arrivals in {after_ns[-1] / 1e9:,.3f} s")
+    show(f"{out}: {counted(len(after_ns), 'arrival')} in {after_ns[-1] / 1e9:,.3f} s")
     return 0
 
 

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(str(e))
         return e.exit_status
     except KeyboardInterrupt:  # before the run took the signals over
+        say("stopped by Ctrl-C")
         return 130
 
 

@@ -163,8 +163,8 @@ def _parsed(
             after_unknown = False
             continue
         after_unknown = "=" not in word
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "see --help"
+        near = get_close_matches(name.lstrip("-"), [option.lstrip("-") for option in known], n=1)
+        hint = f"did you mean --{near[0]}?" if near else "see --help"
         problems.append(f"unknown option {name}: {hint}")
     return options, problems
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.parser import Parser
-from harness.core.console import show
+from harness.core.console import say, show
 from harness.errors import ConfigError, RunInvalid, refuse
 
 if TYPE_CHECKING:
@@ -107,6 +107,9 @@ def _compared(
     from harness.results.run_files import reading_run
 
     runs = [side(text, price) for text, price in zip(sides, prices, strict=True)]
+    folders = [one.folder.resolve() for side_runs in runs for one in side_runs]
+    for folder in {folder for folder in folders if folders.count(folder) > 1}:
+        say(f"{folder} is compared with itself: it appears more than once")
     first, *others = named_apart(runs)
     comparisons = []
     for other in others:

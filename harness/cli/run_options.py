@@ -7,7 +7,7 @@ key in a file, its help and its parser. It needs an entry here only in these cas
 `ALIASES`: MLPerf's reference harness has the same option under another name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -161,6 +161,7 @@ def invocation(
     if "arrivals" in values and "duration_ns" not in stored:
         values.pop("duration_ns", None)  # the file of arrivals sets it, not the verb's default
     values |= config_from(of_run, "command line", problems)
+    problems += _contradictions(of_run, values)
     own_values = parse_values(schema, own, "command line", problems)
     if not values.keys().isdisjoint(("backend", "dataset", "meter", "metric", "model")):
         from harness.machine.power import opening
@@ -169,6 +170,33 @@ def invocation(
         problems += [*unknown_names(values), *opening.unknown(values.get("meter", ()))]
     config = make_config(values, problems)
     return Invocation(config, schema(**own_values), "json" in texts, "quiet" in texts)
+
+
+def _contradictions(of_run: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[str]:
+    """Options of the command line that rule each other out; a config.yaml may hold both, as resolved."""
+    lengths = [key for key in ("queries", "duration") if key in of_run]
+    if values.get("mode") == "accuracy":
+        for key in lengths:
+            yield f"--{key} sets the length of the performance run: drop it with --mode accuracy"
+    elif len(lengths) > 1:
+        yield "--queries and --duration both set the length of the run: keep one"
+    if "metric" in of_run and _dataset(values) == "synthetic":
+        yield (
+            "--metric cannot score synthetic data, which has no labels: drop it, or pass another --dataset"
+        )
+
+
+def _dataset(values: Mapping[str, Any]) -> str:
+    """Name of the dataset; "" where the model is unknown, which is a problem of its own."""
+    from harness.models.manifest.defaults import default_dataset
+    from harness.models.manifest.lookup import load_model
+
+    if values.get("dataset") is not None:
+        return str(values["dataset"])
+    try:
+        return default_dataset(load_model(values.get("model", "digits")))
+    except ConfigError:
+        return ""
 
 
 def _translated(arguments: Sequence[str]) -> list[str]:

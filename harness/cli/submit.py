@@ -72,20 +72,18 @@ def _request_parser(
 def _request(options: argparse.Namespace) -> Any:
     """The request of WORK. Options of a request on the command line are written there first."""
     from harness.submit.plan.request import FILE
-    from harness.submit.plan.request_file import make_request, read_request, write_request
+    from harness.submit.plan.request_file import kept_request
 
     values, work = vars(options), user_path(options.work)
     keys = {option_key(f) for f in visible_fields(RunConfig)}
     runs = {k: v for k, v in values.items() if k in keys and v is not None}
     own = {k: values[k] for k in (*_REQUEST, "rehearsal") if values[k] is not None}
-    if runs or own:
-        write_request(work, make_request(own, runs))
-    elif not (work / FILE).exists():
+    if not runs and not own and not (work / FILE).exists():
         raise ConfigError(
             f"{work} has no {FILE}: pass --division, --submitter, --system, --category, "
             "--benchmark and the options of a run; see --help"
         )
-    return read_request(work)
+    return kept_request(work, own, runs)
 
 
 def plan(arguments: Sequence[str]) -> int:

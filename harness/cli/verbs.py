@@ -29,6 +29,9 @@ class Verb(NamedTuple):
 DEFAULT = "run"
 """The verb of a command line that begins with an option."""
 
+HELP = "help"
+"""`help VERB` prints the page of `VERB --help`."""
+
 VERBS: Mapping[str, Verb] = {
     DEFAULT: Verb("run:run", "measure one run: performance, accuracy, verdict (default)"),
     "peak": Verb("search:peak", "find the highest VALID rate under a latency bound"),
@@ -64,17 +67,24 @@ VERBS: Mapping[str, Verb] = {
 
 def find(words: Sequence[str]) -> tuple[str, list[str]]:
     """(name of the verb or group, words after it). The verb is `DEFAULT` where an option comes first."""
+    if words and words[0] == HELP:
+        words = [*words[1:], "--help"]
     if not words or words[0].startswith("-"):
         return DEFAULT, [*words]
     first, *rest = words
     group = list(members(first))
-    if group and (not rest or rest[0] in ("-h", "--help")):
+    if group and not rest:
+        raise ConfigError(f"{first} needs a verb: choose from {', '.join(group)}")
+    if group and rest[0] in ("-h", "--help"):
         return first, rest
     name = f"{first} {rest.pop(0)}" if group else first
     if name not in VERBS:
         others = group or [*dict.fromkeys(verb.partition(" ")[0] for verb in VERBS)]
-        near = get_close_matches(name, others, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(others)}"
+        last_words = {verb.rpartition(" ")[2]: verb for verb in others}
+        near = get_close_matches(name.rpartition(" ")[2], last_words, n=1)
+        hint = (
+            f"did you mean {last_words[near[0]]!r}?" if near else f"choose from {', '.join(others)}"
+        )
         raise ConfigError(f"no verb {name!r}: {hint}")
     return name, rest
 

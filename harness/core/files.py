@@ -102,8 +102,8 @@ def not_a_run(folder: Path, name: str, sign: str = "", verb: str = "") -> str:
     if not runs:
         expected = f"expected {kind}" if verb else "is this a run's folder?"
         return f"{folder} has no {name}: {expected}"
-    newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name), reverse=True)
-    shown = ", ".join(map(str, newest[:MOST_NAMED]))
+    newest = sorted(runs, key=lambda run: (run.stat().st_mtime_ns, run.name))[-MOST_NAMED:]
+    shown = ", ".join(map(str, sorted(newest)))
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     runs_or_folders = "folders" if verb else "runs"
     return (

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.core.config.parse import bounded, parse_positive_duration_ns, parse_rate
 from harness.core.config.schema import MAX_SEED
-from harness.core.units import NS_PER_S, write_duration
+from harness.core.units import NS_PER_S, counted, write_duration
 from harness.errors import ConfigError
 from harness.loadgen.arrival_kinds import KINDS
 from harness.loadgen.arrivals import MOST_ARRIVALS
@@ -41,7 +41,7 @@ class Profile:
         _, fewest, most = KINDS[self.kind]
         if not fewest <= len(self.rates) <= most:
             allowed = str(fewest) if fewest == most else f"{fewest} or more"
-            yield f"--rate has {len(self.rates)} rates, {self.kind} takes {allowed}"
+            yield f"--rate has {counted(len(self.rates), 'rate')}, {self.kind} takes {allowed}"
         if self.kind == "gamma" and self.cv is None:
             yield "gamma needs --cv"
         if self.kind != "gamma" and self.cv is not None:
@@ -112,7 +112,7 @@ def _inverse(starts: Array, rates: Array, expected: Array, numbers: Array) -> Ar
 
 def lines(after_ns: Array, title: str) -> Iterable[str]:
     """Lines of a file for --arrivals."""
-    yield f"# {title}: {len(after_ns):,} arrivals, seconds after the first"
+    yield f"# {title}: {counted(len(after_ns), 'arrival')}, seconds after the first"
     for ns in after_ns.tolist():
         yield f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.core.units import NS_PER_S, NS_PER_UNIT, show_bytes
+from harness.core.units import NS_PER_S, NS_PER_UNIT, counted, show_bytes
 from harness.errors import ConfigError
 from harness.loadgen import schedule
 from harness.loadgen.plan import LoadPlan
@@ -62,7 +62,7 @@ class Arrivals:
         count = queries or len(self.after_ns)
         if count > len(self.after_ns):
             raise ConfigError(
-                f"--queries {count:,}: {self.path} has {len(self.after_ns):,} arrivals"
+                f"--queries {count:,}: {self.path} has {counted(len(self.after_ns), 'arrival')}"
             )
         return Load(count, float(self.after_ns[count - 1]) / NS_PER_S)
 
@@ -144,7 +144,8 @@ class _Columns:
         try:
             if len(cells) != self._columns or len(cells) > 2:
                 expected = min(self._columns, 2)
-                raise ValueError(f"has {len(cells)} columns, expected {expected}: arrival[,sample]")
+                columns = counted(len(cells), "column")
+                raise ValueError(f"has {columns}, expected {expected}: arrival[,sample]")
             time_ns = parse_time_ns(cells[0].strip())
             if len(cells) == 2:
                 self.samples.append(_index(cells[1].strip()))

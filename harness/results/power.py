@@ -61,8 +61,9 @@ def _energies(
     """Each source with its energy in the window and in the idle baseline."""
     if ptdaemon is not None:
         yield ptdaemon_log.SOURCE, ptdaemon.energy(window), None
-    for source in log.sources if log is not None else ():
-        assert log is not None
+    if log is None:
+        return
+    for source in log.sources:
         idle = log.energy(source, log.idle_ns) if log.idle_ns is not None else None
         yield source, log.energy(source, window), idle
 

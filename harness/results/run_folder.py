@@ -28,7 +28,7 @@ class ResultFolder:
             raise ConfigError(f"{final} cannot be made: {e.strerror}: pass another --out") from e
         if final.name.endswith(PARTIAL):
             raise ConfigError(
-                f"{final}: runs that did not finish are called so; pass another --out"
+                f"{final}: --out must not end in {PARTIAL}: unfinished runs have that name"
             )
         if taken:
             raise ConfigError(f"{final} exists: results are never overwritten; pass another --out")

@@ -29,7 +29,7 @@ TUNE_DURATION_NS = 1_500_000_000
 class RepeatOptions:
     repeats: int | None = option(
         "repeat the run N times, each in a fresh process with the next arrival seed, and report the spread",
-        parse=positive(MOST_RUNS),
+        parse=bounded(2, MOST_RUNS),
         metavar="N",
         group="repeats",
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.core.config.run_config import SCHEMA_VERSION, RunConfig
 from harness.core.config.schema import MAX_SEED
-from harness.core.units import show_ns, show_percent, show_rate
+from harness.core.units import counted, show_ns, show_percent, show_rate
 from harness.errors import RunInvalid
 from harness.loadgen.scenario import scenario_named
 from harness.loadgen.versions import seeds_of
@@ -26,13 +26,8 @@ from harness.run.study import Study, code_lines, other_reason, unfit_options
 _ENDED = (0, RunInvalid.exit_status)
 """Exit statuses of runs that were completed."""
 
-_LEAST_REPEATS = 2
-"""A spread needs at least two runs."""
 
-
-def problems(config: RunConfig, repeats: int) -> Iterator[str]:
-    if repeats < _LEAST_REPEATS:
-        yield f"--repeats {repeats}: a spread takes at least {_LEAST_REPEATS}"
+def problems(config: RunConfig, _repeats: int) -> Iterator[str]:
     reason = "--repeats takes other seeds each time: drop --mlperf, whose round sets them"
     yield from unfit_options(config, "--repeats", reason)
 
@@ -86,7 +81,8 @@ class Repeats(Study[int]):
         }
 
     def lines(self) -> Iterator[str]:
-        return _lines(self.content(), self.folder)
+        finished = sum(run.status in _ENDED for run in self._runs)
+        return _lines(self.content(), self.folder, finished, self._options)
 
 
 repeat = Repeats.execute
@@ -145,20 +141,26 @@ def _summary(result: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _lines(content: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def _lines(
+    content: Mapping[str, Any], folder: Path, finished: int, requested: int
+) -> Iterator[str]:
+    """finished, requested: numbers of runs."""
     verdicts = content["verdicts"]
     valid = verdicts.count("VALID")
     words = "  ".join((content["scenario"], content["backend"], content["model"]))
     yield f"{valid} of {len(verdicts)} VALID  {words}"
+    if finished < requested:
+        yield f"  stopped after {finished} of {counted(requested, 'run')}"
     yield from code_lines(content["doubts"], "  doubt   ")
     if left_out := sorted({code for code in content["left_out"] if code is not None}):
         kept = content["left_out"].count(None)
         yield f"  over    {kept} of {len(verdicts)} runs; left out: {', '.join(left_out)}"
     yield ""
-    level = f"{show_percent(content['level'])} interval over runs"
-    heads = columns(f" | mean [ns] | {level} [ns] | least [ns] | most [ns]")
-    yield from aligned(heads, list(_rows(content)))
-    yield ""
+    if content["left_out"].count(None) > 1:
+        level = f"{show_percent(content['level'])} interval over runs"
+        heads = columns(f" | mean [ns] | {level} [ns] | least [ns] | most [ns]")
+        yield from aligned(heads, list(_rows(content)))
+        yield ""
     yield f"{'results':<12}{folder}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from harness import __version__
 from harness.cli.main import main
 from harness.cli.run import parser
+from harness.cli.verbs import Verb
 from harness.core.config.parse import Slo
 from harness.core.config.run_config import RunConfig
 from harness.core.extras import how_to_install
@@ -94,6 +95,13 @@ def problems(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> li
         ),
         ("--scenario server --target-qp=5", "unknown option --target-qp: did you mean --target-qps?"),
         ("--scenario server --xyzzy", "unknown option --xyzzy: see --help"),
+        ("peak --scenario server --repeats 3", "unknown option --repeats: see --help"),
+        ("--scenario server --backend null --out x.partial", "x.partial: --out must not end in .partial: unfinished runs have that name"),
+        ("--scenario server --repeats 1", "--repeats: 1 must lie between 2 and 1,000"),
+        ("--scenario server --queries 5 --duration 1s", "--queries and --duration both set the length of the run: keep one"),
+        ("--scenario server --mode accuracy --queries 5", "--queries sets the length of the performance run: drop it with --mode accuracy"),
+        ("--scenario server --mode accuracy --duration 1s", "--duration sets the length of the performance run: drop it with --mode accuracy"),
+        ("--scenario server --dataset synthetic --metric top1", "--metric cannot score synthetic data, which has no labels: drop it, or pass another --dataset"),
         ("--scenario server offline", "unexpected argument 'offline': see --help"),
         ("--scenario server --queries", "--queries needs a value: --queries N"),
         ("--scenario server --quiet=3", "--quiet takes no value: drop '3'"),
@@ -148,6 +156,29 @@ def test_every_mistake_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -
         "--threads: 0 must lie between 1 and 1,024",
         "--target-qps is the arrival rate of --scenario server: drop it for offline",
     ]
+
+
+def test_an_option_is_refused_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bug: three more lines were about options that the scenario had refused."""
+    arguments = "--scenario offline --arrivals x --concurrency 4 --target-qps 5"
+    assert problems(arguments.split(), capsys) == [
+        "--target-qps is the arrival rate of --scenario server: drop it for offline",
+        "--arrivals belongs to --scenario server: drop it for offline",
+        "--concurrency belongs to --scenario server: drop it for offline",
+    ]
+
+
+def test_a_key_pressed_before_the_run_began_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: Ctrl-C within the first seconds ended a run without a word."""
+
+    def stopped(_words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Verb, "__call__", lambda _verb, words: stopped(words))
+    assert main(["--scenario", "server"]) == 130
+    assert capsys.readouterr().err == "harness: stopped by Ctrl-C\n"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ NAMES = (
     "run, peak, sweep, tune, profile, advise, bricks, pitfalls, compare, rerun, check, report, runs, "
     "list, data, arrivals, submit"
 )
+OF_SUBMIT = "submit plan, submit run, submit pack, submit check"
 
 
 @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
@@ -31,7 +32,10 @@ def test_every_row_names_a_function_and_says_what_the_verb_does(verb: Verb) -> N
         (["run", "peak"], "run", ["peak"]),
         (["submit", "run", "--work", "x"], "submit run", ["--work", "x"]),
         (["data", "check", "digits"], "data check", ["digits"]),
-        (["submit"], "submit", []),
+        (["help"], DEFAULT, ["--help"]),
+        (["help", "peak"], "peak", ["--help"]),
+        (["help", "submit"], "submit", ["--help"]),
+        (["help", "submit", "run"], "submit run", ["--help"]),
         (["submit", "--help"], "submit", ["--help"]),
     ],
 )
@@ -49,7 +53,7 @@ def test_a_row_is_all_that_a_new_verb_needs(
     monkeypatch.setattr(verbs, "VERBS", {**VERBS, "data greet": row})
     assert main(["data", "greet", "you"]) == 7
     assert capsys.readouterr().out == "hello you\n"
-    assert main(["data"]) == 0
+    assert main(["data", "--help"]) == 0
     assert "  data greet  greet the user\n" in capsys.readouterr().out
 
 
@@ -66,11 +70,15 @@ def _greet(arguments: list[str]) -> int:
         (["sub", "run"], "no verb 'sub': did you mean 'submit'?"),
         (["submit", "pakc"], "no verb 'submit pakc': did you mean 'submit pack'?"),
         (["data", "xyzzy"], "no verb 'data xyzzy': choose from data check"),
+        (["data"], "data needs a verb: choose from data check"),
+        (["submit"], f"submit needs a verb: choose from {OF_SUBMIT}"),
+        (["submit", "foo"], f"no verb 'submit foo': choose from {OF_SUBMIT}"),
     ],
 )
 def test_a_verb_that_does_not_exist_is_one_line(
     words: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Bugs: `submit` alone had status 0; `submit foo` suggested `submit run`."""
     assert main(words) == 2
     assert capsys.readouterr().err == f"harness: {line}\n"
 

@@ -77,7 +77,9 @@ def test_a_generator_that_is_late_is_told(tmp_path: Path) -> None:
     done = run(*SERVER, *bound, *PERFORMANCE, "--out", f"{tmp_path}/r")
     assert done.status == 4  # nor meets such a bound
     assert "doubt   generator-late: LoadGen issued 1 % of the queries more than " in done.printed
-    assert text(tmp_path / "r", "generator-late").endswith("the tail is partly its own")
+    assert text(tmp_path / "r", "generator-late").endswith(
+        "part of the tail comes from the load generator"
+    )
     assert "noisy-machine" in done.printed
 
 

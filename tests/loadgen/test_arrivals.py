@@ -113,7 +113,7 @@ def test_a_file_without_a_second_column_names_no_samples(tmp_path: Path) -> None
         ("0\nnan\n", [f"FILE line 2: 'nan' is not a time: {ADVICE}"]),
         ("0\n1e300\n", [f"FILE line 2: '1e300' is too large: {ADVICE}"]),
         ("0\n8e5\n", ["FILE line 2: more than seven days after the first: cut the file"]),
-        ("0,1\n1\n", ["FILE line 2: has 1 columns, expected 2: arrival[,sample]"]),
+        ("0,1\n1\n", ["FILE line 2: has 1 column, expected 2: arrival[,sample]"]),
         ("0\n1,1\n", ["FILE line 2: has 2 columns, expected 1: arrival[,sample]"]),
         ("0,1,2\n", ["FILE line 1: has 3 columns, expected 2: arrival[,sample]"]),
         ("0,-1\n", ["FILE line 1: '-1' is not a sample: write its dataset index, from 0"]),
@@ -352,8 +352,8 @@ def test_the_kind_loadgen_is_loadgens_own_schedule(seed: int, rate: float) -> No
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("ramp --rate 5", ["--rate has 1 rates, ramp takes 2"]),
-        ("steps --rate 5", ["--rate has 1 rates, steps takes 2 or more"]),
+        ("ramp --rate 5", ["--rate has 1 rate, ramp takes 2"]),
+        ("steps --rate 5", ["--rate has 1 rate, steps takes 2 or more"]),
         ("constant --rate 1,500", ["--rate has 2 rates, constant takes 1"]),
         ("gamma --rate 5", ["gamma needs --cv"]),
         ("constant --rate 5 --cv 2", ["--cv belongs to gamma: drop it for constant"]),

@@ -228,7 +228,7 @@ def test_many_involuntary_switches_are_a_doubt(
     }
     found = doubts(5, columns)
     assert [d.code for d in found] == codes
-    assert all("1,000 times, 200 times a second of its CPU time" in d.text for d in found)
+    assert all("took the cores 1,000 times (200 per second of CPU time): " in d.text for d in found)
     assert all(
         d.text.endswith("use fewer --instances and --threads, or stop other programs")
         for d in found
@@ -240,7 +240,7 @@ def test_threads_that_lose_their_cores_to_other_processes_are_not_too_many() -> 
     columns = {"measured_involuntary_switches": (7.0, 1007.0), "measured_cpu_s": (2.0, 7.0)}
     busy = summarised(5, columns)
     (found,) = host_doubts(busy, "server", 100, 0.55)
-    assert found.text.endswith("CPU time: other processes used 55 % of the cores, so stop those")
+    assert found.text.endswith("CPU time); other processes used 55 % of the cores: stop them")
     (alone,) = host_doubts(busy, "server", 100, 0.02)
     assert "use fewer --instances" in alone.text
 

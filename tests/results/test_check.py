@@ -282,7 +282,10 @@ def test_a_folder_that_is_no_run_is_one_line(
 def test_a_folder_of_runs_names_its_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`check results`, and every other verb that reads a run, said only that a file was missing."""
+    """`check results`, and every other verb that reads a run, said only that a file was missing.
+
+    Bug: run-2 was listed before run-1.
+    """
     monkeypatch.chdir(tmp_path)
     for number in range(5):
         folder = Path(f"results/run-{number}")
@@ -294,6 +297,6 @@ def test_a_folder_of_runs_names_its_newest(
     for words in (["check", "results"], ["report", "results"], ["--config", "results"]):
         assert main(words) == 2
         assert capsys.readouterr().err.endswith(
-            "results is not a run's folder, the runs in it are: results/run-4, results/run-3, "
-            "results/run-2 and 2 more: name one of them\n"
+            "results is not a run's folder, the runs in it are: results/run-2, results/run-3, "
+            "results/run-4 and 2 more: name one of them\n"
         )

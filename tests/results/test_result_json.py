@@ -77,6 +77,16 @@ def test_latencies_of_a_run_that_died_come_from_the_journal_and_say_so(scenario:
     assert found["latency_ns"]["p99"] > 0
 
 
+@each_scenario
+def test_latencies_without_a_usable_log_name_the_log_and_no_interruption(scenario: str) -> None:
+    """Bug: `check` called a run with a cut log interrupted."""
+    run = evidence(scenario)
+    cut = replace(run, log=replace(run.log, complete=False))
+    found = result(findings(scenario, cut))
+    assert found["latency_ns"]["source"] == "log unusable, from the journal"
+    assert found["throughput_per_s"]["source"] == "log unusable, from the journal"
+
+
 @pytest.mark.parametrize("scenario", ["single-stream", "multi-stream"])
 def test_an_estimate_that_loadgen_did_not_make_is_absent_and_not_zero(scenario: str) -> None:
     """LoadGen writes 0 where it had too few queries for early stopping."""

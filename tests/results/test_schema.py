@@ -13,7 +13,7 @@ from tests.builders.result import SCHEMA, VALIDATOR, result
 from tests.builders.support import SCENARIOS, evidence
 from tests.results.test_result_json import configured, findings
 
-QUICK = ("--backend", "null", "--model", "digits", "--queries", "200", "--duration", "100ms")
+QUICK = ("--backend", "null", "--model", "digits", "--queries", "200")
 
 
 def test_every_key_is_documented() -> None:

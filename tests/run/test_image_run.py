@@ -71,8 +71,9 @@ def coloured(folder: Path, count: int = 30) -> Path:
 
 
 def offline(tmp_path: Path, model: Path, out: str, *more: str) -> Ended:
+    length = () if "accuracy" in more else ("--queries", "300")
     return run(
-        "--scenario", "offline", "--backend", "ort", "--model", str(model), "--queries", "300",
+        "--scenario", "offline", "--backend", "ort", "--model", str(model), *length,
         "--instances", "1", "--threads", "1", "--max-batch", "4",
         "--data-dir", f"{tmp_path}/data", "--out", f"{tmp_path}/{out}", *more,
         env={"XDG_CACHE_HOME": f"{tmp_path}/cache"},

@@ -85,12 +85,20 @@ def test_one_invalid_run_is_no_valid_result(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_stopped_one_is_the_last_and_the_folder_stays_partial(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Bug: the table had a line of numbers whose mean, least and most were of one run."""
     broken = {2: ("interrupted", 130)}
     status, _ = repeated(monkeypatch, System(100.0, broken), "--repeats", "3")
     assert status == 130
     assert names(Path("all.partial")) == ["repeats.json", "run-1", "run-2.partial"]
+    assert capsys.readouterr().out.splitlines() == [
+        "1 of 2 VALID  server  null  digits",
+        "  stopped after 1 of 3 runs",
+        "  over    1 of 2 runs; left out: interrupted",
+        "",
+        "results     all.partial",
+    ]
 
 
 @pytest.mark.parametrize("end", [("interrupted", 130), ("died", 5)])
@@ -166,8 +174,7 @@ def test_what_cannot_be_imported_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--repeats 1", "--repeats 1: a spread takes at least 2"),
-        ("--repeats 0", "--repeats: 0 must lie between 1 and 1,000"),
+        ("--repeats 1", "--repeats: 1 must lie between 2 and 1,000"),
         ("--repeats 3 --mlperf", "--repeats takes other seeds each time: drop --mlperf, whose round sets them"),
         ("--repeats 3 --audit a.config", "--audit is one run, --repeats makes many: drop it"),
         ("--repeats 3 --metrics-linger 1s", "--metrics-linger waits after one run, --repeats makes many: drop it"),

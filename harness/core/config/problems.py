@@ -53,6 +53,8 @@ def _repeated_names(options: RunOptions) -> Iterator[str]:
 
 
 def _arrival_problems(options: RunOptions) -> Iterator[str]:
+    if options.scenario and not registry.load("scenario", options.scenario).scheduled:
+        return  # the scenario refuses each of these options
     values = {"--arrivals": options.arrivals, "--concurrency": options.concurrency}
     flags = [flag for flag, value in values.items() if value is not None]
     if len(flags) > 1:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.extras import how_to_install
+from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.models.graph import onnx_nodes
 from harness.models.graph.graph import DEFAULT_DOMAINS, KEPT_ELEMENTS, Constant, Graph, Tensor
@@ -178,7 +179,7 @@ def _set_sizes(
         shape = shapes.get(one.name)
         if shape is not None and len(shape) != len(dims):
             problems.append(
-                f"{path}: input {one.name!r} has {len(dims)} dimensions, not {len(shape)}"
+                f"{path}: input {one.name!r} has {counted(len(dims), 'dimension')}, not {len(shape)}"
             )
             continue
         for axis, dim in enumerate(dims):

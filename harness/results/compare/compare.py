@@ -57,6 +57,11 @@ class Change(NamedTuple):
     """None where the sides must not be ranked."""
 
     @property
+    def has_ratio(self) -> bool:
+        """Whether `change` and its interval mean something: neither side is 0."""
+        return self.before != 0 and self.after != 0
+
+    @property
     def is_whole(self) -> bool:
         """Whether the number is the whole run's: not a stage's, not divided by cores, watts or price."""
         return self.name.partition(".")[0] not in _APART
@@ -129,7 +134,9 @@ def _noise(
     doubts = {doubt["code"] for run in (*before, *after) for doubt in run.result["doubts"]}
     busy = not doubts.isdisjoint(_MACHINE_DOUBTS)
     few = "one run a side" if runs == 2 else "two runs of one side"
-    origin = f"assumed for a {'busy' if busy else 'calm'} machine: {few} cannot show it (three a side can)"
+    origin = (
+        f"assumed for a {'busy' if busy else 'calm'} machine: {few} cannot show it (two a side can)"
+    )
     return BUSY_NOISE if busy else CALM_NOISE, origin
 
 

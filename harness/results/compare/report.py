@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from harness.core.units import show_ns, show_percent, show_rate, show_si
+from harness.core.units import counted, show_ns, show_percent, show_rate, show_si
 from harness.errors import Regression, RunInvalid, refuse
 from harness.results.compare.comparable import Difference
 from harness.results.compare.compare import SAME, WORSE, Change, Comparison
@@ -21,6 +21,7 @@ _KINDS: Mapping[str, str] = {
 """Kinds of numbers in the line on noise."""
 
 _OF_BACKEND = "backend."
+_RATIOS = ("change", "low", "high")
 
 
 class Limit(NamedTuple):
@@ -59,7 +60,9 @@ def parse_prices(text: str, sides: int) -> list[float]:
     if len(prices) < len(matches) or not all(prices):
         raise ValueError(f"{text!r}: write a price an hour for each side, e.g. 1.20/h,0.85/h")
     if len(prices) != sides:
-        raise ValueError(f"{text!r} has {len(prices)} prices for {sides} sides: one for each")
+        raise ValueError(
+            f"{text!r} has {counted(len(prices), 'price')} for {counted(sides, 'side')}: one for each"
+        )
     return prices
 
 
@@ -86,7 +89,8 @@ def _judged(limit: Limit, change: Change) -> Judged:
         line = f"unknown  {limit.name} {allowed}: the sides are not comparable"
         return Judged(limit, False, line)
     beyond = (change.change - limit.change) * (-1 if change.higher_is_better else 1) > 0
-    summary = f"{limit.name} {_percent(change.change)} {allowed}"
+    size = _percent(change.change) if change.has_ratio else "-"
+    summary = f"{limit.name} {size} {allowed}"
     if not beyond:
         return Judged(limit, False, f"kept     {summary}")
     if change.verdict == WORSE:
@@ -165,7 +169,7 @@ def verdict(comparison: Comparison) -> str:
         for change in comparison.changes
         if change.verdict != SAME and change is not headline and change.is_whole
     ]
-    size = _percent(headline.change)
+    size = _size(headline)
     own = f"{headline.name} {size} ({_interval(headline)})"
     if headline.verdict == SAME and others:  # the others decide
         return f"{comparison.verdict}: {', '.join(others)}; {headline.name} {SAME}, {size}"
@@ -184,7 +188,11 @@ def to_json(comparison: Comparison, judged: Sequence[Judged]) -> Mapping[str, An
         "refusals": list(comparison.refusals),
         "noise_source": comparison.noise,
         "changes": {
-            change.name: {k: v for k, v in change._asdict().items() if k != "name"}
+            change.name: {
+                k: v if change.has_ratio or k not in _RATIOS else None
+                for k, v in change._asdict().items()
+                if k != "name"
+            }
             for change in comparison.changes
         },
         "differences": [one._asdict() for one in comparison.differences],
@@ -210,7 +218,7 @@ def _side(runs: Sequence[FinishedRun]) -> str:
 def _row(change: Change) -> Sequence[str]:
     before, after = (_quantity(value, change.unit) for value in (change.before, change.after))
     verdict = change.verdict or "not ranked"
-    return change.name, before, after, _percent(change.change), _interval(change), verdict
+    return change.name, before, after, _size(change), _interval(change), verdict
 
 
 def _quantity(value: float, unit: str) -> str:
@@ -226,14 +234,24 @@ def _quantity(value: float, unit: str) -> str:
 
 
 def _interval(change: Change) -> str:
-    if change.low is None or change.high is None:
+    if change.low is None or change.high is None or not change.has_ratio:
         return "-"
-    return f"{_percent(change.low)} to {_percent(change.high)}"
+    return f"{_share(change.low, change)} to {_share(change.high, change)}"
 
 
-def _percent(share: float) -> str:
+def _size(change: Change) -> str:
+    return _share(change.change, change) if change.has_ratio else "-"
+
+
+def _share(share: float, change: Change) -> str:
+    """All shares of a row are factors where one is."""
+    most = max(change.change, change.high or 0.0)
+    return _percent(share, as_factor=most >= 1)
+
+
+def _percent(share: float, *, as_factor: bool = False) -> str:
     """A doubling and more is a factor, because +400 % is easily misread."""
-    return f"x {1 + share:.3g}" if share >= 1 else f"{share * 100:+.1f} %"
+    return f"x {1 + share:.3g}" if as_factor or share >= 1 else f"{share * 100:+.1f} %"
 
 
 def _answers(comparison: Comparison) -> str:

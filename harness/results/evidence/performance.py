@@ -20,6 +20,8 @@ from harness.results.schema import performance as schema
 from harness.results.schema.machine import MeasuredProcess
 
 _INTERRUPTED = "interrupted, from the journal"
+_LOG_UNUSABLE = "log unusable, from the journal"
+"""Sources of numbers that LoadGen's log does not have."""
 
 
 class Performance:
@@ -93,7 +95,7 @@ class Performance:
             return cast("schema.Latency", {**ends, **percentile, "source": source})
         if self.journal_latency_ns is None:
             return None
-        return cast("schema.Latency", {**self.journal_latency_ns, "source": _INTERRUPTED})
+        return cast("schema.Latency", {**self.journal_latency_ns, "source": self._journal_source})
 
     def throughput_per_s(self) -> schema.Throughput:
         """asked: --target-qps. scheduled: the rate that the schedule drew from the seed. Both Server only."""
@@ -103,7 +105,7 @@ class Performance:
                 "asked": plan.target_qps,
                 "scheduled": None,
                 "completed": self._journal_rate,
-                "source": _INTERRUPTED,
+                "source": self._journal_source,
             }
         key = self._scenario.rate_key
         return {
@@ -120,6 +122,11 @@ class Performance:
             return 0
         columns = self.done.columns
         return int(columns["completed_ns"].max()) - int(columns["scheduled_ns"].min())
+
+    @property
+    def _journal_source(self) -> str:
+        run = self.run
+        return _INTERRUPTED if run.failure is not None or run.ended is None else _LOG_UNUSABLE
 
     @property
     def _journal_rate(self) -> float | None:

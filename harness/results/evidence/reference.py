@@ -24,10 +24,14 @@ LIMIT_QUERIES = 50_000
 """Queries simulated, the first of the run: a tenth of a second or two of Python."""
 
 DRIFT = 0.10
-"""Bare loops before and after the run that differ by more show that the machine changed."""
+"""Bare loops before and after the run that differ by more show that the machine changed: the run is then
+judged against the slower ones, too.
+"""
 
 TIGHT = 1.15
 """A run within this of the reference was not held back by its load generator."""
+
+_MODELS_STAGE = "infer"
 
 
 def report(
@@ -53,22 +57,29 @@ def report(
     scenario = scenario_named(plan.scenario)
     sizes = service.sizes[-1:] if scenario.all_at_once else service.sizes  # the others: one batch
     medians = [np.median(part.only(sizes).ns, axis=1) for part in (before, after)]
+    drift = float(np.median(medians[1] / medians[0])) - 1.0
     section: dict[str, Any] = {
         "service_ns": [
             {"batch": n, "before": before.median_ns(n), "after": after.median_ns(n)}
             for n in service.sizes
         ],
         "batches": sum(service.counts),
-        "drift": float(np.median(medians[1] / medians[0])) - 1.0,
+        "drift": drift,
         "model_ratio": run.ratio,
         "null_backend_per_s": ceiling_per_s,
     }
-    if scenario.scheduled:
-        section |= _server(plan, done, service, spec, run, wait_ns)
-    elif scenario.all_at_once:
-        section |= _offline(done, service, spec, run)
-    else:
-        section |= _streams(plan, done, service, spec.max_batch, run)
+
+    def compared(service: ServiceTimes) -> dict[str, Any]:
+        if scenario.scheduled:
+            return _server(plan, done, service, spec, run, wait_ns)
+        if scenario.all_at_once:
+            return _offline(done, service, spec, run)
+        return _streams(plan, done, service, spec.max_batch, run)
+
+    section |= compared(service)
+    if abs(drift) > DRIFT:
+        slower = compared(after if drift > 0 else before)
+        section["at_slower_loops"] = {key: slower[key] for key in ("reference", "ratio")}
     return cast("Reference", section)
 
 
@@ -181,21 +192,23 @@ def line(section: Mapping[str, Any], rate_per_s: float | None) -> str:
         f"{show(section['reference'])}"
     )
     worse = _times_worse(ratio, section["unit"])
-    if abs(section["drift"]) > DRIFT:
-        more = "longer" if section["drift"] > 0 else "less"
+    drifted = section.get("at_slower_loops")
+    slowed = section["at_run_speed"]
+    if drifted and _times_worse(drifted["ratio"], section["unit"]) <= TIGHT:
+        more = "more" if section["drift"] > 0 else "less"
         drift = show_percent(abs(section["drift"]))
-        judgement = f"not decidable: the model itself took {drift} {more} after the run"
+        judgement = f"not decidable: a batch took {drift} {more} time after the run than before"
     elif worse < 1 / TIGHT:
         judgement = "not decidable: the bare loops were slower than the run itself"
     elif worse <= TIGHT:
         judgement = "the load generator was not the bottleneck"
-    elif (slowed := _times_worse(section["at_run_speed"]["ratio"], section["unit"])) <= TIGHT:
+    elif _times_worse(slowed["ratio"], section["unit"]) <= TIGHT:
         judgement = (
             "not decidable: with the model's speed in the run the reference reaches "
-            f"{show(section['at_run_speed']['reference'])}, and the run is {slowed:.3g} x that"
+            f"{show(slowed['reference'])}, and the run is {slowed['ratio']:.3g} x that"
         )
     else:
-        judgement = "the load generator was the bottleneck" + _where(section.get("lost_ns"))
+        judgement = _bottleneck(section.get("lost_ns", {}))
     ceiling, ceiling_per_s = "", section["null_backend_per_s"]
     if ceiling_per_s and rate_per_s:
         factor = ceiling_per_s / rate_per_s
@@ -208,12 +221,16 @@ def _times_worse(ratio: float, unit: str) -> float:
     return ratio if unit == "ns" else 1 / ratio
 
 
-def _where(lost_ns: Mapping[str, float] | None) -> str:
-    if not lost_ns:
-        return ""
+def _bottleneck(lost_ns: Mapping[str, float]) -> str:
+    """Names the two stages that lost the most. The time in `infer` is the model's own."""
     most = sorted(lost_ns, key=lost_ns.__getitem__, reverse=True)[:2]
-    stages = [f"{show_ns(lost_ns[name])} in {name}" for name in most if lost_ns[name] > 0]
-    return f", {', '.join(stages)} more" if stages else ""
+    lost = {name: f"{show_ns(lost_ns[name])} more in {name}" for name in most if lost_ns[name] > 0}
+    if next(iter(lost), "") == _MODELS_STAGE:
+        return f"the model itself was slower in the run: {', '.join(lost.values())}"
+    models = lost.pop(_MODELS_STAGE, "")
+    own = "".join(f", {text}" for text in lost.values())
+    also = f"; the model itself: {models}" if models else ""
+    return f"the load generator was the bottleneck{own}{also}"
 
 
 def _show_rate(per_s: float) -> str:

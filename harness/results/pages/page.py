@@ -26,6 +26,14 @@ POINTS = 600
 """Most points of one line: about as many as a screen can show."""
 
 
+_BEGIN = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">"""
+"""The first lines of a page, by which a page of ours is recognised."""
+
+
 class Figure(NamedTuple):
     """data, layout: as plotly.js takes them. about: one sentence below the title.
 
@@ -57,10 +65,12 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     """Write the page in one step; returns `out`.
 
     script_in: folder of plotly's script (4 MB), which is copied there once; None: put it into the page.
-    Raises PluginUnavailable without plotly, and ConfigError where the page cannot be written.
+    A page of ours is replaced. Raises PluginUnavailable without plotly, and ConfigError where `out` is
+    another file or cannot be written.
     """
     source, name = _plotly()
     try:
+        _refuse_other_file(out)
         if script_in is None:
             loaded = f"<script>{source.read_text(encoding='utf-8')}</script>"
         else:
@@ -74,6 +84,15 @@ def write(articles: Sequence[Article], title: str, out: Path, *, script_in: Path
     except OSError as e:
         raise ConfigError(f"{out} cannot be written: {e.strerror or e}") from None
     return out
+
+
+def _refuse_other_file(out: Path) -> None:
+    if out.is_file():
+        with out.open("rb") as file:
+            if file.read(len(_BEGIN)) != _BEGIN.encode():
+                raise ConfigError(
+                    f"{out} exists and is no page of the harness: nothing is overwritten; name another file"
+                )
 
 
 def _plotly() -> tuple[Path, str]:
@@ -97,10 +116,7 @@ def _page(articles: Sequence[Article], title: str, loaded: str) -> Iterator[str]
         Path(__file__).with_name(name).read_text(encoding="utf-8")
         for name in ("page.css", "page.js")
     )
-    yield "<!doctype html>"
-    yield '<html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield '<link rel="icon" href="data:,">'
+    yield _BEGIN
     yield f"<title>{escape(title)}</title>"
     yield f"<style>{css}</style></head><body>"
     figures: list[Figure] = []

@@ -30,7 +30,7 @@ def report(folders: Sequence[Path], out: Path | None, *, standalone: bool) -> Pa
     """The page's path. plotly's script lies beside it, or inside with `standalone`.
 
     out: default report.html in the one run's folder, with one script beside all runs for all of
-    them. A page that is there is replaced.
+    them.
     """
     if out is None and len(folders) > 1:
         raise ConfigError("a report of several runs lies in none of them: pass --out FILE")

@@ -99,10 +99,10 @@ def _intervals(
     level = show_percent(intervals["level"])
     heads = (f"{level} order statistic", f"{level} block bootstrap")
     yield ""
-    if quoted and _source(quoted["source"]) != "journal":
+    if quoted and _source(quoted["source"]) == "LoadGen":
         yield (
-            f"Intervals of the percentiles by the journal, which has its own clock readings; quote those "
-            f"above, by {_source(quoted['source'])}:"
+            "Intervals of the percentiles by the journal, which has its own clock readings; quote those "
+            "above, by LoadGen:"
         )
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in intervals.items():

@@ -31,7 +31,7 @@ class Latency(P999):
     p99: int | None
     """ns."""
     source: str
-    """LoadGen's detail log, `harness scheduler`, or `interrupted, from the journal`."""
+    """LoadGen's detail log, `harness scheduler`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
 class PercentileInterval(TypedDict):
@@ -79,7 +79,7 @@ class Throughput(TypedDict):
     completed: float | None
     """Rate of completions; null where nothing was completed."""
     source: str
-    """`LoadGen`, `harness scheduler`, `journal`, or `interrupted, from the journal`."""
+    """`LoadGen`, `harness scheduler`, `journal`, `interrupted, from the journal` or `log unusable, from the journal`."""
 
 
 class ComparedAnswers(TypedDict):
@@ -147,8 +147,8 @@ class ServiceTime(TypedDict):
     """Median in ns after the run."""
 
 
-class AtRunSpeed(TypedDict):
-    """The reference dispatcher with a model as slow as it was in the run."""
+class AtOtherSpeed(TypedDict):
+    """The reference dispatcher with a model of another speed."""
 
     reference: float
     """In `unit` of the section."""
@@ -180,8 +180,10 @@ class Reference(TypedDict):
     """The run's number, in `unit`, from the journal."""
     ratio: float
     """`ours` divided by `reference`."""
-    at_run_speed: AtRunSpeed
+    at_run_speed: AtOtherSpeed
     """The same comparison at the speed that the model had in the run."""
+    at_slower_loops: NotRequired[AtOtherSpeed]
+    """The same comparison with the slower of the bare loops before and after; only where `drift` exceeds 10 %."""
     queries: NotRequired[int]
     """Queries simulated; Server only."""
     of_queries: NotRequired[int]

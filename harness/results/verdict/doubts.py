@@ -64,7 +64,7 @@ def performance(
             yield Reason(
                 "generator-late",
                 f"{run.log.source} issued 1 % of the queries more than {show_ns(late_ns)} after their "
-                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): the tail is partly its own",
+                f"time, above 10 % of the SLO ({show_ns(bound_ns)}): part of the tail comes from the load generator",
             )
 
 

@@ -92,11 +92,11 @@ def _memory_doubts(host: Mapping[str, Any], samples: int) -> Iterator[Reason]:
 def _preemption_doubts(host: Mapping[str, Any], others: float | None) -> Iterator[Reason]:
     switches, cpu_s = host["measured_involuntary_switches"], host["measured_cpu_s"]
     if cpu_s and switches and switches >= max(_FEWEST_SWITCHES, PREEMPTED_PER_CPU_S * cpu_s):
-        advice = "use fewer --instances and --threads, or stop other programs"
+        advice = ": use fewer --instances and --threads, or stop other programs"
         if others is not None and others > OTHERS_SHARE:
-            advice = f"other processes used {show_percent(others)} of the cores, so stop those"
+            advice = f"; other processes used {show_percent(others)} of the cores: stop them"
         yield Reason(
             "preempted",
-            f"threads of the measured process lost their core to others {switches:,.0f} times, "
-            f"{switches / cpu_s:,.0f} times a second of its CPU time: {advice}",
+            f"other threads took the cores {switches:,.0f} times ({switches / cpu_s:,.0f} per second of CPU "
+            f"time){advice}",
         )

@@ -4,6 +4,7 @@ A run without reasons is VALID. docs/decisions/results.md explains the rules. Pu
 in, reasons out.
 """
 
+import math
 from collections.abc import Iterator
 
 from harness.core.clock import JUMP_NS, MAX_SLEW_PPM
@@ -74,7 +75,7 @@ def _log_reasons(run: Evidence, name: str) -> Iterator[Reason]:
         first = f": {log.errors[0]}" if log.errors else ""
         yield Reason("loadgen-errors", f"{name} run: LoadGen reported {errors} errors{first}")
     logged = (log.get("effective_scenario"), log.get("effective_test_mode"))
-    if logged != (run.loadgen_scenario, run.expected_mode):
+    if logged != (run.loadgen_scenario, run.expected_mode) and (log.complete or None not in logged):
         yield Reason(
             "wrong-run",
             f"{name} run: the log is of {logged[0]} {logged[1]}, "
@@ -153,8 +154,8 @@ def _server_late(log: DetailLog, late: int, plan: LoadPlan) -> Reason:
         )
     needed = queries_to_settle(late, queries, percentile)
     if needed is None:
-        most = queries * (1 - percentile)
-        allowed = f"p{percentile * 100:.10g} allows fewer than {most:,.10g}"
+        most = math.ceil(round(queries * (1 - percentile), 6)) - 1
+        allowed = f"p{percentile * 100:.10g} allows at most {most:,}"
         lighter = "lower --target-qps" if plan.concurrency is None else "lower --concurrency"
         lighter = "thin out the schedule" if plan.schedule is not None else lighter
         return Reason("slo-missed", f"{lateness}, {allowed}: {lighter} or raise --slo")

@@ -48,7 +48,7 @@ def check(name: str, data_dir: Path | None, model: str | None) -> Checked:
     end_loading()
     with plugin(f"dataset {name!r}: describe()"):
         about = dataset.describe()
-    rows = [("dataset", f"{name}, {len(dataset):,} samples")]
+    rows = [("dataset", f"{name}, {counted(len(dataset), 'sample')}")]
     rows += [(key, str(about[key])) for key in ("source", "digest", "cache") if key in about]
     rows += [("steps", line) for line in _steps(about, model)]
     rows += [("labels", line) for line in _histogram(labels)]

@@ -200,7 +200,7 @@ def _timed(row: PlannedRun, request: Request, known: Mapping[str, Any]) -> Plann
         return row._replace(expected_s=_length_s(row, row.config.duration_ns / 1e9))
     least_s = request.rules.min_duration_ms / 1e3
     if row.scenario == "Server":
-        per_s = row.config.target_qps or request.conf_rate
+        per_s = row.config.target_qps or request.user_conf_rate()
         if per_s:
             least_s = max(least_s, queries_needed(0, 0.99) / per_s)
     elif row.scenario == "Offline":

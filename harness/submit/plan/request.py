@@ -167,14 +167,14 @@ class Request:
         texts = values if isinstance(values, list | tuple) else [values]
         return tuple(parse_meter(str(text)) for text in texts)
 
-    @property
-    def conf_rate(self) -> float | None:
+    def user_conf_rate(self) -> float | None:
+        """Server's rate in the user's user.conf; raises ConfigError where that file is wrong."""
         path = self.options.get("user_conf")
         return rate.of_user_conf(Path(str(path)), self.of_round.loadgen) if path else None
 
     @property
     def is_rate_given(self) -> bool:
-        return "target_qps" in self.options or self.conf_rate is not None
+        return "target_qps" in self.options or self.user_conf_rate() is not None
 
     @property
     def searches(self) -> bool:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.config.options import user_path
-from harness.core.config.parse import Slo, parse_meter
+from harness.core.config.parse import Slo, parse_lengths, parse_meter
 from harness.core.config.run_config import config_from
 from harness.core.files import write_yaml
 from harness.core.formats.strict_yaml import load_yaml
 from harness.errors import ConfigError, refuse
 from harness.machine.power.meters import ptdaemon
+from harness.models.manifest.lookup import is_path
 from harness.submit.plan import rate
 from harness.submit.plan.request import FILE, Request
 
@@ -38,6 +39,41 @@ def make_request(values: Mapping[str, Any], options: Mapping[str, Any]) -> Reque
     return request
 
 
+def kept_request(work: Path, values: Mapping[str, Any], options: Mapping[str, Any]) -> Request:
+    """The request of `work`; `values` and `options`, as of `make_request`, are stored by the first call.
+
+    Later calls need none of them. Raises ConfigError for each that is not as stored.
+    """
+    path = work / FILE
+    if not path.exists():
+        write_request(work, make_request(values, options))
+        return read_request(work)
+    kept = read_request(work)
+    if not values and not options:
+        return kept
+    stored = asdict(kept)
+    stored_options = stored.pop("options")
+    if "peak" in values:
+        stored_options = {k: v for k, v in stored_options.items() if k != "target_qps"}
+    scenarios = ",".join(kept.scenarios)
+    requested = make_request(
+        {**stored, "scenarios": scenarios, **values}, {**stored_options, **options}
+    )
+    before, after = ({**asdict(one), **one.options} for one in (kept, requested))
+    refuse(
+        f"{path} has {key} {_text(before[key])}, not {_text(value)}: edit that file, or pass another --work"
+        if before.get(key)
+        else f"{path} has no {key}: edit that file, or pass another --work"
+        for key, value in after.items()
+        if key != "options" and _text(before.get(key)) != _text(value)
+    )
+    return kept
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
     """Raises ConfigError, before anything is written, for conflicts in any run. slo: the search's."""
     problems: list[str] = []
@@ -46,7 +82,7 @@ def _raise_if_wrong(request: Request, slo: Slo | None) -> None:
     for scenario in request.chosen_scenarios:
         try:
             request.run_config(scenario, "performance", None)
-            _ = request.conf_rate
+            request.user_conf_rate()
         except ConfigError as e:
             problems += str(e).splitlines()
     refuse(dict.fromkeys(problems))
@@ -60,7 +96,12 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
             absolute[key] = str(user_path(str(absolute[key])).absolute())
     if "meter" in absolute:
         absolute["meter"] = [_absolute_meter(str(text)) for text in absolute["meter"]]
-    for key in ("model", "backend", "dataset", "metric"):
+    if "lengths" in absolute:
+        absolute["lengths"] = [_absolute_lengths(str(text)) for text in absolute["lengths"]]
+    model = str(absolute.get("model", ""))
+    if is_path(model) and user_path(model).exists():
+        absolute["model"] = str(user_path(model).absolute())
+    for key in ("backend", "dataset", "metric"):
         if not absolute.get(key):
             continue
         file, colon, attribute = str(absolute[key]).rpartition(":")
@@ -68,6 +109,17 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
         if path.suffix and path.exists():
             absolute[key] = f"{path.absolute()}{colon}{attribute if colon else ''}"
     return absolute
+
+
+def _absolute_lengths(text: str) -> str:
+    """Makes the path of a file of lengths absolute; raises ConfigError where there is no such file."""
+    dimension, lengths = parse_lengths(text)
+    if not isinstance(lengths, Path):
+        return text
+    lengths = user_path(lengths)
+    if not lengths.is_file():
+        raise ConfigError(f"--lengths {text}: there is no such file")
+    return f"{dimension}={lengths.absolute()}"
 
 
 def _absolute_meter(text: str) -> str:
@@ -82,14 +134,7 @@ def _absolute_meter(text: str) -> str:
 
 
 def write_request(work: Path, request: Request) -> None:
-    """Writes the request; raises ConfigError where `work` has another request's runs."""
     path = work / FILE
-    if path.exists():
-        if read_request(work) != request:
-            raise ConfigError(
-                f"{path} holds a different request: pass another --work, or edit that file"
-            )
-        return
     try:
         work.mkdir(parents=True, exist_ok=True)
         write_yaml(path, asdict(request) | {"scenarios": list(request.scenarios)})

@@ -1,6 +1,7 @@
 """`compare`: noise is no difference, a slower backend is worse, what is not comparable is refused."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,9 @@ from harness.cli.main import main
 from harness.core.codes import About, Kind, codes
 from harness.errors import ConfigError
 from harness.results.agreement import agreement
-from harness.results.compare.compare import MIXED, SAME, WORSE, Comparison, compare
+from harness.results.compare.compare import MIXED, SAME, WORSE, Change, Comparison, compare
 from harness.results.compare.finished import FinishedRun, Number, side
-from harness.results.compare.report import lines, parse_limit
+from harness.results.compare.report import _row, lines, parse_limit
 from harness.results.evidence import bootstrap
 
 FRACTIONS = {"p50": 0.5, "p99": 0.99}
@@ -176,8 +177,8 @@ def noise_line(found: Comparison) -> str:
 @pytest.mark.parametrize(
     ("sides", "doubts", "line"),
     [
-        ((1, 1), (), "for a calm machine: one run a side cannot show it (three a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
-        ((2, 1), ("steal",), "for a busy machine: two runs of one side cannot show it (three a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
+        ((1, 1), (), "for a calm machine: one run a side cannot show it (two a side can): a change of less than 5 % in rates, 20 % in p95 and above, 5 % in other numbers"),
+        ((2, 1), ("steal",), "for a busy machine: two runs of one side cannot show it (two a side can): a change of less than 30 % in rates, a factor of 5 in p95 and above, a factor of 2 in other numbers"),
     ],
 )  # fmt: skip
 def test_the_noise_is_told_in_words(
@@ -242,8 +243,43 @@ def test_a_slower_backend_is_worse_and_the_gate_exits_6(
 def test_a_run_against_itself_is_no_difference(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", str(runs / "fast"), str(runs / "fast"), "--fail-on", "p90:+0%"]) == 0
-    assert "verdict   no difference: p90 +0.0 %" in capsys.readouterr().out
+    """Bug: nothing said that both sides are the same run."""
+    fast = runs / "fast"
+    assert main(["compare", str(fast), str(fast), "--fail-on", "p90:+0%"]) == 0
+    printed = capsys.readouterr()
+    assert re.search("verdict   no difference: p90 ([+]0.0 %|x 1) ", printed.out)
+    assert "limit     kept     p90 +0.0 % against +0 %\n" in printed.out
+    same = fast.resolve()
+    assert printed.err == f"harness: {same} is compared with itself: it appears more than once\n"
+
+
+def shown(before: float, after: float, low: float, high: float) -> list[str]:
+    change = Change(
+        name="issue_delay.p50",
+        unit="ns",
+        before=before,
+        after=after,
+        change=after / (before or 1) - 1,
+        low=low,
+        high=high,
+        noise=0.05,
+        higher_is_better=False,
+        verdict=None,
+    )
+    return list(_row(change))
+
+
+def test_a_ratio_to_nothing_is_no_number() -> None:
+    """Bug: the ratio of 111 us to 0 ns was `x 1.11e+05`, to a nanosecond that nobody measured."""
+    row = ["issue_delay.p50", "0 ns", "111 us", "-", "-", "not ranked"]
+    assert shown(0, 111_000, 1.03e5, 1.28e5) == row
+    assert shown(111_000, 0, -1, -0.9)[3:5] == ["-", "-"]
+
+
+def test_a_row_has_one_notation() -> None:
+    """Bug: the interval of one change was `+92.5 % to x 2.29`."""
+    assert shown(100, 198, 0.93, 1.29)[3:5] == ["x 1.98", "x 1.93 to x 2.29"]
+    assert shown(100, 150, 0.4, 0.6)[3:5] == ["+50.0 %", "+40.0 % to +60.0 %"]
 
 
 def edited(source: Path, copy: Path, name: str, change: Callable[[Any], None]) -> Path:
@@ -376,7 +412,7 @@ def test_of_a_gpus_answers_no_core_is_the_measure(runs: Path, tmp_path: Path) ->
         (["fast", "slow", "--fail-on", "p9:+5%"], "--fail-on p9:+5%: both sides have no p9: did you mean p99?"),
         (["fast", "slow", "--fail-on", "p99:-5%"], "--fail-on p99:-5%: that way is better: write p99:+5%"),
         (["fast", "slow", "--noise", "much"], "--noise much: write a percentage from 0 up, e.g. 5%"),
-        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 prices for 2 sides: one for each"),
+        (["fast", "slow", "--price", "2/h"], "--price: '2/h' has 1 price for 2 sides: one for each"),
         (["fast", "slow", "--price", "2,3"], "--price: '2,3': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "slow", "--price", "0/h,3/h"], "--price: '0/h,3/h': write a price an hour for each side, e.g. 1.20/h,0.85/h"),
         (["fast", "gone"], "gone: there is no such folder"),

@@ -154,7 +154,8 @@ def test_an_interval_stands_beside_the_percentile_it_is_of(source: str) -> None:
     (quoted,) = [line for line in lines if line.startswith("latency ")]
     whose = source.split(maxsplit=1)[0]
     assert quoted.endswith(f"({whose}, per sample; mean 10.0 s)")
-    assert any(line.endswith(f"quote those above, by {whose}:") for line in lines)
+    two_clocks = any(line.endswith("quote those above, by LoadGen:") for line in lines)
+    assert two_clocks == (whose == "LoadGen")  # Bug: the harness's own scheduler has one clock
     assert intervals is not None
     for name in PERCENTILES:
         (line,) = [line for line in lines if line.startswith(f"{name} ")]

@@ -325,6 +325,23 @@ def test_plots_hold_nothing_that_ends_a_script(
     assert found[0]["data"][0]["name"] == HOSTILE
 
 
+@pytest.mark.parametrize("content", ["# read me\n", "<!doctype html>\n<html>\n", ""])
+def test_a_page_replaces_pages_alone(
+    content: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bug: `report RUN --out README.md` replaced README.md."""
+    out = tmp_path / "README.md"
+    out.write_text(content)
+    assert main(["report", str(run), "--out", str(out)]) == 2
+    assert out.read_text() == content
+    assert capsys.readouterr().err == (
+        f"harness: {out} exists and is no page of the harness: nothing is overwritten; name another file\n"
+    )
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        assert main(["report", str(run), "--out", str(page)]) == 0
+
+
 def test_several_runs_need_a_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), str(run)]) == 2
     line = "harness: a report of several runs lies in none of them: pass --out FILE\n"

@@ -46,6 +46,12 @@ def logged(**values: Any) -> Callable[[Evidence], Evidence]:
     return lambda run: replace(run, log=replace(run.log, values={**run.log.values, **values}))
 
 
+def cut_before_scenario(run: Evidence) -> Evidence:
+    gone = ("effective_scenario", "effective_test_mode")
+    values = {key: value for key, value in run.log.values.items() if key not in gone}
+    return replace(run, log=replace(run.log, values=values, complete=False))
+
+
 def log(**fields: Any) -> Callable[[Evidence], Evidence]:
     return lambda run: replace(run, log=replace(run.log, **fields))
 
@@ -115,6 +121,12 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
     (
         "a cut log",
         log(complete=False),
+        "log-incomplete",
+        "performance run: LoadGen's detail log is cut or not LoadGen's",
+    ),
+    (  # Bug: "the log is of None None" was a second reason
+        "a log cut before its scenario",
+        cut_before_scenario,
         "log-incomplete",
         "performance run: LoadGen's detail log is cut or not LoadGen's",
     ),
@@ -231,7 +243,7 @@ SERVER_REASONS: list[tuple[str, Callable[[Evidence], Evidence], str, str]] = [
             result_overlatency_query_count=8,
         ),
         "slo-missed",
-        ("8 of 700 queries took longer than 50.0 ms, p99 allows fewer than 7: "
+        ("8 of 700 queries took longer than 50.0 ms, p99 allows at most 6: "
         "lower --target-qps or raise --slo"),
     ),
     (
