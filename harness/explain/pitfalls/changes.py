@@ -107,7 +107,7 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
             yield Impossible("framework", backend, one_line(e))
             continue
         reads: tuple[str, ...] = getattr(cls, "formats", ())
-        have = [f for f in reads if model.manifest is None or f in model.manifest.files]
+        have = [f for f in reads if model.may_have(f)]
         if not have:
             files = ", ".join(model.manifest.files) if model.manifest else "unknown"
             reason = f"it reads {', '.join(reads) or 'no files'}, the model's files are {files}"
