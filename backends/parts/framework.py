@@ -112,7 +112,8 @@ class FrameworkBackend(ABC):
         )
         if isinstance(outputs, Mapping):
             return {name: _first(count, rows, size) for name, rows in outputs.items()}
-        return _first(count, outputs, size)
+        only: Array = _first(count, outputs, size)
+        return only
 
 
 class TwinProfiler(ABC):
