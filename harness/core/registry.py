@@ -190,11 +190,14 @@ def _import(target: str) -> Any:
 def load_function(path: Path, name: str) -> Any:
     """Run a Python file of the user and return its attribute `name`."""
     try:
-        return getattr(_import_file(path), name)
+        module = _import_file(path)
     except (Exception, SystemExit) as e:
         raise PluginUnavailable(
             f"{path}: {name} cannot be imported: {type(e).__name__}: {e}"
         ) from e
+    if not hasattr(module, name):
+        raise PluginUnavailable(f"{path} has no function {name}")
+    return getattr(module, name)
 
 
 def _import_file(path: Path) -> Any:
