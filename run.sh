@@ -39,10 +39,12 @@ if [[ -z $backend && -f $config ]]; then
     backend=$(sed -n 's/^backend: *\([a-z]*\) *$/\1/p' "$config")
 fi
 
-case ${backend:=ort} in
-ort | tensorflow | openvino | litert | torch) ensure_env "$backend" report ;;
-*) ensure_env report ;; # null, a plug-in, or a name that the harness will refuse
-esac
+# Extras that are backends are described so; others are null, a plug-in, or an unknown name.
+if grep -qF "\"${backend:=ort}\": \"backend $backend" "$root/harness/core/extras.py"; then
+    ensure_env "$backend" report
+else
+    ensure_env report
+fi
 
 model=$(option --model "$@")
 if [[ -z $model && -f $config ]]; then

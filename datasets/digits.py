@@ -13,7 +13,7 @@ import numpy as np
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import refuse_data_dir
 from harness.errors import ConfigError
-from harness.types import Dataset, DatasetSetup
+from harness.types import Dataset, DatasetSetup, show_shape
 
 FILE = Path(__file__).parent / "parts" / "digits.npz"
 CALIBRATION_FILE = Path(__file__).parent / "parts" / "digits_calibration.npz"
@@ -74,9 +74,9 @@ def _image_input(setup: DatasetSetup) -> str:
         return "image"
     first = setup.inputs[0]
     if len(setup.inputs) != 1 or first.shape[1:] != (1, 8, 8) or first.dtype != "float32":
-        inputs = ", ".join(f"{i.name} {i.dtype} {list(i.shape)}" for i in setup.inputs)
+        inputs = ", ".join(f"{i.name} {i.dtype} {show_shape(i.shape)}" for i in setup.inputs)
         raise ConfigError(
-            f"dataset 'digits' has float32 images of 1x8x8, the model takes {inputs}: "
+            f"dataset 'digits' has float32 images of [1, 8, 8], the model takes {inputs}: "
             "choose another --dataset, e.g. synthetic"
         )
     return first.name

@@ -13,7 +13,7 @@ import numpy as np
 from harness.datasets.parts import numbers, sources
 from harness.datasets.parts.rows import RaggedRows
 from harness.errors import ConfigError
-from harness.types import Array, Dataset, DatasetSetup, TensorSpec
+from harness.types import Array, Dataset, DatasetSetup, TensorSpec, show_shape
 
 IMAGE, SEGMENTATION = "imaging.npy", "segmentation.npy"
 MEMORY_LIMIT_BYTES = 4 << 30
@@ -123,10 +123,9 @@ def _case(folder: Path, spec: TensorSpec) -> Case:
     shapes = (content.shape, (1, *content.shape))
     fitting = [shape for shape in shapes if numbers.row_shape(shape, spec) == shape]
     if not fitting or content.dtype.kind not in "biuf":
-        have = "x".join(map(str, content.shape))
         raise ConfigError(
-            f"{image}: {content.dtype} of {have}, input {spec.name!r} takes numbers of "
-            f"{numbers.shown_shape(spec)}"
+            f"{image}: {content.dtype} of shape {show_shape(content.shape)}, input {spec.name!r} takes numbers of "
+            f"{numbers.shown_shape(spec.shape[1:])}"
         )
     if not content.size:
         raise ConfigError(f"{image} is empty")
@@ -136,8 +135,8 @@ def _case(folder: Path, spec: TensorSpec) -> Case:
     right = _mapped(segmentation).shape
     if right[-3:] != content.shape[-3:]:
         raise ConfigError(
-            f"{segmentation} is {'x'.join(map(str, right))}, {IMAGE} is "
-            f"{'x'.join(map(str, content.shape))}: they must be of the same case"
+            f"{segmentation} is {show_shape(right)}, {IMAGE} is "
+            f"{show_shape(content.shape)}: they must be of the same case"
         )
     return Case(folder.name, image, segmentation, fitting[0], size_bytes)
 

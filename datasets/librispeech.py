@@ -58,7 +58,7 @@ class LibrispeechDataset(LoadedRows):
         length = self._takes_length(spec)
         if numbers.row_shape(() if length else (self._frames,), spec) is None:
             what = "one number" if length else f"{self._frames:,} audio samples"
-            yield f"input {spec.name!r} takes {numbers.shown_shape(spec)}, its step gives {what}"
+            yield f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])}, its step gives {what}"
 
     def __len__(self) -> int:
         return len(self._utterances)

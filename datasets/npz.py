@@ -53,8 +53,8 @@ class NpzDataset(LoadedRows):
                 problems.append(f"array {spec.name!r} is {dtype}: only numbers can be an input")
             elif not shape or numbers.row_shape(shape[1:], spec) is None:
                 problems.append(
-                    f"array {spec.name!r} is {'x'.join(map(str, shape)) or 'one number'}, the input "
-                    f"takes {numbers.shown_shape(spec)} a sample"
+                    f"array {spec.name!r} is {numbers.shown_shape(shape)}, the input "
+                    f"takes {numbers.shown_shape(spec.shape[1:])} a sample"
                 )
         if LABELS in self._headers and self._headers[LABELS].dtype.kind not in "biufU":
             problems.append(

@@ -8,14 +8,13 @@ import numpy as np
 from harness.datasets.parts.lengths import draw, summary
 from harness.datasets.parts.rows import LoadedRows, RaggedRows
 from harness.datasets.parts.sources import needs_inputs, refuse_data_dir
-from harness.errors import ConfigError
-from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec
+from harness.errors import refuse
+from harness.types import Array, Batch, Dataset, DatasetSetup, TensorSpec, show_shape
 
 COUNT = 1024
 """Samples; a run holds at most this many, fewer where they are large."""
 
 MEMORY_LIMIT_BYTES = 256 << 20
-_NAMED_SHAPE_HINT = "give its size with --input-shape"
 
 Shape = tuple[int | str, ...]
 """Of one sample; a name stands for a dimension whose length differs from sample to sample."""
@@ -24,6 +23,7 @@ Shape = tuple[int | str, ...]
 class SyntheticDataset:
     """Sample i is the same for the same seed, shapes, lengths and dtypes. No labels.
 
+    --input-shape of one input sets its named dimensions in every input.
     With --lengths for a symbolic dimension each sample has a length of its own, the same in all inputs,
     and a batch is padded with zeros to its longest sample. An input with `mask` in its name is 1 except
     in the padding.
@@ -36,11 +36,14 @@ class SyntheticDataset:
         refuse_data_dir(setup, "synthetic")
         if not setup.inputs:
             raise needs_inputs("synthetic")
-        problems = list(_unknown_names(setup))
+        sizes, problems = _sizes_by_name(setup)
+        problems += _unknown_names(setup, sizes)
+        missing: set[str] = set()
         self._specs = {i.name: i for i in setup.inputs}
-        self._shapes = {i.name: _row_shape(i, setup, problems) for i in setup.inputs}
-        if problems:
-            raise ConfigError("\n".join(problems))
+        self._shapes = {
+            i.name: _row_shape(i, setup, sizes, missing, problems) for i in setup.inputs
+        }
+        refuse(problems)
         self._setup = setup
         self._lengths = {
             name: draw(source, COUNT, setup.seed, name) for name, source in setup.lengths.items()
@@ -118,56 +121,85 @@ def _sized(shape: Shape, lengths: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(d if isinstance(d, int) else lengths[d] for d in shape)
 
 
-def _unknown_names(setup: DatasetSetup) -> Iterator[str]:
+def _sizes_by_name(setup: DatasetSetup) -> tuple[dict[str, int], list[str]]:
+    """The sizes that --input-shape sets, by the name of the dimension; problems where two differ.
+
+    The batch's own name elsewhere is an exporter's placeholder, which says nothing about sizes.
+    """
+    first: dict[str, tuple[int, str]] = {}
+    problems = []
+    for spec in setup.inputs:
+        pairs = zip(spec.shape[1:], setup.shapes.get(spec.name, ())[1:], strict=False)
+        for name, size in pairs:
+            if isinstance(name, str) and name != spec.shape[0]:
+                before, where = first.setdefault(name, (size, spec.name))
+                if before != size:
+                    problems.append(
+                        f"--input-shape: {name} is {before} in {where} and {size} in {spec.name}: "
+                        "dimensions of one name have one size"
+                    )
+    return {name: size for name, (size, _) in first.items()}, problems
+
+
+def _unknown_names(setup: DatasetSetup, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yields a problem for each name in --input-shape and --lengths that the model does not have."""
     names = [i.name for i in setup.inputs]
     unknown = set(setup.shapes) - set(names)
     if unknown:
         yield f"--input-shape {min(unknown)}: the model's inputs are {', '.join(names)}"
     symbolic = {
-        d: None
-        for i in setup.inputs
-        for d in i.shape[1:]
-        if isinstance(d, str) and i.name not in setup.shapes
+        d: None for i in setup.inputs for d in i.shape[1:] if isinstance(d, str) and d not in sizes
     }
     for name in sorted(set(setup.lengths) - set(symbolic)):
         have = ", ".join(symbolic) or "none"
         yield f"--lengths {name}: the model's symbolic dimensions without --input-shape are {have}"
 
 
-def _row_shape(spec: TensorSpec, setup: DatasetSetup, problems: list[str]) -> Shape:
-    """The shape of one sample: the model's own, with --input-shape where it is symbolic."""
+def _row_shape(
+    spec: TensorSpec,
+    setup: DatasetSetup,
+    sizes: Mapping[str, int],
+    missing: set[str],
+    problems: list[str],
+) -> Shape:
+    """The shape of one sample: the model's own, with the user's sizes where it is symbolic.
+
+    missing: receives the named dimensions whose size a problem asks for; each is asked for once.
+    """
     try:
         np.dtype(spec.dtype)
     except TypeError:
         problems.append(
-            f"input {spec.name!r} is {spec.dtype}: there is no synthetic data of that type: write a "
-            "dataset of your own, with texts as an array of objects: --dataset FILE.py:CLASS"
+            f"input {spec.name!r} is {spec.dtype}: there is no synthetic data of that type: pass "
+            "--dataset FILE.py:CLASS, which returns texts as an array of objects"
         )
     shape = setup.shapes.get(spec.name)
     if shape is None:
-        known = tuple(d for d in spec.shape[1:] if isinstance(d, int) or d in setup.lengths)
-        if len(known) == len(spec.shape) - 1:
-            return tuple(d for d in known if d is not None)
-        example = "x".join(str(d) if isinstance(d, int) else "N" for d in spec.shape[1:])
-        problems.append(
-            f"input {spec.name!r} has the symbolic shape {_show(spec)}: "
-            f"{_NAMED_SHAPE_HINT} {spec.name}=1x{example}"
-        )
-        return ()
+        row = [sizes.get(d, d) if isinstance(d, str) else d for d in spec.shape[1:]]
+        unknown = {d for d in row if not isinstance(d, int) and d not in setup.lengths}
+        if unknown - missing:
+            example = "x".join("?" if d is None else str(d) for d in row)
+            problems.append(
+                f"input {spec.name!r} has the symbolic shape {show_shape(spec.shape)}"
+                f"{_batch_note(spec)}: set its sizes with --input-shape {spec.name}=1x{example}"
+            )
+        missing.update(d for d in unknown if d is not None)
+        return tuple(d for d in row if d is not None)
     clashes = len(shape) != len(spec.shape) or any(
         isinstance(want, int) and want != have
         for want, have in zip(spec.shape[1:], shape[1:], strict=False)
     )
     if clashes:
         problems.append(
-            f"--input-shape {spec.name}={'x'.join(map(str, shape))} does not fit {_show(spec)}"
+            f"--input-shape {spec.name}={'x'.join(map(str, shape))} does not fit {show_shape(spec.shape)}"
         )
     return shape[1:]
 
 
-def _show(spec: TensorSpec) -> str:
-    return "x".join("?" if d is None else str(d) for d in spec.shape)
+def _batch_note(spec: TensorSpec) -> str:
+    """A fixed first dimension beside a free one may mean that the batch is not first."""
+    batch = spec.shape[0]
+    return f", whose first dimension, {batch}, must be the batch" if isinstance(batch, int) else ""
 
 
 _: type[Dataset] = SyntheticDataset

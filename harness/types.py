@@ -30,6 +30,15 @@ class Lognormal(NamedTuple):
         return f"lognormal:median={self.median:.10g},sigma={self.sigma:.10g},max={self.most}"
 
 
+Shape = Sequence[int | str | None]
+"""Sizes; one that varies is None or a name."""
+
+
+def show_shape(shape: Shape) -> str:
+    """A shape in messages, e.g. `[batch, 3, ?]`."""
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
 class TensorSpec(NamedTuple):
     """One input of a model."""
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -110,12 +110,10 @@ class FrameworkBackend(ABC):
                 for name, rows in batch.inputs.items()
             }
         )
-        # An output of another length stays: the caller reports it as wrong.
         if isinstance(outputs, Mapping):
-            return {
-                name: rows[:count] if len(rows) == size else rows for name, rows in outputs.items()
-            }
-        return outputs[:count] if len(outputs) == size else outputs
+            return {name: _first(count, rows, size) for name, rows in outputs.items()}
+        only: Array = _first(count, outputs, size)
+        return only
 
 
 class TwinProfiler(ABC):
@@ -142,6 +140,11 @@ class TwinProfiler(ABC):
 
     @abstractmethod
     def executed(self, calls: int) -> Executed: ...
+
+
+def _first(count: int, rows: Any, size: int) -> Any:
+    """An output of another length than the batch stays: the caller reports it as wrong."""
+    return rows[:count] if np.shape(rows)[:1] == (size,) else rows
 
 
 def named(names: Sequence[str], arrays: Sequence[Array]) -> Outputs:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.types import Array, Step, TensorSpec
+from harness.types import Array, Shape, Step, TensorSpec, show_shape
 
 STEPS = ("normalise", "clip")
 """The steps of `apply`; both work on float32."""
@@ -110,6 +110,6 @@ def row_shape(have: tuple[int, ...], spec: TensorSpec) -> tuple[int, ...] | None
     return fixed if len(have) == 1 or alike else None
 
 
-def shown_shape(spec: TensorSpec) -> str:
-    """The shape of one sample, e.g. '3x224x224'; '?' for an open size."""
-    return "x".join(str(d) if isinstance(d, int) else "?" for d in spec.shape[1:]) or "one number"
+def shown_shape(shape: Shape) -> str:
+    """The shape of one sample, e.g. `[3, 224, 224]`."""
+    return show_shape(shape) if shape else "one number"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.types import Array, Batch
+from harness.types import Array, Batch, show_shape
 
 FEW = 8
 """Up to this batch, lists are faster than numpy (8 samples: 3.5 us, numpy 4.5; 32 samples: 6.2, numpy 4.8)."""
@@ -121,7 +121,7 @@ class RaggedRows:
         if len(shapes) == 1:
             return np.concatenate([row.alone for row in rows])
         if not self._pad:
-            two = " and ".join("x".join(map(str, shape)) for shape in sorted(shapes)[:2])
+            two = " and ".join(show_shape(shape) for shape in sorted(shapes)[:2])
             raise ConfigError(f"samples of {two} cannot be one batch: run with --max-batch 1")
         gathered = np.zeros((len(rows), *map(max, *shapes)), rows[0].data.dtype)
         for target, row in zip(gathered, rows, strict=True):

@@ -18,7 +18,7 @@ from harness.datasets.parts.listing import twice
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import one_file, own_step, refuse, unreadable
 from harness.errors import ConfigError, PluginUnavailable
-from harness.types import Array, DatasetSetup, TensorSpec
+from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 LABEL = "label"
 """Name of the label column unless a `column` step names another; the column may be missing."""
@@ -153,9 +153,9 @@ class TableDataset(LoadedRows):
         """Why the chosen columns cannot be this input; '' where they can."""
         rows = self._matrix(spec.name)
         if numbers.row_shape(rows.shape[1:], spec) is None:
-            have = "x".join(map(str, rows.shape[1:]))
+            have = show_shape(rows.shape[1:])
             return (
-                f"input {spec.name!r} takes {numbers.shown_shape(spec)} a sample, "
+                f"input {spec.name!r} takes {numbers.shown_shape(spec.shape[1:])} a sample, "
                 f"its columns have {have}"
             )
         _, bad = numbers.cast(numbers.apply(rows, self._setup.steps.get(spec.name, ())), spec.dtype)

@@ -9,7 +9,7 @@ import tokenizers
 
 from harness.datasets.parts.sources import own_step, refuse, unreadable
 from harness.errors import ConfigError
-from harness.types import Array, DatasetSetup, Step
+from harness.types import Array, DatasetSetup, Step, show_shape
 
 SPECIAL = ("[CLS]", "[SEP]", "[UNK]")
 PADDING_ID = 0
@@ -82,7 +82,7 @@ def tokenise_step(setup: DatasetSetup, dataset: str) -> Step:
         length = step.options["max_length"]
         if len(spec.shape) != 2 or (isinstance(spec.shape[1], int) and spec.shape[1] != length):
             problems.append(
-                f"input {spec.name!r} is {list(spec.shape)}, its tokenise.max_length is {length}"
+                f"input {spec.name!r} is {show_shape(spec.shape)}, its tokenise.max_length is {length}"
             )
     first, *_ = steps or [""]
     problems += [

@@ -139,6 +139,8 @@ def check_name(kind: str, name: str) -> None:
             raise ConfigError(f"{kind} {name!r} is not module:Class or file.py:Class")
         if module.endswith(".py") and not Path(module).is_file():
             raise ConfigError(f"{kind} {name!r}: there is no file {module}")
+        if module.endswith(".py") and _surely_lacks(Path(module), attribute):
+            raise ConfigError(f"{kind} {name!r}: {module} has no class {attribute}")
         return
     if name in KINDS[kind] or name in _entry_points(kind):
         return
@@ -148,6 +150,12 @@ def check_name(kind: str, name: str) -> None:
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
     raise ConfigError(f"no {kind} named {name!r}: {hint}")
+
+
+def _surely_lacks(path: Path, name: str) -> bool:
+    """Whether the word is nowhere in the file, and the file takes no names from elsewhere unread."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return not any(word in text for word in (name, "import *", "globals(", "__getattr__"))
 
 
 def load(kind: str, name: str) -> Any:
@@ -173,19 +181,23 @@ def load(kind: str, name: str) -> Any:
 def _import(target: str) -> Any:
     name, _, attribute = target.rpartition(":")
     is_file = name.endswith(".py")
-    return getattr(
-        _import_file(Path(name)) if is_file else importlib.import_module(name), attribute
-    )
+    module = _import_file(Path(name)) if is_file else importlib.import_module(name)
+    if not hasattr(module, attribute):
+        raise ImportError(f"{name} has no class {attribute}")
+    return getattr(module, attribute)
 
 
 def load_function(path: Path, name: str) -> Any:
     """Run a Python file of the user and return its attribute `name`."""
     try:
-        return getattr(_import_file(path), name)
+        module = _import_file(path)
     except (Exception, SystemExit) as e:
         raise PluginUnavailable(
             f"{path}: {name} cannot be imported: {type(e).__name__}: {e}"
         ) from e
+    if not hasattr(module, name):
+        raise PluginUnavailable(f"{path} has no function {name}")
+    return getattr(module, name)
 
 
 def _import_file(path: Path) -> Any:

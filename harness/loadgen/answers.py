@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.types import Array
+from harness.types import Array, show_shape
 
 
 class AnswerRow(NamedTuple):
@@ -32,7 +32,7 @@ class Ragged:
             if not row.shape or row.shape[1:] != trailing or row.dtype != self.dtype:
                 raise ValueError(
                     f"answers of one batch differ in more than length: {self.dtype} of shape "
-                    f"{rows[0].shape} and {row.dtype} of shape {row.shape}"
+                    f"{show_shape(rows[0].shape)} and {row.dtype} of shape {show_shape(row.shape)}"
                 )
         self.shape: tuple[int | None, ...] = (len(rows), None, *trailing)
 
@@ -68,7 +68,4 @@ def common_row(rows: Sequence[AnswerRow]) -> AnswerRow | None:
 
 
 def row_of(answers: Answers) -> AnswerRow:
-    """Raises ValueError for Python objects, whose bytes would be addresses."""
-    if answers.dtype.hasobject:
-        raise ValueError(f"answers must be numbers, these are {answers.dtype}")
     return AnswerRow(answers.shape[1:], answers.dtype)

@@ -102,7 +102,7 @@ def test_two_files_with_the_same_name_are_two_plug_ins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("class Other:\n    pass\n", "cannot be imported: module 'harness_plugin_mine' has no attribute 'Mine'"),
+        ("class Other:\n    pass\n", "cannot be imported: {path} has no class Mine"),
         ("def f(:\n", "cannot be imported: invalid syntax (mine.py, line 1)"),
         ("import nosuchmodule\n", "needs the module 'nosuchmodule': install it into this environment"),
         ("from harness.types import Nothing\n", "cannot be imported: cannot import name 'Nothing'"),
@@ -115,10 +115,21 @@ def test_a_broken_plug_in_file_is_one_line_and_status_3(
     code: str, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(code)
+    path.write_text(f"{code}\n# Mine")
     line = refusal("backend", f"{path}:Mine", PluginUnavailable)
     assert line.startswith(f"backend '{path}:Mine' ")
-    assert line.removeprefix(f"backend '{path}:Mine' ").startswith(reason)
+    assert line.removeprefix(f"backend '{path}:Mine' ").startswith(reason.format(path=path))
+
+
+def test_a_class_that_is_not_in_the_file_is_found_without_running_it(tmp_path: Path) -> None:
+    """Bug: only the measured process said so, by the module's internal name and after a folder was made."""
+    path = tmp_path / "str ds.py"
+    path.write_text("1 / 0")
+    with pytest.raises(ConfigError) as caught:
+        registry.check_name("dataset", f"{path}:Nope")
+    assert str(caught.value) == f"dataset '{path}:Nope': {path} has no class Nope"
+    path.write_text("from elsewhere import *")
+    registry.check_name("dataset", f"{path}:Nope")
 
 
 @pytest.mark.parametrize("name", ["nosuchmodule:X", "harness.backends.nosuch:X"])

@@ -134,8 +134,8 @@ def manifest(folder: Path, **changed: object) -> Path:
     [
         ({"topk": {"k": 11}}, ".0': topk of 11, but the output has 10 classes"),
         *only_all(
-            (["argmax", "argmax"], ".1': argmax takes (n, classes, ...), not int64 of shape (n)"),
-            ({"boxes": {"side": 8}}, ".0': boxes takes (n, 4 + classes, anchors), not float32 of shape (n, 10)"),
+            (["argmax", "argmax"], ".1': argmax takes [n, classes, ...], not int64 of shape [n]"),
+            ({"boxes": {"side": 8}}, ".0': boxes takes [n, 4 + classes, anchors], not float32 of shape [n, 10]"),
             ({"stack": {"outputs": ["a"]}}, ".0': stack needs outputs by name, this backend returns a single one"),
         ),
     ],

@@ -26,7 +26,8 @@ class Words:
     def describe(self): return {"name": "words"}
 """
 NEEDS_HOOK = (
-    "each sample needs one answer. Where a model gives several rows a sample (detection heads, "
+    "the first dimension of each input and output must be the batch. Where a model returns several "
+    "rows per sample (detection heads, "
     "non-maximum suppression inside the model), a manifest with the postprocessing step `hook` makes "
     "one answer of them: --model FILE.yaml, docs/manifest.md"
 )
@@ -49,8 +50,8 @@ def test_texts_are_refused_with_what_to_do(
     shared = ("--scenario", "offline", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
     assert error.splitlines()[-1] == (
-        "harness: input 'words' is tensor(string): there is no synthetic data of that type: write a "
-        "dataset of your own, with texts as an array of objects: --dataset FILE.py:CLASS"
+        "harness: input 'words' is tensor(string): there is no synthetic data of that type: pass "
+        "--dataset FILE.py:CLASS, which returns texts as an array of objects"
     )
 
 
@@ -78,9 +79,11 @@ def test_several_rows_a_sample_are_refused_with_what_to_do(
     path = nets.detector(tmp_path / "net.onnx", rows=20)
     shared = ("--scenario", "single-stream", "--duration", "1s", "--out", tmp_path / "out")
     error = refusal(capsys, *shared, "--model", path)
-    assert f"harness: 20 outputs for 1 samples: {NEEDS_HOOK}" in error
+    assert f"harness: the model returned 20 rows for 1 sample: {NEEDS_HOOK}" in error
     skipped = [w for part in ("weights", "storage", "checks") for w in ("--skip", part)]
-    with pytest.raises(Exception, match=r"^640 outputs for 32 samples: each sample needs one"):
+    with pytest.raises(
+        Exception, match=r"^the model returned 640 rows for 32 samples: the first dim"
+    ):
         advise(*advise_options(["--model", str(path), "--out", str(tmp_path / "a"), *skipped]))
 
 

@@ -50,12 +50,12 @@ def test_pinned_threads_are_where_the_plan_says(tmp_path: Path) -> None:
     content = result(out)
     first, second = content["plan"]["pinned"]
     assert f"pinned to {first[0]} | {second[0]}" in done.said
-    # LoadGen's thread answers on the first instance, a worker on the second.
-    assert sorted(v for v in seen.values() if v in (str(first[0]), str(second[0]))) == [
-        str(first[0]),
-        str(second[0]),
-    ]
-    assert content["plan"]["dispatcher"] == "shared"
+    # By how fast the machine is just now, LoadGen's thread answers on the first instance or a worker does.
+    dispatcher = content["plan"]["dispatcher"]
+    assert dispatcher in ("shared", "queued")
+    own = [str(first[0]), str(second[0])]
+    issuer = [] if dispatcher == "shared" else own[:1]
+    assert sorted(v for v in seen.values() if v in own) == [*issuer, *own]
     assert content["plan"]["issuer"] == first
     assert content["plan"]["placed"] == [{"threads": 1, "outside": 0}] * 2
     cold, warm = content["cold"], content["warm_up"]

@@ -20,7 +20,7 @@ from harness.datasets.parts.parallel import BadSample, each
 from harness.datasets.parts.rows import LoadedRows
 from harness.datasets.parts.sources import needs_inputs, shown
 from harness.errors import MOST_PROBLEMS, ConfigError, say_once
-from harness.types import Array, DatasetSetup, TensorSpec
+from harness.types import Array, DatasetSetup, TensorSpec, show_shape
 
 MEMORY_LIMIT_BYTES = 160 << 20
 """Limit of the samples held, unless --performance-count or the official rules set a number."""
@@ -204,8 +204,8 @@ class ImageDataset(LoadedRows):
         for (shape, _), row, name in zip(self._rows, rows, self._steps, strict=False):
             if row.shape != shape:
                 raise BadSample(
-                    f"{self._path(index)}: after its steps the image is {_show(row.shape)}, the "
-                    f"input {name!r} takes {_show(shape)}: see resize, crop and layout"
+                    f"{self._path(index)}: after its steps the image is {show_shape(row.shape)}, the "
+                    f"input {name!r} takes {show_shape(shape)}: see resize, crop and layout"
                 )
         return rows
 
@@ -234,7 +234,3 @@ class ImageDataset(LoadedRows):
 
     def _path(self, index: int) -> Path:
         return self._folder / self._samples[index].file
-
-
-def _show(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

@@ -12,6 +12,7 @@ import numpy as np
 
 from harness.core import registry
 from harness.errors import HarnessError, one_line
+from harness.models.manifest.formats import FORMATS
 from harness.models.manifest.model import Model
 from harness.models.steps.steps import choices, preprocess_step
 from harness.types import Array, Step
@@ -20,18 +21,6 @@ Steps = tuple[Step, ...]
 
 RAW_WHITE: Mapping[str, float] = {"digits": 16.0}
 """Largest value of a dataset's own pixels, where that is not 255."""
-
-
-_FORMATS: Mapping[str, str] = {
-    "/": "savedmodel",
-    ".keras": "keras",
-    ".onnx": "onnx",
-    ".pt": "torchscript",
-    ".pt2": "torch-export",
-    ".tflite": "tflite",
-    ".xml": "openvino",
-}
-"""Suffix of a model's file, `/` for a folder -> the backends' name of its format."""
 
 
 class StepChange(NamedTuple):
@@ -119,9 +108,9 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
             yield Impossible("framework", backend, one_line(e))
             continue
         reads: tuple[str, ...] = getattr(cls, "formats", ())
-        files = tuple(model.manifest.files) if model.manifest else _formats_of(model)
-        have = [name for name in reads if name in files]
+        have = [name for name in reads if model.may_have(name)]
         if not have:
+            files = [name for name in sorted(FORMATS) if model.may_have(name)]
             reason = f"it reads {', '.join(reads) or 'no files'}; the model has {', '.join(files)}"
             yield Impossible("framework", backend, reason)
             continue
@@ -130,14 +119,6 @@ def backend_changes(model: Model, baseline: str) -> Iterator[BackendChange | Imp
         for precision in precisions[1:]:
             options = (("precision", precision),)
             yield BackendChange("precision", f"{backend}, {precision}", backend, options)
-
-
-def _formats_of(model: Model) -> tuple[str, ...]:
-    """The format of a file without a manifest, by its suffix."""
-    path = model.path(("any",))
-    assert path is not None
-    suffix = "/" if path.is_dir() else path.suffix
-    return (_FORMATS.get(suffix, f"{path.name}, a file of unknown format"),)
 
 
 def _formats(backend: str, formats: Iterable[str], baseline: str) -> Iterator[BackendChange]:

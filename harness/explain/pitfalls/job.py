@@ -26,7 +26,7 @@ from harness.explain.pitfalls.changes import (
     backend_changes,
     step_changes,
 )
-from harness.types import Array
+from harness.types import Array, show_shape
 
 FEW = 100
 """With fewer samples, agreement and accuracy move in steps of more than a percent."""
@@ -64,7 +64,7 @@ class _Difference:
 
     def add(self, ours: Array, theirs: Array) -> None:
         if ours.shape != theirs.shape:
-            shape, expected = ("x".join(map(str, a.shape[1:])) for a in (theirs, ours))
+            shape, expected = (show_shape(a.shape[1:]) for a in (theirs, ours))
             raise ConfigError(f"the changed input is {shape}, expected {expected}")
         apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
         self.values += apart.size

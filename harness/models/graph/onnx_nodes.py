@@ -93,7 +93,7 @@ def _values(
     tensors: Mapping[str, Tensor],
     opsets: Any,
 ) -> Mapping[str, Array]:
-    """Known values of constants, and of folded integers and truth values: shapes, axes, indices."""
+    """Values of constants, and of folded integer or bool tensors: shapes, axes, indices."""
     values = {name: c.value for name, c in constants.items() if c.value is not None}
     for node in nodes:
         kinds = {tensors[name].dtype for name in node.outputs if name in tensors}

@@ -1,5 +1,6 @@
 """Finds the model that --model names: shipped, generated, a manifest, or a bare file."""
 
+import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -126,11 +127,12 @@ def _made_model(text: str) -> MadeModel | None:
 
 
 def is_path(text: str) -> bool:
-    """Whether a --model is a file, and not the name of a shipped manifest or a generated model."""
-    if text in made_models():
+    """Whether a --model is a file or folder, and not the name of a shipped manifest or a generated model."""
+    if text in named_models():
         return False  # zoo/resnet50_v1.5 has no suffix
     of_a_maker = text.startswith(tuple(maker.PREFIX for maker in _MAKERS))
-    return bool(Path(text).suffix) or ("/" in text and not of_a_maker)
+    looks_so = bool(Path(text).suffix) or ("/" in text and not of_a_maker)
+    return looks_so or os.path.exists(text)  # noqa: PTH110 - False, not an OSError, for a long name
 
 
 def shipped_models() -> list[str]:

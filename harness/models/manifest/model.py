@@ -15,6 +15,7 @@ from harness.core.files import cache_dir
 from harness.errors import ConfigError
 from harness.models.manifest.fetch import fetch
 from harness.models.manifest.files import files_of, sha256_alone, sha256_of
+from harness.models.manifest.formats import check, may_have
 from harness.models.manifest.schema import Accuracy, Manifest, ModelFile, Output
 from harness.types import Step, TensorSpec
 
@@ -83,12 +84,19 @@ class Model:
         """Whether the weights are untrained: the speed is meaningful, the answers are not."""
         return self.manifest is not None and self.manifest.weights == "random"
 
+    def may_have(self, file_format: str) -> bool:
+        """Whether the model can have a file of that format."""
+        if self._bare is not None:
+            return may_have(self._bare, file_format)
+        return self.manifest is not None and file_format in self.manifest.files
+
     def path(self, formats: tuple[str, ...]) -> Path | None:
         """The file in the first of `formats` that the model has; None for a backend that reads no file."""
         if not formats:
             return None
         if self._bare is not None:
             files_of(self._bare)  # refused before a framework reads it
+            check(self._bare, formats)
             return self._bare
         file = self._declared(formats)
         path = self._existing(file)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from harness.core.config.parse import parse_slo
 from harness.models.manifest.files import listed
 from harness.models.steps.steps import LISTED, PostprocessSteps, PreprocessSteps
-from harness.types import Step, TensorSpec
+from harness.types import Step, TensorSpec, show_shape
 
 TOLERANCE = 1e-3
 """The default relative tolerance of float answers: batches of different sizes round differently."""
@@ -243,9 +243,8 @@ class Manifest(_Strict):
             for name, shape in ((i.name, i.shape[1:]) for i in self.inputs):
                 fixed = len(shape) == 3 and all(isinstance(size, int) for size in shape)
                 if step.name == "boxes" and fixed and shape.count(side) < 2:
-                    sizes = "x".join(map(str, shape))
                     raise ValueError(
                         f"field 'outputs.0.postprocess': boxes.side is {side}, the input {name!r} "
-                        f"is {sizes}: its sides must be that long"
+                        f"is {show_shape(shape)}: its sides must be that long"
                     )
         return self

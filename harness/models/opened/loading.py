@@ -28,9 +28,11 @@ from harness.types import (
     DatasetSetup,
     HasOutputs,
     HasSignature,
+    Shape,
     Step,
     TensorSpec,
     fixed_batch,
+    show_shape,
 )
 
 FORMAT_OPTION = "format"
@@ -194,8 +196,8 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
     """Refuses types and shapes that differ from the file's: some frameworks would truncate values."""
     in_file = {spec.name: spec for spec in specs}
     problems = [
-        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {_show(shape)}, the file's "
-        f"{in_file[name].dtype} {_show(in_file[name].shape)}"
+        f"model {model.name!r}: the manifest's input {name!r} is {dtype} {show_shape(shape)}, the file's "
+        f"{in_file[name].dtype} {show_shape(in_file[name].shape)}"
         for name, dtype, shape in model.inputs
         if dtype != in_file[name].dtype or not _alike(shape, in_file[name].shape)
     ]
@@ -203,16 +205,12 @@ def _check_declared(model: Model, specs: Sequence[TensorSpec]) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _alike(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+def _alike(a: Shape, b: Shape) -> bool:
     """Whether the shapes agree, apart from the batch, which may be fixed in the file alone."""
     pairs = zip(a[1:], b[1:], strict=False)
     return len(a) == len(b) and not any(
         isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs
     )
-
-
-def _show(shape: Sequence[int | str | None]) -> str:
-    return "x".join("?" if size is None else str(size) for size in shape)
 
 
 def batch_in_file(backend: Backend, inputs: Sequence[TensorSpec]) -> int | None:
@@ -224,7 +222,7 @@ def _check_batches(inputs: Sequence[TensorSpec]) -> None:
     for spec in inputs:
         if not spec.shape or (len(spec.shape) == 1 and isinstance(spec.shape[0], int)):
             raise ConfigError(
-                f"input {spec.name!r} of the model has the shape {list(spec.shape)}: its first "
+                f"input {spec.name!r} of the model has the shape {show_shape(spec.shape)}: its first "
                 "dimension must be the batch; export the model with one"
             )
     fixed_batch(inputs)

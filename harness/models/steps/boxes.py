@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.types import Array
+from harness.types import Array, show_shape
 
 COLUMNS = 7
 """The columns of MLPerf's detection log: sample index, ymin, xmin, ymax, xmax, score, class."""
@@ -23,7 +23,9 @@ def detections(
     Returns n arrays (k <= most, 7) float32, the best first, coordinates in [0, 1] of `side`.
     """
     if head.ndim != 3 or head.shape[1] < 5:
-        raise ValueError(f"a YOLO head is (n, 4 + classes, anchors), this one is {head.shape}")
+        raise ValueError(
+            f"a YOLO head is [n, 4 + classes, anchors], this one is {show_shape(head.shape)}"
+        )
     rows = np.asarray(head, np.float32)
     tables = []
     for one, best, index in zip(rows, rows[:, 4:].max(axis=1), indices, strict=True):

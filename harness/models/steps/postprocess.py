@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.core.units import counted
 from harness.errors import ConfigError, PluginUnavailable, one_line
 from harness.loadgen.answers import Answers, Ragged, flattened
 from harness.models.steps.boxes import detections
-from harness.types import Array, Batch, Outputs, Step
+from harness.types import Array, Batch, Outputs, Step, show_shape
 
 Rows = Array | list[Array]
 """n rows, or n arrays of different lengths."""
@@ -30,8 +31,9 @@ _SMALL = 8192
 def wrong_count(answers: int, samples: int) -> str:
     """The error for a batch with another number of answers than samples."""
     return (
-        f"{answers:,} outputs for {samples:,} samples: each sample needs one answer. Where a model gives "
-        "several rows a sample (detection heads, non-maximum suppression inside the model), a manifest "
+        f"the model returned {counted(answers, 'row')} for {counted(samples, 'sample')}: the first dimension "
+        "of each input and output must be the batch. Where a model returns several rows per sample "
+        "(detection heads, non-maximum suppression inside the model), a manifest "
         "with the postprocessing step `hook` makes one answer of them: --model FILE.yaml, "
         "docs/manifest.md"
     )
@@ -44,6 +46,8 @@ class Postprocess(NamedTuple):
     """(outputs, indices) -> (n, ...)."""
     has_nan: Callable[[Outputs, Answers], bool]
     """(outputs, their answers) -> whether the outputs hold NaN."""
+    output: str | None = None
+    """Name of the manifest's output, for messages."""
 
 
 def _topk(rows: Array, k: int) -> Array:
@@ -97,13 +101,13 @@ def postprocessor(
 
     names = [step.name for step in steps] or ["none"]
     if names not in (["argmax"], ["none"]):
-        return Postprocess(answers, has_nan)
+        return Postprocess(answers, has_nan, output)
     quick = _ON_ROWS[names[0]]
 
     def quick_answers(outputs: Outputs, indices: Sequence[int]) -> Answers:
         return quick(outputs) if isinstance(outputs, np.ndarray) else answers(outputs, indices)
 
-    return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan)
+    return Postprocess(quick_answers, _winner_is_nan if names == ["argmax"] else has_nan, output)
 
 
 def _first_input(steps: Sequence[Step], output: str | None, outputs: Outputs) -> Any:
@@ -124,6 +128,7 @@ def flat(post: Postprocess) -> Postprocess:
     return Postprocess(
         lambda outputs, indices: flattened(post.answers(outputs, indices)),
         lambda outputs, _: has_nan(outputs),
+        post.output,
     )
 
 
@@ -152,10 +157,10 @@ def check(
 
 
 _RANKS: Mapping[str, tuple[int, int, str]] = {
-    "argmax": (2, 9, "(n, classes, ...)"),
-    "topk": (2, 2, "(n, classes)"),
-    "softmax": (2, 9, "(n, ..., classes)"),
-    "boxes": (3, 3, "(n, 4 + classes, anchors)"),
+    "argmax": (2, 9, "[n, classes, ...]"),
+    "topk": (2, 2, "[n, classes]"),
+    "softmax": (2, 9, "[n, ..., classes]"),
+    "boxes": (3, 3, "[n, 4 + classes, anchors]"),
 }
 """Step -> the fewest and the most dimensions of its input, the batch included, and the input in words."""
 
@@ -188,7 +193,7 @@ def _wrong_side(step: Step, inputs: Mapping[str, Array]) -> Iterator[str]:
     side = step.options["side"]
     for name, rows in inputs.items():
         if rows.ndim == 4 and rows.shape[1:].count(side) < 2:
-            shape = "x".join(map(str, rows.shape[1:]))
+            shape = show_shape(rows.shape[1:])
             yield f"boxes.side is {side}, the input {name!r} is {shape}: its sides must be that long"
 
 
@@ -197,8 +202,9 @@ def _describe(rows: Any) -> str:
     if isinstance(rows, Mapping):
         return ", ".join(f"{name} {_describe(value)}" for name, value in rows.items())
     if isinstance(rows, np.ndarray):
-        return f"{rows.dtype} of shape ({', '.join(('n', *map(str, rows.shape[1:])))})"
-    return f"{len(rows)} arrays, the first {np.asarray(rows[0]).dtype} of {np.shape(rows[0])}"
+        return f"{rows.dtype} of shape {show_shape(('n', *rows.shape[1:]))}"
+    first = np.asarray(rows[0])
+    return f"{len(rows)} arrays, the first {first.dtype} of shape {show_shape(first.shape)}"
 
 
 def _function(step: Step, hook: Hook | None) -> Apply:

@@ -9,7 +9,7 @@ from harness.errors import ConfigError
 from harness.loadgen.answers import Answers
 from harness.machine.threads import run_on
 from harness.models.steps.postprocess import Postprocess, wrong_count
-from harness.types import Backend, Dataset
+from harness.types import Backend, Dataset, HasOutputs
 
 
 class Answerer(NamedTuple):
@@ -24,11 +24,32 @@ class Answerer(NamedTuple):
     def answer(self, indices: Sequence[int]) -> Answers:
         outputs = self.backend.infer(self.dataset.batch(indices))
         answers = self.postprocess.answers(outputs, indices)
+        self._check(answers)
         if self.postprocess.has_nan(outputs, answers):
             raise ValueError("the model's outputs hold NaN")
         if len(answers) != len(indices):
             raise ConfigError(wrong_count(len(answers), len(indices)))
         return answers
+
+    def _check(self, answers: Answers) -> None:
+        """A ConfigError where the answers are one for the whole batch, or are not numbers."""
+        if answers.shape == ():
+            raise ConfigError(
+                f"{self._output()} of the model has the shape []: its first dimension must be the batch; "
+                "export the model with one"
+            )
+        if answers.dtype.hasobject:
+            raise ConfigError(
+                f"{self._output()} of the model holds texts or other objects, and answers must be "
+                "numbers: turn it into numbers in a manifest with the postprocessing step `hook`: "
+                "--model FILE.yaml, docs/manifest.md"
+            )
+
+    def _output(self) -> str:
+        """The output that the answers come from: the manifest's, else the first."""
+        names = self.backend.outputs() if isinstance(self.backend, HasOutputs) else ()
+        name = self.postprocess.output or next(iter(names), None)
+        return f"output {name!r}" if name is not None else "the output"
 
     def time_ns(self, indices: Sequence[int]) -> int:
         start_ns = time.monotonic_ns()

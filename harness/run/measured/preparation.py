@@ -31,7 +31,7 @@ from harness.run.measured.warm_up import (
     remainders,
     warm_up,
 )
-from harness.types import Backend, Dataset, HasLengths
+from harness.types import Backend, Dataset, HasLengths, show_shape
 
 CheckSteps = Callable[[Backend, Dataset, list[int]], None]
 """Tries the manifest's postprocessing on one sample's output; a ConfigError names the field."""
@@ -205,7 +205,7 @@ class Preparation:
             return None
         if lengths.shape != (len(self._loaded),) or lengths.dtype.kind not in "iuf":
             raise ValueError(
-                f"{lengths.dtype} of shape {lengths.shape} for {len(self._loaded)} samples"
+                f"{lengths.dtype} of shape {show_shape(lengths.shape)} for {len(self._loaded)} samples"
             )
         return dataset.lengths  # type: ignore[return-value] # it just returned lengths
 

@@ -81,12 +81,12 @@ def test_no_other_file_is_run(tmp_path: Path, steps: str, given: str | None, tex
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("", "AttributeError: module 'harness_plugin_hook' has no attribute 'double'"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("", " has no function double"),
+        ("raise SystemExit(3)", ": double cannot be imported: SystemExit: 3"),
     ],
 )
 def test_a_hook_that_cannot_be_imported(tmp_path: Path, code: str, why: str) -> None:
     made = model(tmp_path, code=code)
     with pytest.raises(PluginUnavailable) as caught:
         load_hook(made, tmp_path / "hook.py")
-    assert str(caught.value) == f"{tmp_path}/hook.py: double cannot be imported: {why}"
+    assert str(caught.value) == f"{tmp_path}/hook.py{why}"

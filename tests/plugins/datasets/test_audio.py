@@ -152,8 +152,8 @@ def test_two_files_of_one_name_are_told(tmp_path: Path) -> None:
 def test_steps_that_do_not_fit_the_model_are_told(tmp_path: Path) -> None:
     short = TensorSpec("wave", "float32", ("batch", 400))
     assert refusal(setup(tmp_path, short, TensorSpec("length", "int64", ("batch", 2)))) == [
-        "input 'wave' takes 400, its step gives 500 audio samples",
-        "input 'length' takes 2, its step gives one number",
+        "input 'wave' takes [400], its step gives 500 audio samples",
+        "input 'length' takes [2], its step gives one number",
     ]
     assert refusal(setup(tmp_path, SAMPLES, TensorSpec("y", "int64", ("batch",)))) == [
         "dataset 'librispeech' needs an `audio` step for input 'y': declare it in the model's manifest"

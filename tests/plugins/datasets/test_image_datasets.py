@@ -361,7 +361,7 @@ def test_rows_of_another_shape_than_the_models_are_refused(tmp_path: Path) -> No
     made = FolderDataset(setup(in_classes(tmp_path), steps=(step("resize", size=8),)))
     line = refusal(lambda: made.load([0]))[0]
     assert line == (
-        f"{tmp_path}/ant/1.jpg: after its steps the image is 8x8x3, the input 'image' takes 3x16x16: "
+        f"{tmp_path}/ant/1.jpg: after its steps the image is [8, 8, 3], the input 'image' takes [3, 16, 16]: "
         "see resize, crop and layout"
     )
 
@@ -375,7 +375,7 @@ def test_a_symbolic_size_is_the_one_given_or_the_first_images(tmp_path: Path) ->
         inputs=(spec,), steps={"image": STEPS}, data_dir=tmp_path, shapes={"image": (1, 3, 9, 9)}
     )
     made = FolderDataset(other)
-    assert "takes 3x9x9" in refusal(lambda: made.load([0]))[0]
+    assert "takes [3, 9, 9]" in refusal(lambda: made.load([0]))[0]
 
 
 def broken(folder: Path) -> list[Path]:

@@ -58,7 +58,9 @@ def test_rows_that_must_not_be_filled_up_are_a_batch_only_when_alike() -> None:
     rows = RaggedRows(TOTAL, pad=False)
     rows.hold([7, 8, 9], {"x": [np.zeros((2, 3)), np.ones((2, 3)), np.ones((2, 4))]})
     assert rows.batch([8, 7]).inputs["x"].sum() == 6
-    with pytest.raises(ConfigError, match=r"^samples of 2x3 and 2x4 cannot be one batch: run wit"):
+    with pytest.raises(
+        ConfigError, match=r"^samples of \[2, 3\] and \[2, 4\] cannot be one batch: run wit"
+    ):
         rows.batch([7, 9])
 
 

@@ -242,7 +242,7 @@ def test_steps_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
     write(tmp_path, {"context": "a", "qas": [question("1")]})
     mixed = {**steps(), "mask": steps(stride=9, max_length=32)["mask"], "types": ()}
     assert refusal(setup(tmp_path, steps=mixed)) == [
-        "input 'mask' is ['batch', 24], its tokenise.max_length is 32",
+        "input 'mask' is [batch, 24], its tokenise.max_length is 32",
         "dataset 'squad' needs a `tokenise` step for input 'types': declare it in the model's manifest",
         "input 'mask': its tokenise step differs from 'ids''s in max_length",
         "input 'mask': its tokenise step differs from 'ids''s in stride",

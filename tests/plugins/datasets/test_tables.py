@@ -159,7 +159,7 @@ INT = TensorSpec("x", "int8", ("batch", 2))
                 ":6: column 'a' is '1_0', not a number",
             ],
         ),
-        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes 2 a sample, its columns have 3"]),
+        ("a,b,c\n1,2,3\n", FEATURES, ["input 'x' takes [2] a sample, its columns have [3]"]),
         ("a,b\n1,2\n\n1,128\n", INT, ["line 4: [1.0, 128.0] is not int8, as input 'x' is"]),
         ("a,b\n1,2.5\n", INT, ["line 2: [1.0, 2.5] is not int8, as input 'x' is"]),
         ('a,b\n"1,2\n', FEATURES, [":2: unexpected end of data"]),
@@ -286,8 +286,8 @@ def test_labels_of_several_numbers_are_rows_and_they_may_be_missing(tmp_path: Pa
     ("arrays", "spec", "told"),
     [
         ({"y": np.zeros(3)}, FEATURES, ["there is no array 'x', only y"]),
-        ({"x": np.zeros((3, 5))}, FEATURES, ["array 'x' is 3x5, the input takes 2 a sample"]),
-        ({"x": np.float32(1)}, FEATURES, ["array 'x' is one number, the input takes 2 a sample"]),
+        ({"x": np.zeros((3, 5))}, FEATURES, ["array 'x' is [3, 5], the input takes [2] a sample"]),
+        ({"x": np.float32(1)}, FEATURES, ["array 'x' is one number, the input takes [2] a sample"]),
         ({"x": np.zeros((0, 2))}, FEATURES, ["it has no samples: nothing can be measured"]),
         (
             {"x": np.zeros((3, 2)), "labels": np.zeros(2)},

@@ -79,8 +79,8 @@ def test_what_is_no_preprocessed_volume_is_told(tmp_path: Path) -> None:
         "case_00000/segmentation.npy, then remove it"),
         (f"{at}/case_00001/imaging.nii.gz is a raw scan: preprocess it, and write the result to "
         "imaging.npy beside it"),
-        f"{at}/case_00002/imaging.npy: float32 of 4x4, input 'image' takes numbers of 1x?x?x?",
-        (f"{at}/case_00003/segmentation.npy is 2x2x3, imaging.npy is 2x2x2: they must be of the "
+        f"{at}/case_00002/imaging.npy: float32 of shape [4, 4], input 'image' takes numbers of [1, d, h, w]",
+        (f"{at}/case_00003/segmentation.npy is [2, 2, 3], imaging.npy is [2, 2, 2]: they must be of the "
         "same case"),
         (f"{at}/case_00004/imaging.npy cannot be read: Array can't be memory-mapped: Python objects "
         "in dtype."),

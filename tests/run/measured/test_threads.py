@@ -184,7 +184,7 @@ def test_answers_of_different_lengths_are_checked_like_all_others() -> None:
     bench = RaggedBench(3, 1, lambda: Faulty(ragged, "postprocess"))
     bench.instances[0].answer([1, 2, 3], [4, 5, 6], 0, 1)
     assert bench.recorders[0].answers == [([1, 2, 3], None)]
-    assert bench.failures.first.strip().endswith("(3, None, 2), expected int64 of shape (3, None)")
+    assert bench.failures.first.strip().endswith("[3, ?, 2], expected int64 of shape [3, ?]")
 
 
 @pytest.fixture
@@ -378,7 +378,7 @@ def zeros(dtype: type, *more: int, extra: int = 0) -> Callable[[Batch], Any]:
     return lambda batch: np.zeros((len(batch.indices) + extra, *more), dtype)
 
 
-WANTED = "expected int64 of shape (3,)"
+WANTED = "expected int64 of shape [3]"
 FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "exception": (raising(RuntimeError("boom")), "RuntimeError: boom"),
     "SystemExit": (raising(SystemExit(3)), "SystemExit: 3"),
@@ -387,19 +387,19 @@ FAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "unprintable": (raising(Unprintable()), f"{__name__}.Unprintable: <exception str() failed>"),
     "too few": (
         zeros(np.int64, extra=-1),
-        f"ValueError: the backend's answers are int64 of shape (2,), {WANTED}",
+        f"ValueError: the backend's answers are int64 of shape [2], {WANTED}",
     ),
     "too many": (
         zeros(np.int64, extra=1),
-        f"ValueError: the backend's answers are int64 of shape (4,), {WANTED}",
+        f"ValueError: the backend's answers are int64 of shape [4], {WANTED}",
     ),
     "wrong dtype": (
         zeros(np.int32),
-        f"ValueError: the backend's answers are int32 of shape (3,), {WANTED}",
+        f"ValueError: the backend's answers are int32 of shape [3], {WANTED}",
     ),
     "wrong row": (
         zeros(np.int64, 1),
-        f"ValueError: the backend's answers are int64 of shape (3, 1), {WANTED}",
+        f"ValueError: the backend's answers are int64 of shape [3, 1], {WANTED}",
     ),
     "nothing": (lambda _: None, "AttributeError: 'NoneType' object has no attribute 'shape'"),
 }

@@ -13,7 +13,7 @@ from harness.core.clock import wall_ns
 from harness.loadgen.answers import AnswerRow, Answers
 from harness.models.steps.postprocess import Postprocess
 from harness.run.journal import Writer
-from harness.types import Backend, Dataset
+from harness.types import Backend, Dataset, show_shape
 
 
 class Failures:
@@ -71,7 +71,7 @@ class Instance:
         self.cpus = cpus
         self._infer = backend.infer
         self._to_batch = dataset.batch
-        self._postprocess, self._has_nan = postprocess
+        self._postprocess, self._has_nan = postprocess.answers, postprocess.has_nan
         self._responder = responder
         self._write = writer.batch
         self._row_shape, self._row_dtype = row.shape, row.dtype
@@ -104,6 +104,6 @@ class Instance:
 
     def _mismatch(self, answers: Answers, count: int) -> str:
         return (
-            f"the backend's answers are {answers.dtype} of shape {answers.shape}, "
-            f"expected {self._row_dtype} of shape {(count, *self._row_shape)}"
+            f"the backend's answers are {answers.dtype} of shape {show_shape(answers.shape)}, "
+            f"expected {self._row_dtype} of shape {show_shape((count, *self._row_shape))}"
         )

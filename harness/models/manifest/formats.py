@@ -1,0 +1,70 @@
+"""Recognises the format of a model file without a manifest, so that a wrong backend is refused by name."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import ConfigError
+
+
+class Format(NamedTuple):
+    name: str
+    """As in `files` of a manifest and `formats` of a backend."""
+    about: str
+    """In messages."""
+    backend: str
+    """The backend that such a file is usually meant for."""
+
+
+BY_SUFFIX: Mapping[str, Format] = {
+    ".onnx": Format("onnx", "an ONNX file", "ort"),
+    ".xml": Format("openvino", "an OpenVINO IR", "openvino"),
+    ".pt": Format("torchscript", "a TorchScript file", "torch"),
+    ".pt2": Format("torch-export", "a torch.export program", "torch"),
+    ".keras": Format("keras", "a Keras file", "tensorflow"),
+    ".tflite": Format("tflite", "a LiteRT file", "litert"),
+}
+SAVED_MODEL = Format("savedmodel", "a SavedModel", "tensorflow")
+FORMATS = {one.name for one in (*BY_SUFFIX.values(), SAVED_MODEL)}
+
+_HEAD_BYTES = 4096
+_TEXT = frozenset(range(0x20, 0x100)) | frozenset(b"\t\n\f\r\x1b")
+
+
+def may_have(path: Path, name: str) -> bool:
+    """Whether the file or folder can be of that format; True where its own is unknown."""
+    own = _format_of(path)
+    return own is None or own.name == name
+
+
+def check(path: Path, formats: Collection[str]) -> None:
+    """A ConfigError where no backend that reads these formats can load the file or folder.
+
+    A backend with formats of its own may read anything.
+    """
+    if not FORMATS.issuperset(formats):
+        return
+    own = _format_of(path)
+    if own is not None and own.name not in formats:
+        raise ConfigError(f"{path.name} is {own.about}: pass --backend {own.backend}")
+    if own is None and path.is_dir():
+        raise ConfigError(
+            f"{path.name} is a folder without a model: a SavedModel has saved_model.pb"
+        )
+    if own is None and _is_text(path):
+        raise ConfigError(
+            f"{path.name} is a text: --model takes a model file ({', '.join(BY_SUFFIX)}), the folder "
+            "of a SavedModel, or a manifest (.yaml)"
+        )
+
+
+def _format_of(path: Path) -> Format | None:
+    if path.is_dir():
+        return SAVED_MODEL if (path / "saved_model.pb").is_file() else None
+    return BY_SUFFIX.get(path.suffix.lower())
+
+
+def _is_text(path: Path) -> bool:
+    """Model files without a known suffix are tried; all are binary, with control characters."""
+    with path.open("rb") as file:
+        return _TEXT.issuperset(file.read(_HEAD_BYTES))

@@ -1,0 +1,60 @@
+"""A model file for another backend is recognised before any framework reads it."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core import registry
+from harness.errors import ConfigError
+from harness.models.manifest.formats import BY_SUFFIX, SAVED_MODEL, Format
+from harness.models.manifest.lookup import load_model
+
+
+def refusal(path: Path, *formats: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_model(str(path)).path(formats)
+    return str(caught.value)
+
+
+def test_a_file_for_another_backend_names_that_backend(tmp_path: Path) -> None:
+    """Bug: "Protobuf parsing failed", and "your checkpoint file is corrupted" for an ONNX file."""
+    for name in ("m.pt2", "m.onnx"):
+        (tmp_path / name).write_bytes(b"\x08\x07")
+    torch = "m.pt2 is a torch.export program: pass --backend torch"
+    assert refusal(tmp_path / "m.pt2", "onnx") == torch
+    ort = "m.onnx is an ONNX file: pass --backend ort"
+    assert refusal(tmp_path / "m.onnx", "torchscript", "torch-export") == ort
+    model = load_model(str(tmp_path / "m.onnx"))
+    assert (model.may_have("openvino"), model.may_have("onnx")) == (False, True)
+
+
+def test_what_holds_no_model_is_said_of_folders_and_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: "no model named 'docs'" for a folder, and a text was parsed as a model."""
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    Path("README.md").write_text("# Größe\n")
+    lacks = "docs is a folder without a model: a SavedModel has saved_model.pb"
+    assert refusal(Path("docs"), "savedmodel", "keras") == lacks
+    assert refusal(Path("README.md"), "onnx") == (
+        "README.md is a text: --model takes a model file (.onnx, .xml, .pt, .pt2, .keras, .tflite), "
+        "the folder of a SavedModel, or a manifest (.yaml)"
+    )
+    Path("docs/saved_model.pb").touch()
+    assert load_model("docs").path(("savedmodel",)) == tmp_path / "docs"
+
+
+def test_other_formats_are_left_to_the_backend(tmp_path: Path) -> None:
+    (tmp_path / "m.bin").write_bytes(b"\x08\x07")
+    (tmp_path / "m.txt").write_text("rules")
+    assert load_model(str(tmp_path / "m.bin")).path(("onnx",)) == tmp_path / "m.bin"
+    assert load_model(str(tmp_path / "m.txt")).path(("my-rules",)) == tmp_path / "m.txt"
+
+
+@pytest.mark.parametrize("one", [*BY_SUFFIX.values(), SAVED_MODEL], ids=lambda one: one.name)
+def test_the_backend_that_is_advised_reads_the_format(one: Format) -> None:
+    entry = registry.BACKENDS[one.backend]
+    if not entry.installed:
+        pytest.skip(f"needs {entry.needs}")
+    assert one.name in registry.load("backend", one.backend).formats

@@ -1,0 +1,62 @@
+"""A model whose outputs cannot be answers is refused in the warm-up, by the output's name."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import ConfigError
+from harness.models.steps.postprocess import postprocessor
+from harness.run.measured.answerer import Answerer
+from harness.types import Array, Batch
+
+
+class Model:
+    def __init__(self, output: Array) -> None:
+        self.output = output
+
+    def batch(self, indices: list[int]) -> Batch:
+        return Batch(indices, {})
+
+    def infer(self, _: Batch) -> Array:
+        return self.output
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("y", "z")
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (
+            np.array(1.0),
+            (
+                "output 'y' of the model has the shape []: its first dimension must be the batch; "
+                "export the model with one"
+            ),
+        ),
+        (
+            np.array([["a"], ["b"]], object),
+            (
+                "output 'y' of the model holds texts or other objects, and answers must be numbers: turn "
+                "it into numbers in a manifest with the postprocessing step `hook`: --model FILE.yaml, "
+                "docs/manifest.md"
+            ),
+        ),
+        (
+            np.zeros((5, 3)),
+            (
+                "the model returned 5 rows for 2 samples: the first dimension of each input and output must "
+                "be the batch. Where a model returns several rows per sample (detection heads, non-maximum "
+                "suppression inside the model), a manifest with the postprocessing step `hook` makes one "
+                "answer of them: --model FILE.yaml, docs/manifest.md"
+            ),
+        ),
+    ],
+)
+def test_an_output_that_holds_no_answers_is_named(output: Array, line: str) -> None:
+    """Bug: "raised TypeError: len() of unsized object", and status 3."""
+    model: Any = Model(output)
+    with pytest.raises(ConfigError) as caught:
+        Answerer(model, model, postprocessor((), None)).answer([0, 1])
+    assert str(caught.value) == line
