@@ -83,7 +83,7 @@ def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
     if not found:
         return
     level = show_percent(found["level"])
-    heads = (f"{level} order statistic", f"{level} block bootstrap")
+    heads = (f"{level} order statistic", f"{level} by blocks")
     yield ""
     if quoted and _source(quoted["source"]) != "journal":
         yield (
@@ -93,7 +93,7 @@ def _intervals(found: Mapping[str, Any] | None, quoted: Mapping[str, Any] | None
     yield f"{'':<6}{'journal':>10}{heads[0]:>24}{heads[1]:>24}{'early stopping':>18}"
     for name, one in found.items():
         if isinstance(one, Mapping):
-            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_bootstrap"))
+            order, drawn = (_span(one[kind]) for kind in ("order_statistic", "block_interval"))
             early = one["early_stopping"]
             told = show_ns(early) if early is not None else "-"
             at = show_ns(one["estimate"])
