@@ -55,7 +55,7 @@ def bursts(length: int, every: int) -> Draw:
 
     def draw(rng: np.random.Generator, n: int) -> Array:
         begins = rng.random(n + length) < 1 / every
-        recent = np.cumsum(begins)[length:] - np.cumsum(begins)[:-length]
+        recent: Array = np.cumsum(begins)[length:] - np.cumsum(begins)[:-length]
         latencies: Array = _ns(rng.normal(size=n)) + 10_000_000 * (recent > 0)
         return latencies
 
